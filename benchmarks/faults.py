@@ -34,7 +34,8 @@ from posterity.engine import admission, log, machine, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead
-from posterity.engine.machine import TOKEN, Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope, PrivateKey
@@ -77,7 +78,7 @@ class Killed(Exception):
     """The process of a site is gone."""
 
 
-def terms_of(links: list[list[str]] | None) -> Terms:
+def terms_of(links: list[list[str]] | None, **options) -> Terms:
     """Four sites, all linked or in a ring."""
     return Terms.of(
         "coins",
@@ -85,11 +86,20 @@ def terms_of(links: list[list[str]] | None) -> Terms:
         prior=PRIOR,
         members={site: str(KEYS[site].public) for site in SITES},
         links=links,
+        **options,
     )
 
 
 RING = [["a", "b"], ["b", "c"], ["c", "d"], ["a", "d"]]
-TERMS = (terms_of(None), terms_of(RING))
+ENDLESS = {"steps": 1_000_000}
+TERMS = (
+    terms_of(None),
+    terms_of(RING, **ENDLESS),
+    terms_of(None, schedule={"kind": "sequential"}),
+    terms_of(RING),
+    terms_of(None, **ENDLESS),
+)
+"""All linked or in a ring, at random or in order, until it has converged or without an end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,12 +165,12 @@ class World:
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
     * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter.
     * The log of a site continues the checkpoint that an auditor kept.
-    * The walk reaches all who stay, once faults have ended.
+    * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.rng, self.folder, self.kinds = np.random.default_rng([seed, 1]), folder, kinds
-        self.noisy, self.terms = bool(seed % 2), TERMS[seed // 2 % 2]
+        self.noisy, self.terms = bool(seed % 2), TERMS[seed // 2 % len(TERMS)]
         self.data = {site: self.rng.integers(0, 2, self.rng.integers(1, 40)) for site in SITES}
         self.network = Network(SITES, FAULTS, seed=seed)
         self.agents: dict[str, Agent] = {}
@@ -181,9 +191,9 @@ class World:
         for file in self.folder.glob(f"{site}.db*"):
             file.unlink()
         tombstones = {
-            name: envelope
+            name: known
             for agent in self.agents.values()
-            for name, envelope in agent.memory.tombstones.items()
+            for name, known in agent.memory.tombstones.items()
         }
         memory = Memory.empty(site, epoch if self.kinds.floor else 0, tombstones)
         self.kinds.disk.create(path, Step(memory).change).close()
@@ -211,12 +221,17 @@ class World:
             self.count[f"killed {fate} a write"] += 1
             self.send(site, getattr(agent, "said", ()))
             self.open(site)
+            self.note_resting(self.agents[site])
             return
         except Refusal:
-            self.count["commands refused"] += 1
+            agent.store.fate, self.count["commands refused"] = (
+                None,
+                self.count["commands refused"] + 1,
+            )
             return
         agent.store.fate = None
         self.send(site, sent)
+        self.note_resting(agent)
         if agent.memory.gone != known:
             self.check_forgotten(site, agent)
         if fate == "power":
@@ -231,6 +246,13 @@ class World:
             if isinstance(letter.body, Token):
                 self.note(letter.body, message.receiver)
         self.network.send(site, sent)
+
+    def note_resting(self, agent: Agent) -> None:
+        """A token that stays where it is has one content too."""
+        message = agent.memory.outbox.get(RESTING)
+        if message is not None:
+            token = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+            self.note(token, message.receiver)
 
     def note(self, token: Token, receiver: str) -> None:
         version = (token.epoch, token.sequence)
@@ -315,7 +337,7 @@ class World:
         """A stranger sends a token in the name of a member."""
         total = TreeSum.of([PRIOR, Beta(5.0, 5.0)])
         token = Token(self.terms.digest, (self.heard + 1, site), 1, total, site, None)
-        letter = Letter(self.terms.digest, site, other, self.heard + 1, token)
+        letter = Letter(self.terms.digest, site, other, self.heard + 1, (), token)
         self.network.put(other, letter.sealed(PrivateKey(b"?" * 32)), now)
 
     # --- a run -----------------------------------------------------------------------------------
@@ -352,11 +374,15 @@ class World:
         return [site for site in SITES if site not in self.gone and site in self.agents]
 
     def is_at_rest(self) -> bool:
-        """Whether all who stay are in the newest token, and know of all who were forgotten."""
+        """Whether all who stay are in the newest token, which rests, and know that it converged."""
         (epoch, _), _ = self.newest()
-        own = [self.agents[site].memory for site in self.staying()]
+        stay = [self.agents[site] for site in self.staying()]
         return all(
-            m.own.counted and m.own.epoch == epoch and m.gone == frozenset(self.gone) for m in own
+            agent.memory.own.counted
+            and agent.memory.own.epoch == epoch
+            and agent.memory.gone == frozenset(self.gone)
+            and (self.terms.steps or agent.machine.status(agent.memory).converged)
+            for agent in stay
         )
 
     def newest(self) -> tuple[tuple, Token]:
@@ -402,8 +428,8 @@ class World:
 
     def check_forgotten(self, site: str, agent: Agent) -> None:
         memory = agent.memory
-        for name, envelope in memory.tombstones.items():
-            last = admission.departure_of(self.terms, envelope).highest
+        for name, known in memory.tombstones.items():
+            last = known.predicate["highest"]
             for message in memory.outbox.values():
                 body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
                 if isinstance(body, Token) and body.epoch[0] <= last:

@@ -4,7 +4,8 @@ import numpy as np
 from engine.keys import KEYS, PUBLIC
 
 from posterity.engine.agreement import Terms
-from posterity.engine.machine import Machine, Memory, Step
+from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.signing import Envelope
 from posterity.families import Beta
@@ -20,6 +21,7 @@ def terms(**options) -> Terms:
         "model": "posterity.models:BetaBernoulli",
         "prior": PRIOR,
         "members": members,
+        "steps": 10_000,
     } | options
     return Terms.of("coins", **options)
 

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posterity.arrays.tree_sums import TreeSum
-from posterity.engine.admission import admitted, departure_of
-from posterity.engine.messages import Acknowledgement, Letter, Tombstone
+from posterity.engine.admission import admitted
+from posterity.engine.messages import Acknowledgement, Handover, Letter, Notice
+from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey, Statement
 from posterity.families import Beta, Gamma, Gaussian
@@ -34,7 +35,7 @@ def refused(content: bytes) -> str:
     line = json.loads(entry)
     assert line["event"] == "refused" and line["found"] and line["expected"]
     with pytest.raises(Refusal) as error:
-        admitted(COINS.terms, content, RECEIVER, {})
+        admitted(COINS.terms, content, RECEIVER, ())
     assert error.value.reason == line["reason"]
     return line["reason"]
 
@@ -46,8 +47,8 @@ def token(total, **changes) -> bytes:
 
 
 def test_what_a_member_sends_is_admitted():
-    assert admitted(COINS.terms, FIRST.content, RECEIVER, {}) == LETTER
-    assert admitted(COINS.terms, token(Beta(100.0, 300.0)), RECEIVER, {})
+    assert admitted(COINS.terms, FIRST.content, RECEIVER, ()) == LETTER
+    assert admitted(COINS.terms, token(Beta(100.0, 300.0)), RECEIVER, ())
 
 
 @pytest.mark.parametrize(
@@ -108,11 +109,15 @@ def test_what_is_no_letter_is_refused():
         b"[]\n",
         b'{"sender":["a"]}\n',
         b'{"sender":"a"}\n',
-        b'{"highest":0,"kind":"Else","receiver":"b","sender":"a","terms":""}\n',
-        b'{"highest":-1,"kind":"Tombstone","receiver":"b","sender":"a","terms":""}\n',
-        b'{"highest":0.5,"kind":"Tombstone","receiver":"b","sender":"a","terms":""}\n',
-        b'{"highest":0,"kind":"Token","receiver":"b","sender":"a","terms":""}\nx',
-        b'{"highest":0,"kind":"Acknowledgement","receiver":"b","sender":"a","terms":""}\n\xff',
+        b'{"gone":[],"highest":0,"kind":"Else","receiver":"b","sender":"a","terms":""}\n',
+        b'{"gone":[],"highest":-1,"kind":"Notice","receiver":"b","sender":"a","terms":""}\n',
+        b'{"gone":[],"highest":0.5,"kind":"Notice","receiver":"b","sender":"a","terms":""}\n',
+        b'{"gone":["b","a"],"highest":0,"kind":"Notice","receiver":"b","sender":"a","terms":""}\nx',
+        b'{"gone":["a","a"],"highest":0,"kind":"Notice","receiver":"b","sender":"a","terms":""}\nx',
+        b'{"gone":3,"highest":0,"kind":"Notice","receiver":"b","sender":"a","terms":""}\nx',
+        b'{"gone":[],"highest":0,"kind":"Handover","receiver":"b","sender":"a","terms":""}\nx',
+        b'{"gone":[],"highest":0,"kind":"Token","receiver":"b","sender":"a","terms":""}\nx',
+        b'{"gone":[],"highest":0,"kind":"Acknowledgement","receiver":"b","sender":"a","terms":""}\n\xff',
     ):
         assert refused(Envelope(payload, MESSAGE).signed(KEYS["a"]).to_bytes()) == "schema"
     assert refused(Envelope(LETTER.to_bytes()).signed(KEYS["a"]).to_bytes()) == "schema"
@@ -125,7 +130,7 @@ def test_a_tombstone_is_signed_by_who_it_is_about():
         statement = Statement("tombstone", {"key": KEYS["c"].public.id}, about)
         return statement.signed(KEYS["c"]).to_bytes()
 
-    assert departure_of(COINS.terms, tombstone("c")).highest == 3
+    assert read(COINS.terms, tombstone("c")).predicate["highest"] == 3
     for envelope in (
         tombstone("b"),
         tombstone("c", highest=-1),
@@ -134,13 +139,13 @@ def test_a_tombstone_is_signed_by_who_it_is_about():
         tombstone("c", more=1),
     ):
         with pytest.raises(Refusal):
-            departure_of(COINS.terms, envelope)
-        letter = dataclasses.replace(LETTER, body=Tombstone(envelope))
+            read(COINS.terms, envelope)
+        letter = dataclasses.replace(LETTER, body=Notice(envelope))
         step = COINS.machines[RECEIVER].receive(COINS.memories[RECEIVER], letter.sealed(KEYS["a"]))
-        assert step.memory == COINS.memories[RECEIVER] and not step.sent
+        assert step.memory.notices == {} and not step.sent
     wrong = Statement("tombstone", {"key": "ab" * 32}, {"terms": DIGEST, "site": "c", "highest": 3})
     with pytest.raises(Refusal):
-        departure_of(COINS.terms, wrong.signed(KEYS["c"]).to_bytes())
+        read(COINS.terms, wrong.signed(KEYS["c"]).to_bytes())
 
 
 NAMES = st.tuples(*[st.sampled_from(["", "a", "north \u2603", '"\\\n'])] * 3)
@@ -150,8 +155,9 @@ NUMBERS = st.integers(0, 2**53 - 1)
 @given(NAMES, NUMBERS, st.binary(max_size=32).map(bytes.hex), st.binary(max_size=50))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_letters_come_back_as_they_were(names, highest, digest, envelope):
-    for body in (Acknowledgement(digest), Tombstone(envelope)):
-        letter = Letter(*names, highest, body)
+    bodies = Acknowledgement(digest), Acknowledgement(digest, True), Notice(envelope)
+    for body in (*bodies, Handover("a.safetensors", envelope)):
+        letter = Letter(*names, highest, tuple(sorted({*names})), body)
         assert Letter.from_bytes(letter.to_bytes()) == letter
 
 
@@ -160,7 +166,7 @@ def test_letters_come_back_as_they_were(names, highest, digest, envelope):
 def test_letters_with_tokens_come_back_bit_for_bit(names, number, count):
     total = TreeSum.of([Beta(count, 0.1), Beta(1e-20, count)])
     token = Token(names[0], (number, names[1]), number, total, names[2], None)
-    letter = Letter(*names, number, token)
+    letter = Letter(*names, number, (), token)
     assert Letter.from_bytes(letter.to_bytes()) == letter
 
 

@@ -10,7 +10,16 @@ from posterity.engine.store import Outgoing
 from posterity.engine.transports.memory import Faults, Network
 from posterity.errors import UsageError
 
-SEEDS = {"floor 0": 33, "no fence": 3, "no signature check": 3, "no fence at a tombstone": 3}
+SEEDS = {
+    "no fence": 6,
+    "commit after send": 5,
+    "floor 0": 55,
+    "log without fsync": 29,
+    "no receiver check": 1,
+    "no signature check": 1,
+    "no fence at a tombstone": 3,
+    "forgotten, not erased": 3,
+}
 """Where the search for a mutant begins, if not at zero: at a run in which the fault happens."""
 
 
@@ -23,7 +32,7 @@ def test_no_promise_is_broken():
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_machine_with_a_defect_is_caught(mutant):
-    assert caught(mutant, 6, SEEDS.get(mutant, 0)) is not None
+    assert caught(mutant, 1, SEEDS.get(mutant, 0)) is not None
 
 
 def test_letters_arrive_as_often_and_as_late_as_was_asked_for():

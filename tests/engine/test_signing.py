@@ -29,7 +29,7 @@ from posterity.engine.signing import (
 )
 from posterity.errors import ArtifactError
 
-STATEMENT = Statement("receipt", {"after": "ab" * 32, "before": "cd" * 32}, {"sites": ["va"]})
+STATEMENT = Statement("certificate", {"after": "ab" * 32, "before": "cd" * 32}, {"sites": ["va"]})
 NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
 
 
@@ -95,7 +95,7 @@ def test_altered_bytes_are_refused_or_do_not_hold(data):
     for place, change in data.draw(places).items():
         content[place] ^= change
     with pytest.raises(Refusal):
-        statement_of(Envelope.from_bytes(bytes(content)), "receipt", PUBLIC)
+        statement_of(Envelope.from_bytes(bytes(content)), "certificate", PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_foreign_statements_are_refused(change):
     document = json.loads(STATEMENT.to_bytes()) | change
     envelope = Envelope(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
     with pytest.raises(Refusal):
-        statement_of(envelope.signed(KEYS["a"]), "receipt", PUBLIC)
+        statement_of(envelope.signed(KEYS["a"]), "certificate", PUBLIC)
 
 
 def test_a_statement_is_taken_for_what_it_claims_alone():
     envelope = STATEMENT.signed(KEYS["a"], KEYS["c"])
-    assert statement_of(envelope, "receipt", PUBLIC, 2) == (STATEMENT, ("a", "c"))
-    with pytest.raises(Refusal, match="about 'receipt'"):
+    assert statement_of(envelope, "certificate", PUBLIC, 2) == (STATEMENT, ("a", "c"))
+    with pytest.raises(Refusal, match="about 'certificate'"):
         statement_of(envelope, "tombstone", PUBLIC)
 
 

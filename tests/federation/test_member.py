@@ -28,9 +28,11 @@ from posterity.federation import (
     turn,
 )
 from posterity.federation.messages import Token
+from posterity.federation.newton import newton_of
 from posterity.federation.status import Certificate, parts_needed, reports_of
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
+from posterity.inference.cubature import Cubature
 from posterity.models import BetaBernoulli, LogisticRegression
 
 KEY = jax.random.key(7)
@@ -118,6 +120,21 @@ def test_a_site_that_leaves_takes_its_factor_along():
     still, again, visit = turn(sites["ash"], gone, after, key=KEY)
     assert visit.outcome == "relayed" and still.entry == gone.entry
     assert again.exact_sum == after.exact_sum
+
+
+def test_a_site_leaves_once_something_is_left_without_it():
+    agreement, sites = alone("quadrature")
+    entry = Entry(0, 3, Gaussian(np.zeros(2), -5 * np.eye(2)))
+    lonely = SiteState("ash", Entry(0, 1, Gaussian(np.zeros(2), 9 * np.eye(2))), 3, leaving=True)
+    without = first_token(agreement).exact_sum.changed(add=[entry.factor])
+    token = dataclasses.replace(first_token(agreement), exact_sum=without)
+    own, after, visit = turn(sites["ash"], lonely, token, key=KEY)
+    assert visit.outcome == "refused" and own.leaving and own.entry == lonely.entry
+    assert after.exact_sum == without.changed(add=[own.entry.factor])
+    back = dataclasses.replace(after, exact_sum=after.exact_sum.changed(take=[entry.factor]))
+    gone, last, visit = turn(sites["ash"], own, dataclasses.replace(back, sequence=2), key=KEY)
+    assert visit.outcome == "forgotten" and not gone.leaving
+    assert last.exact_sum == TreeSum.of([agreement.prior])
 
 
 def test_a_site_without_records_relays():
@@ -262,3 +279,44 @@ def test_a_status_of_reports_knows_collinear_columns():
     ]
     assert [status.converged for status in statuses] == [False, True]
     assert statuses[0].left > certify(early).upper
+
+
+def test_a_status_of_reports_knows_of_too_few_nodes():
+    prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
+    coarse = LocalUpdate(Cubature(8, most=8))
+    run = federate(logistic_sites(), LogisticRegression(), prior, update=coarse)
+    for parts in (("gradient",), ("improved",), ("gradient", "curvature")):
+        q = run.posterior
+        if "curvature" in parts:
+            q = DiagonalGaussian.from_standard(q.mean, np.diag(q.covariance))
+        site = run.federation.sites["ash"]
+        assert site.report(q, q.zero(), parts, key=KEY).quadrature_error > 0
+    reports = reports_of(run, parts_needed(run.agreement))
+    told = sum(report.quadrature_error for report in reports.values())
+    status = status_from(run.agreement, run.posterior, reports, told / 2)
+    assert told > 0 and f"sums over nodes may be off by {told:.2g} nats" in status.reasons
+    assert not status_from(run.agreement, run.posterior, reports, 2 * told).reasons
+    within = dataclasses.replace(run, tolerance=told / 100)
+    assert any("sums over nodes may be off" in reason for reason in within.status.reasons)
+
+
+def test_reports_that_lack_parts_tell_of_no_newton_step():
+    prior = DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2))
+    run = federate(logistic_sites(), LogisticRegression(), prior)
+    reports = reports_of(run, ("gradient", "curvature"))
+    assert np.isfinite(newton_of(prior, run.posterior, [*reports.values()]).change)
+    whole = reports["ash"]
+    for lack in (
+        {"curvature": None},
+        {"slope": None},
+        {"fixed_point": None},
+        {"curvature": np.full((2, 2), np.nan)},
+        {"curvature": np.eye(3), "slope": np.ones(3)},
+        {"slope": np.array([0.1, np.inf])},
+        {"fixed_point": Beta(1.0, 1.0)},
+        {"fixed_point": DiagonalGaussian([0.1], [2.0])},
+    ):
+        lacking = reports | {"ash": dataclasses.replace(whole, **lack)}
+        assert newton_of(prior, run.posterior, [*lacking.values()]).change == np.inf
+        status = status_from(run.agreement, run.posterior, lacking)
+        assert status.left == np.inf and not status.converged

@@ -1,6 +1,7 @@
 """Messages: bytes and back, and the same bits with each site in a process of its own."""
 
 import dataclasses
+import json
 import multiprocessing
 import pickle
 import re
@@ -11,6 +12,7 @@ import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
 
 from posterity.arrays.tree_sums import TreeSum
+from posterity.artifact.artifact import to_bytes
 from posterity.errors import ArtifactError, LedgerError, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian
 from posterity.federation import Federation, Gossip, Machine, Site, certify, forget, step_key
@@ -28,6 +30,7 @@ from posterity.federation.messages import (
     dumps,
     loads,
 )
+from posterity.federation.newton import newton, stepped
 from posterity.federation.schedules import Done, Turn
 from posterity.graphs import ring
 from posterity.models import LogisticRegression
@@ -35,6 +38,7 @@ from posterity.models import LogisticRegression
 KEY = jax.random.fold_in(jax.random.key(7), 3)
 Q = Gaussian(np.array([0.1, -2.0]), np.array([[2.0, 0.3], [0.3, 1.0]]))
 NARROW = DiagonalGaussian([0.1], [2.0])
+NARROW_PRIOR = DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2))
 SUM = TreeSum.of([Q, Q * 1e-17, Q * 1e9])
 MESSAGES = [
     Improve("north \u2603/1", Q.named(["age", "dose"]), Q * -1.0, 7, KEY, epoch=(3, "b"), step=4),
@@ -45,7 +49,7 @@ MESSAGES = [
     Report("a", Q, 0.25, Q * 2.0),
     Report("a", None, 0.0, None, -1.5, NARROW, np.array([0.5]), np.array([[2.0]])),
     Report("a", value=-1.5, fixed_point=NARROW, slope=np.array([0.5])),
-    Report("a"),
+    Report("a", asked="ef56", quadrature_error=1e-5),
     DescribeOwn("a", Q),
     OwnParameters("a", np.ones((3, 2)), np.ones((3, 2, 2))),
     Failure("a", 'out of "memory"'),
@@ -85,8 +89,6 @@ def test_what_is_no_message_is_refused():
     for wrong in (b"", b"{}", content[:-1], content + b"x", pickle.dumps(MESSAGES[0])):
         with pytest.raises(ArtifactError):
             loads(wrong)
-    from posterity.artifact.artifact import to_bytes
-
     heads = [
         '{"kind": "Improvement"}',
         '{"kind": "Nothing", "site": "a"}',
@@ -112,6 +114,26 @@ def test_what_is_no_message_is_refused():
     asked = dumps(MESSAGES[5]).replace(b"improved", b"imploded")
     with pytest.raises(ArtifactError):
         loads(asked)
+
+
+def test_what_a_head_should_hold_is_not_in_the_body():
+    token = {
+        "agreement": "ab12", "epoch": [0, ""], "kind": "Token", "previous": None, "sender": None,
+        "sequence": 0,
+    }  # fmt: skip
+    body = {"exact_sum": list(SUM.layers)}
+    for name in ("sequence", "agreement", "sender", "epoch"):
+        head = json.dumps({field: value for field, value in token.items() if field != name})
+        with pytest.raises(ArtifactError, match="cannot be read"):
+            loads(to_bytes({"head": head, **body, name: np.arange(3.0)}))
+    head = {"kind": "Improvement", "site": "a", "epoch": [0, ""], "step": 0, "asked": None}
+    head |= {"halvings": 0, "quadrature_error": 0.0}
+    for name in ("residual", "halvings"):
+        some = json.dumps({field: value for field, value in head.items() if field != name})
+        with pytest.raises(ArtifactError, match="what its head should"):
+            loads(to_bytes({"head": some, "factor": Q, name: np.ones(1)}))
+    with pytest.raises(ArtifactError, match="no member of a family"):
+        loads(to_bytes({"head": json.dumps(head | {"residual": None}), "factor": np.ones(2)}))
 
 
 def test_any_byte_that_changed_is_noticed():
@@ -202,6 +224,55 @@ def test_a_site_that_answers_another_question_is_not_believed():
     replaying = Replaying(run.agreement, run.federation.sites)
     with pytest.raises(SiteError, match="answer to the question that it was sent"):
         dataclasses.replace(run, federation=replaying).advance(1)
+
+
+def test_an_answer_is_tied_to_the_very_question():
+    run = start(logistic_sites(), LogisticRegression(), NARROW_PRIOR).advance(1)
+    site, q = run.federation.sites["ash"], run.posterior
+    one, other = (
+        Measure("ash", moved, run.state.factor("ash"), ("slope",), 1, KEY, epoch=(0, ""), step=1)
+        for moved in (q, q * 1.001)
+    )
+    answer = loads(dumps(site.answer(one)))
+    assert answer.asked == one.digest == loads(dumps(one)).digest != other.digest
+    assert answer.answers(one) and site.answer(one).answers(one)
+    assert not answer.answers(other) and not site.answer(one).answers(other)
+    about = {"epoch": one.epoch, "step": one.step, "asked": one}
+    assert not Improvement("ash", q, **about).answers(one)
+    assert not dataclasses.replace(answer, asked=None).answers(one)
+    assert Failure("ash", "out of memory", **about).answers(one)
+    digests = {dataclasses.replace(one, **part).digest for part in (
+        {"samples": 2}, {"parts": ("curvature",)}, {"key": jax.random.key(1)}, {"step": 2},
+        {"site": "elm"}, {"factor": q}, {},
+    )}  # fmt: skip
+    assert len(digests) == 7
+
+
+def test_a_line_search_believes_no_answer_to_an_earlier_question():
+    run = start(logistic_sites(), LogisticRegression(), NARROW_PRIOR, key=KEY).advance(2)
+
+    before = {}
+
+    class Late(Federation):
+        def answered(self, question):
+            return before.setdefault(question.site, super().answered(question))
+
+    late = dataclasses.replace(run, federation=Late(run.agreement, run.federation.sites))
+    newton(late.federation, late.state)
+    with pytest.raises(SiteError, match="answer to the question that it was sent"):
+        stepped(late.federation, late.state)
+
+
+def test_a_schedule_takes_no_answer_to_another_question_of_its_step():
+    model, prior, data = CONJUGATE["Beta"]
+    for schedule in ("sequential", "synchronous"):
+        run = start(data, model, prior, schedule=SCHEDULES[schedule])
+        machine = Machine(run.agreement, run.schedule)
+        state, (question, *_) = machine.receive(run.state, Turn(run.key))
+        other = dataclasses.replace(question, count=question.count + 1)
+        with pytest.raises(LedgerError, match="nobody waits for"):
+            machine.receive(state, run.federation.ask(other))
+        machine.receive(state, loads(dumps(run.federation.ask(question))))
 
 
 def test_a_round_takes_answers_in_any_order():

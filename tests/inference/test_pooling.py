@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from posterity.errors import SiteError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import federate
-from posterity.inference import LocalUpdate
+from posterity.inference import LocalUpdate, pooling
 from posterity.inference.cubature import Cubature
 from posterity.inference.pooling import (
     Likelihood,
@@ -288,3 +288,23 @@ def test_nodes_over_what_is_shared_say_the_same():
     deviation = np.sqrt(other.posterior.log_spread.covariance[0, 0])
     moved = run.posterior.log_spread.mean[0] - other.posterior.log_spread.mean[0]
     assert abs(moved) < 0.1 * deviation
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("nodes", [6, 8])
+def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
+    one = Gaussian.from_standard(np.zeros(size), np.eye(size))
+    model, view = hierarchical(LogisticRegression(), one, True)
+    records = Records.of((X[:, -size:], Y))
+    visit = lambda update: update.improved(model, view, view.zero(), records, 0)
+    found = {}
+    for count in (nodes, 60):
+        monkeypatch.setattr(pooling, "GRID", {size: count})
+        found[count] = visit(PartialPooling(most=64))
+    (rough, told), (fine, little) = found.values()
+    apart = float((view + fine).kl(view + rough))
+    assert apart > 1e-6 and apart / 5 < told.quadrature_error < 5 * apart
+    assert little.quadrature_error < told.quadrature_error / 5
+    monkeypatch.undo()
+    enough, error = visit(PartialPooling())
+    assert float((view + fine).kl(view + enough)) < 5e-5 and 0 < error.quadrature_error < 5e-5

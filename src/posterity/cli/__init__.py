@@ -5,6 +5,7 @@ from posterity.cli import (  # noqa: F401
     diff,
     distill,
     federate,
+    federation,
     fit,
     forget,
     fuse,
@@ -12,6 +13,7 @@ from posterity.cli import (  # noqa: F401
     predict,
     pursue,
     show,
+    site,
     tables,
 )
 from posterity.cli.app import app, main

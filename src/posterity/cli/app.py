@@ -32,6 +32,9 @@ Examples:
   posterity pursue pursuit.toml
   posterity distill both.safetensors -o student.safetensors --inputs pool.csv
   posterity predict student.safetensors new.csv -o predictions.csv
+  posterity site init north --name north
+  posterity federation new terms.toml -o federation.toml
+  posterity site run north
 
 \b
 Exit codes:

@@ -1,51 +1,68 @@
 """The files of a federation between organisations: ``federation.toml`` and ``site.toml``.
 
 The first is the same everywhere: it says what all members agreed on, and its digest is in every
-letter. The second is a site's own: where its records, its key and its store are.
+letter. The second is a site's own: where its records, its key and its store are, and how its
+letters travel.
 """
 
-from collections.abc import Mapping
+import contextlib
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posterity.cli.files import read_prior
 from posterity.cli.options import (
     COUNT,
     FILE,
     FLAG,
+    NATURAL,
     PAIR,
     POSITIVE,
     SEED,
     TABLE,
     TEXT,
+    Kind,
     Option,
     Settings,
     by_name,
+    conflict,
+    either,
     list_of,
     read,
+    words,
 )
-from posterity.engine.agreement import Terms, imported
-from posterity.engine.machine import Machine
-from posterity.engine.signing import PrivateKey
-from posterity.errors import UsageError
-from posterity.federation.site import Site
-from posterity.federation.specification import build
+from posterity.errors import ArtifactError, UsageError
 
+if TYPE_CHECKING:
+    from posterity.engine.agreement import Terms
+    from posterity.engine.machine import Machine
+    from posterity.engine.running import Running
+
+PERSONAL = either(FLAG, list_of(either(TEXT, NATURAL)), by_name(POSITIVE))
 FEDERATION = (
     Option("name", TEXT, "Of the federation."),
-    Option("members", by_name(TEXT), "The public key of each member, by its name."),
-    Option("links", list_of(PAIR), "Pairs of members who talk to each other; all if left out."),
+    Option("members", by_name(TEXT), "The public key of each member.", "--member"),
+    Option("links", list_of(PAIR), 'Pairs who talk to each other, as [["A", "B"]]; else all.'),
+    Option("authorities", by_name(TEXT), "Keys that may have a member forgotten.", "--authority"),
+    Option("server", TEXT, "The member that asks the others; if left out, a token walks."),
+    Option("schedule", TABLE, 'Of the walk or the server, as {kind = "sequential"}.'),
+    Option("steps", COUNT, "Hops, passes or rounds of an epoch at most."),
+    Option("tolerance", POSITIVE, "Nats that may be left to change when it ends."),
     Option("padding", FLAG, "Whether sites pad their records.", default=True),
     Option("total_weight", POSITIVE, "Of the records of all sites, for updates that train."),
     Option("seed", SEED, "Of all that is random.", default=0),
-    Option("model.path", TEXT, "Import path of the model, as package.module:name."),
-    Option("model.options", TABLE, "What it is called with."),
-    Option("prior.file", FILE, "The prior, or a ledger, whose prior is taken."),
-    Option("update.path", TEXT, "Import path of the local rule; one that fits if left out."),
-    Option("update.options", TABLE, "What it is called with."),
+    Option("model.path", TEXT, "Import path of the model, as package.module:name.", "--model"),
+    Option("model.options", TABLE, "What it is called with.", "--model-options"),
+    Option("model.personal", PERSONAL, "Columns whose coefficients differ between sites."),
+    Option("prior.file", FILE, "The prior, or a ledger, whose prior is taken.", "--prior"),
+    Option("update.path", TEXT, "Import path of the local rule; else one that fits.", "--update"),
+    Option("update.options", TABLE, "What it is called with.", "--update-options"),
     Option("limits.magnitude", POSITIVE, "Of a natural parameter."),
     Option("limits.pseudo_counts", POSITIVE, "By which all sites together change the prior."),
     Option("limits.bytes", COUNT, "Of a letter."),
+    Option("limits.epochs", COUNT, "By which a letter may raise the number of an epoch."),
 )
 """What ``federation.toml`` holds."""
 SITE = (
@@ -53,13 +70,21 @@ SITE = (
     Option("federation", FILE, "The federation.toml that all members have."),
     Option("key", FILE, "The private key of this site."),
     Option("store", FILE, "The database of this site."),
-    Option("data.path", TEXT, "Import path of a function that returns the records."),
-    Option("data.options", TABLE, "What it is called with."),
+    Option("data.file", FILE, "Records: a .csv with a header, or an .npz.", "--data"),
+    Option("data.target", TEXT, "The column to predict."),
+    Option("data.intercept", FLAG, "Whether there is a column of ones."),
+    Option("data.path", TEXT, "Import path of a function that returns the records.", "--loader"),
+    Option("data.options", TABLE, "What it is called with.", "--loader-options"),
+    Option("transport.kind", words("unix", "courier"), "How letters travel.", "--transport"),
+    Option("transport.sockets", by_name(FILE), "Of other sites on this machine.", "--socket"),
+    Option("transport.encrypted", FLAG, "Whether couriers have to encrypt.", default=True),
 )
 """What ``site.toml`` holds."""
+SOCKET = "site.sock"
+"""The name of the socket of a site's agent, in the folder of the site."""
 
 
-def read_terms(file: Path) -> Terms:
+def read_terms(file: Path) -> "Terms":
     """The terms in a ``federation.toml``.
 
     Raises:
@@ -68,7 +93,14 @@ def read_terms(file: Path) -> Terms:
         LedgerError: if names of two members look alike.
         ArtifactError: if a file cannot be read.
     """
-    settings = read(FEDERATION, {}, file)
+    return terms_of(read(FEDERATION, {}, file))
+
+
+def terms_of(settings: Settings) -> "Terms":
+    """The terms that settings of :data:`FEDERATION` say; errors as of :func:`read_terms`."""
+    from posterity.cli.files import read_prior
+    from posterity.engine.agreement import Terms
+
     with settings.named():
         prior, _ = read_prior(Path(settings.need("prior.file")))
         return Terms.of(
@@ -80,24 +112,54 @@ def read_terms(file: Path) -> Terms:
             update=settings["update.path"],
             model_options=settings["model.options"],
             update_options=settings["update.options"],
+            personal=settings["model.personal"] or False,
             padding=settings["padding"],
             total_weight=settings["total_weight"],
             limits=settings.table("limits"),
             seed=settings["seed"],
+            authorities=settings["authorities"],
+            schedule=settings["schedule"],
+            server=settings["server"],
+            steps=settings["steps"],
+            tolerance=settings["tolerance"],
         )
+
+
+def in_words(terms: "Terms") -> list[str]:
+    """What is agreed on by taking part, a sentence each."""
+    agreed, limits = terms.agreement, terms.limits
+    if terms.server is not None:
+        how = f"{terms.server!r} asks the others ({type(terms.schedule).__name__})"
+    else:
+        random = terms.order == "gossip"
+        how = f"a token walks {'at random over the links' if random else 'round by name'}"
+    ends = [] if terms.steps is None else [f"after {terms.steps} steps"]
+    if terms.tolerance is not None:
+        ends.append(f"once less than {terms.tolerance:g} nats are left to change")
+    return [
+        f"Federation {terms.name!r}, terms {terms.digest}",
+        f"Members: {', '.join(f'{name} ({key})' for name, key in sorted(terms.members.items()))}.",
+        f"Links: {', '.join(f'{a} - {b}' for a, b in terms.links)}; {how}.",
+        f"It ends {' or '.join(ends)}." if ends else "It goes on until it is ended.",
+        f"Model: {agreed.model}, over a prior {agreed.prior!r}, by {type(agreed.update).__name__}.",
+        f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",
+        f"Refused are natural parameters beyond {limits.magnitude:g}, changes of the prior by more "
+        f"than {limits.pseudo_counts:g}, letters of more than {limits.bytes:,} bytes.",
+    ]
 
 
 class SiteFiles(NamedTuple):
     """What ``site.toml`` says of one member: its terms, and where what it keeps to itself is."""
 
     name: str
-    terms: Terms
+    terms: "Terms"
     key: Path
     store: Path
-    loader: str
-    options: Mapping[str, Any]
+    records: Callable[[], Any]
+    sockets: Mapping[str, Path]
+    encrypted: bool
 
-    def machine(self) -> Machine:
+    def machine(self) -> "Machine":
         """The machine of the site, with its key and its records.
 
         Raises:
@@ -105,6 +167,10 @@ class SiteFiles(NamedTuple):
             StructureError, ParameterError: if the records do not fit the model or the prior.
             ArtifactError: if there is no key.
         """
+        from posterity.engine.machine import Machine
+        from posterity.engine.signing import PrivateKey
+        from posterity.federation.site import Site
+
         key = PrivateKey.load(self.key)
         if key.public != self.terms.members[self.name]:
             raise UsageError(
@@ -112,13 +178,13 @@ class SiteFiles(NamedTuple):
                 expected=f"{str(self.terms.members[self.name])!r}, as members.{self.name} says",
                 fix="Name the right key file, or agree on new terms.",
             )
-        records = build(imported(self.loader, "data.path"), self.options, "data")
-        return Machine(self.terms, Site.of(self.terms.agreement, self.name, records), key)
+        site = Site.of(self.terms.agreement, self.name, self.records())
+        return Machine(self.terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:
     """The settings of one member in a ``site.toml``; errors as of :func:`read_terms`."""
-    settings: Settings = read(SITE, {}, file)
+    settings = read(SITE, {}, file)
     with settings.named():
         terms, name = read_terms(Path(settings.need("federation"))), settings.need("name")
         if name not in terms.members:
@@ -127,6 +193,144 @@ def read_site(file: Path) -> SiteFiles:
                 expected=f"a member: one of {sorted(terms.members)}",
                 fix="Spell it as federation.toml does, or agree on new terms.",
             )
+        sockets = settings["transport.sockets"] or {}
+        if (strangers := sorted(sockets.keys() - terms.members.keys())) or name in sockets:
+            raise UsageError(
+                found=f"transport.sockets of {strangers or name}",
+                expected="those of other members",
+                fix="Spell them as federation.toml does.",
+            )
+        if sockets and settings["transport.kind"] == "courier":
+            raise conflict("transport.sockets", 'transport.kind = "courier"')
         paths = Path(settings.need("key")), Path(settings.need("store"))
-        options = settings["data.options"] or {}
-        return SiteFiles(name, terms, *paths, settings.need("data.path"), options)
+        others = {other: Path(path) for other, path in sockets.items()}
+        records = _records(settings, terms)
+        return SiteFiles(name, terms, *paths, records, others, settings["transport.encrypted"])
+
+
+def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
+    """What loads the records of a site, from a file or by a function of its own."""
+    from posterity.engine.agreement import imported
+    from posterity.federation.specification import build
+
+    path = settings.path("data.file")
+    if path is not None:
+        if settings["data.path"] is not None:
+            raise conflict("data.file", "data.path")
+        return lambda: _read_file(settings, path, terms)
+    loader, options = settings.need("data.path"), settings["data.options"] or {}
+    return lambda: build(imported(loader, "data.path"), options, "data")
+
+
+def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
+    from posterity.cli.records import in_one_order, read_sites
+    from posterity.federation.tables import columns_of
+
+    with settings.named():
+        target, name = settings["data.target"], settings["name"]
+        tables = read_sites({name: path}, target, bool(settings["data.intercept"]))
+        own = columns_of(terms.agreement.prior)
+        return in_one_order(tables, own, target, bool(own)).data[name]
+
+
+# --- writing them --------------------------------------------------------------------------------
+
+
+def as_toml(settings: Settings, values: Mapping[str, Any], folder: Path) -> str:
+    """A TOML document of values by place, with paths that start in ``folder``.
+
+    Raises:
+        UsageError: for a text that no TOML document can have.
+    """
+    kinds = {option.place: option.kind for option in settings.options}
+    sections: dict[str, list[str]] = {"": []}
+    for place, value in values.items():
+        table, _, key = place.rpartition(".")
+        value = _from(folder, kinds[place], value)
+        if isinstance(value, dict):
+            pairs = [f"{_toml(name)} = {_toml(part)}" for name, part in value.items()]
+            sections[place] = pairs
+        else:
+            sections.setdefault(table, []).append(f"{key} = {_toml(value)}")
+    parts = ["\n".join([f"[{name}]"] * bool(name) + lines) for name, lines in sections.items()]
+    text = "\n\n".join(parts) + "\n"
+    try:
+        text.encode()
+        tomllib.loads(text)
+    except ValueError as error:
+        raise UsageError(
+            found=f"values that no TOML document can have ({error})",
+            expected="numbers, and texts of characters",
+            fix="Choose other names.",
+        ) from error
+    return text
+
+
+def _from(folder: Path, kind: Kind, value: Any) -> Any:
+    """A value in which paths start in a folder."""
+    if isinstance(value, dict) and kind.of is not None:
+        return {name: _from(folder, kind.of, path) for name, path in value.items()}
+    return os.path.relpath(value, start=folder) if kind is FILE else value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_toml(name)} = {_toml(v)}' for name, v in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    # Strings, numbers and truth values are written as JSON does, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+# --- the folder of a site ------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened(
+    folder: Path, tell: Callable[[dict[str, Any]], None] | None = None
+) -> "Iterator[Running]":
+    """The site in a folder, with its store open, for as long as a block lasts.
+
+    Raises:
+        ArtifactError: if there is no store, or an agent has it open.
+        PosterityError: as of :func:`read_site` and :meth:`SiteFiles.machine`.
+    """
+    from posterity.engine.agent import Agent
+    from posterity.engine.running import Running
+    from posterity.engine.store import Store
+
+    site = read_site(configuration(folder))
+    with Store(site.store) as store:
+        agent = Agent(site.machine(), store)
+        yield Running(agent, sockets=site.sockets, encrypted=site.encrypted, tell=tell)
+
+
+def configuration(folder: Path) -> Path:
+    """The ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
+    file = folder / "site.toml"
+    if not file.is_file():
+        raise ArtifactError(
+            found=f"folder {str(folder)!r} without a site.toml",
+            expected="the folder of a site",
+            fix="Make it by `posterity site init`.",
+        )
+    return file
+
+
+def ask(folder: Path, do: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+    """The answer of a site to a request: of its agent, or from its store where none runs.
+
+    Raises:
+        PosterityError: what the site says is wrong; as of :func:`opened`.
+    """
+    from posterity.engine.transports.unix import Absent, Client
+
+    configuration(folder)
+    try:
+        with Client(folder / SOCKET, timeout=300.0) as client:
+            return client.ask(do, **arguments)
+    except Absent:
+        pass
+    with opened(folder) as running:
+        head, body = running.answer({"do": do, **arguments}, b"")
+        return dict(head), body

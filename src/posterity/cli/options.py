@@ -56,7 +56,7 @@ class Kind:
         from posterity.adapters.tables.reader import clean
 
         read = str if self.text else _value
-        pairs = (text.rpartition("=") for text in texts)
+        pairs = map(_pair, texts)
         pairs = (pair for pair in pairs if pair[1] or self.nameless)
         named = [(clean(name), read(value)) for name, _, value in pairs]
         if self.by_name and (named or not self.alternatives):
@@ -66,7 +66,10 @@ class Kind:
         if self.many and texts[-1].lstrip().startswith("["):
             return _value(texts[-1])
         if self.many:
-            parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
+            try:
+                parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
+            except csv.Error as error:  # a carriage return
+                raise ValueError(f"{self.metavar}, on one line") from error
             return parts if len(parts) > 1 else parts[0] if parts else ""
         return read(texts[-1])
 
@@ -98,6 +101,13 @@ class Kind:
         except UsageError:
             return False
         return True
+
+
+def _pair(text: str) -> tuple[str, str, str]:
+    """A name and a value, apart at the last equals sign, but for those that end a base64 text."""
+    bare = text.rstrip("=")
+    name, sign, value = bare.rpartition("=")
+    return (name, sign, value + text[len(bare) :]) if sign else text.rpartition("=")
 
 
 def _inner(place: str, name: str | int) -> str:
@@ -433,12 +443,14 @@ def verb(
     report: Callable[[dict[str, Any]], Any],
     examples: Sequence[str],
     name: str | None = None,
+    of: typer.Typer = app,
 ) -> Callable[[Callable[[Settings], dict[str, Any]]], Any]:
     """Make a function of :class:`Settings` the command of its name, with these options.
 
     ``files`` is the help of its arguments, of which one that ends in ``.toml`` is the
-    configuration; ``name`` is the command's, if it is another one than the function's. The exit
-    code is 9 if the data that the function gives have a ``status`` that is not converged.
+    configuration; ``name`` is the command's, if it is another one than the function's, and ``of``
+    what it is a command of. The exit code is 9 if the data that the function gives have a
+    ``status`` that is not converged.
     """
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
@@ -469,6 +481,6 @@ def verb(
         del command.__wrapped__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return app.command(name or function.__name__, epilog=example(*examples))(command)
+        return of.command(name or function.__name__, epilog=example(*examples))(command)
 
     return register

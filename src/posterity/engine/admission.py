@@ -1,23 +1,25 @@
 """Checks of a letter before anything follows from it, each with a reason code."""
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container
+from typing import Any
 
 import numpy as np
 
 from posterity.arrays.tree import structure
+from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import MOST_EPOCHS, Letter, sender_of
+from posterity.engine.messages import Answer, Handover, Letter, Question, sender_of
 from posterity.engine.refusal import Reason, Refusal
-from posterity.engine.signing import MESSAGE, Envelope, PublicKey, statement_of
+from posterity.engine.signing import MESSAGE, Envelope
+from posterity.errors import ArtifactError
 from posterity.families import ExponentialFamily
 from posterity.federation import Token
 
 
-def admitted(terms: Terms, content: bytes, receiver: str, gone: Mapping[str, bytes]) -> Letter:
+def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) -> Letter:
     """The letter in some bytes, signed by a member, of these terms and for this receiver.
 
-    ``gone`` are the tombstones of those who were forgotten, by name.
+    ``gone`` are the names of those who were forgotten.
 
     Raises:
         Refusal: if it is no such letter, or what it holds is beyond what was agreed.
@@ -37,11 +39,21 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Mapping[str, byt
             f"one for {receiver!r} under {terms.digest[:16]!r}",
             "membership",
         )
+    if isinstance(letter.body, Token | Question | Answer) and letter.sender in gone:
+        kind = type(letter.body).__name__
+        raise _refused(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
     if isinstance(letter.body, Token):
-        if letter.sender in gone:
-            raise _refused(f"a token of {letter.sender!r}", "one of who stays", "tombstone")
         _check_token(terms, letter.sender, letter.body)
+    if isinstance(letter.body, Handover):
+        _check_artifact(letter.body.content)
     return letter
+
+
+def _check_artifact(content: bytes) -> None:
+    try:
+        from_bytes(content, what="a file that was handed over")
+    except ArtifactError as error:
+        raise _refused(error.found, "an artifact of posterity", "schema") from error
 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:
@@ -55,13 +67,18 @@ def _check_token(terms: Terms, sender: str, token: Token) -> None:
     if token.epoch[1] not in terms.members or token.epoch[0] < 1:
         raise _refused(f"epoch {token.epoch}", "one that a member began", "membership")
     for layer in token.exact_sum.layers:
-        if structure(layer) != structure(terms.agreement.prior):
-            prior = type(terms.agreement.prior).__name__
-            message = f"a token with a {type(layer).__name__}, or one of another shape"
-            raise _refused(message, f"a {prior} like the prior", "family")
-        if not np.isfinite(layer.natural_parameters).all():
-            raise _refused("NaN or infinity in a token", "finite parameters", "finite")
+        check_structure(terms, layer)
     check_posterior(terms, token.posterior)
+
+
+def check_structure(terms: Terms, law: Any) -> None:
+    """Check that a law is finite, and of the prior's family and shape; a Refusal if not."""
+    prior = terms.agreement.prior
+    if structure(law) != structure(prior):
+        found = f"a {type(law).__name__}, or one of another shape"
+        raise _refused(found, f"a {type(prior).__name__} like the prior", "family")
+    if not np.isfinite(law.natural_parameters).all():
+        raise _refused("NaN or infinity", "finite natural parameters", "finite")
 
 
 def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
@@ -84,36 +101,6 @@ def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
         raise _refused(size, f"at most {limits.pseudo_counts:.3g}", "magnitude")
     if terms.agreement.update.conjugate and not terms.agreement.admits(posterior):
         raise _refused(f"an improper {type(posterior).__name__}", "a distribution", "proper")
-
-
-@dataclasses.dataclass(frozen=True)
-class Departure:
-    """A site that was forgotten, its key, and the highest number of an epoch with its factor."""
-
-    site: str
-    key: PublicKey
-    highest: int
-
-
-def departure_of(terms: Terms, envelope: bytes) -> Departure:
-    """The departure that a tombstone tells of.
-
-    Raises:
-        Refusal: unless the site itself signed that, under these terms.
-    """
-    content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
-    statement, (site, *_) = statement_of(content, "tombstone", terms.members)
-    predicate = statement.predicate
-    key, highest = terms.members[site], predicate.get("highest")
-    expected = {"terms": terms.digest, "site": site, "highest": highest}
-    counts = type(highest) is int and 0 <= highest < MOST_EPOCHS - 1
-    if not counts or predicate != expected:
-        raise _refused(
-            f"a tombstone of {predicate.get('site')!r}", f"one of {site!r}", "membership"
-        )
-    if dict(statement.subjects) != {"key": key.id}:
-        raise _refused("a tombstone of another key", "that of the site", "membership")
-    return Departure(site, key, int(predicate["highest"]))
 
 
 def _refused(found: str, expected: str, reason: Reason) -> Refusal:

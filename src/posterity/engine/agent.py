@@ -1,10 +1,16 @@
 """An agent: a machine and its store, where what is durable comes before what is sent."""
 
+import functools
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterable
 
-from posterity.engine.machine import Machine, Memory, Step
+from posterity.artifact.manifest import as_text
+from posterity.engine.machine import Machine
+from posterity.engine.memory import File, Memory, Step
+from posterity.engine.messages import digest_of
 from posterity.engine.store import Outgoing, Store
+from posterity.files import write_file
 
 
 class Agent:
@@ -12,14 +18,21 @@ class Agent:
 
     def __init__(self, machine: Machine, store: Store):
         self.machine, self.store, self._lock = machine, store, threading.Lock()
-        self.memory = Memory.from_bytes(store.state, store.outbox)
+        self.memory: Memory = machine.load(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
-        """Take letters in, all in one write to the disk; returns what is to be sent after it."""
-        receive = self.machine.receive
-        return self._made(
-            lambda memory, letter=letter: receive(memory, letter) for letter in letters
-        )
+        """Take letters in, all in one write to the disk; returns what is to be sent after it.
+
+        One at which the machine fails, as nobody meant it to, is as if it had been lost.
+        """
+        return self._made(functools.partial(self._received, letter) for letter in letters)
+
+    def _received(self, letter: bytes, memory: Memory) -> Step:
+        try:
+            return self.machine.receive(memory, letter)
+        except Exception as error:
+            entry = {"event": "failed", "error": repr(error)[:200], "digest": digest_of(letter)}
+            return Step(memory, entries=(as_text(entry).encode(),))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
         """Carry out a command of the machine; returns what is to be sent after it.
@@ -39,9 +52,18 @@ class Agent:
             for step in steps:
                 made.append(step(memory))
                 memory = made[-1].memory
+            for file in (file for each in made for file in each.files):
+                self._keep(file)
             self.store.commit(*(each.change for each in made if _changes(self.memory, each)))
             self.memory = memory
             return tuple(message for each in made for message in each.sent)
+
+    def _keep(self, file: File) -> None:
+        """Write a file that a member handed over into the folder ``inbox`` beside the store."""
+        inbox = self.store.path.parent / "inbox"
+        inbox.mkdir(exist_ok=True)
+        sender = urllib.parse.quote(file.sender, safe="")
+        write_file(inbox / f"{sender}-{file.handover.name}", file.handover.content)
 
 
 def _changes(before: Memory, step: Step) -> bool:

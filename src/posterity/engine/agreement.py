@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import jax
 import networkx as nx
 
 from posterity import fingerprint
@@ -16,13 +17,15 @@ from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation import Agreement, Gossip
+from posterity.federation import Agreement, Gossip, step_key
 from posterity.federation.schedules import Schedule
 from posterity.federation.specification import build, make_schedule
 from posterity.federation.status import TOLERANCE
 
 WALKS = one_of("gossip", "sequential")
 """Orders in which a token walks where no member is the server."""
+MOST_LISTENERS = 8
+"""Neighbours up to which all are told what goes to everybody."""
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
 
 
@@ -196,6 +199,45 @@ class Terms:
         graph = _graph(tuple(self.members), self.links, gone - {site})
         return tuple(sorted(graph.neighbors(site)))
 
+    def staying(self, gone: frozenset[str]) -> tuple[str, ...]:
+        """Names of the members that are not gone, sorted."""
+        return tuple(sorted(self.members.keys() - gone))
+
+    def step_key(self, sequence: int, gone: frozenset[str]) -> jax.Array:
+        """The key of the answer to the token of this number: of a hop, or of a pass by name."""
+        passes = sequence // max(len(self.staying(gone)), 1)
+        return step_key(jax.random.key(self.seed), sequence if self.order == "gossip" else passes)
+
+    def following(self, site: str, origin: str | None, sequence: int, gone: frozenset[str]) -> str:
+        """The site that the token of this number goes to from ``site``, to which it came from
+        ``origin``, where those that are ``gone`` are passed over.
+        """
+        if self.order == "sequential":
+            names = self.staying(gone - {site})
+            return names[(names.index(site) + 1) % len(names)]
+        before = None if origin in gone else origin
+        return self.walk(gone).hop(site, before, key=self.step_key(sequence, gone))
+
+    def listeners(self, site: str, gone: frozenset[str]) -> tuple[str, ...]:
+        """Members to whom a site passes notices on: all neighbours, or a few of many.
+
+        Where everybody may talk to everybody, those at distances of powers of two in the order of
+        names: every notice still reaches all, in a few hops.
+        """
+        around = self.neighbours(site, gone)
+        if len(around) <= MOST_LISTENERS:
+            return around
+        names = self.staying(gone - {site})
+        place, size = names.index(site), len(names)
+        distances = [sign << power for power in range(size.bit_length()) for sign in (1, -1)]
+        few = {names[(place + distance) % size] for distance in distances} - {site}
+        return tuple(sorted(few)) if few <= set(around) else around
+
+    def towards(self, site: str, other: str, gone: frozenset[str]) -> str:
+        """The neighbour by which a site reaches another member: itself, where they are linked."""
+        graph = _graph(tuple(self.members), self.links, gone - {site, other})
+        return other if graph.has_edge(site, other) else nx.shortest_path(graph, site, other)[1]
+
     def walk(self, gone: frozenset[str]) -> Gossip:
         """The walk of the token among those who are not gone."""
         return _walk(tuple(self.members), self.links, gone)
@@ -208,6 +250,7 @@ def _walk(
     return Gossip(_graph(members, links, gone))
 
 
+@functools.lru_cache(maxsize=1024)
 def _graph(
     members: tuple[str, ...], links: tuple[tuple[str, str], ...], gone: frozenset[str]
 ) -> nx.Graph:

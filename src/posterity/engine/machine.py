@@ -1,6 +1,6 @@
 """The durable site: what a site does with each letter and each command, as pure functions.
 
-Read from top to bottom this is the protocol.
+Read from top to bottom this is the protocol of a walk.
 
 A token walks over the links. Whoever it reaches improves its factor and sends it on with the next
 sequence number. An epoch begins at the prior, and each site adds its whole factor when a token of
@@ -8,131 +8,89 @@ the epoch first comes: so a start, a loss, somebody who joins and a forgetting a
 same walk. Epochs are pairs of a number and a site; the higher one wins, and tokens of a lower one
 are void wherever they are. One version of a token, its epoch and sequence number, has one content.
 
+Once visits change little, who has the token keeps it and asks all in a survey how they stand to it.
+Their signed answers tell whether it has converged: then it rests, else it walks on.
+
 Nothing is sent before it is durable: each step gives the memory of the site after it, and what is
 to be sent once that is on disk. What is lost on the way is sent again until it is acknowledged.
 """
 
 import dataclasses
-import json
-from collections.abc import Mapping
-from typing import Any, Self
-
-import jax
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 from posterity.arrays.tree_sums import TreeSum
-from posterity.artifact.artifact import from_bytes, to_bytes
-from posterity.artifact.manifest import as_text
-from posterity.engine.admission import admitted, check_posterior, departure_of
+from posterity.engine.admission import admitted, check_posterior
 from posterity.engine.agreement import Terms
+from posterity.engine.log import Tree, TreeHead, continues, key_name
+from posterity.engine.memory import ANSWER, RESTING, TOKEN, File, Memory, Step, line, refused
 from posterity.engine.messages import (
     MOST_EPOCHS,
     Acknowledgement,
+    Answer,
+    Body,
+    Handover,
     Letter,
-    Tombstone,
+    Notice,
+    Question,
     digest_of,
 )
+from posterity.engine.notices import Author, Known, Standing, posterior_of, read, status_by
+from posterity.engine.questions import Order
 from posterity.engine.refusal import Reason, Refusal
-from posterity.engine.signing import Envelope, PrivateKey, Statement
-from posterity.engine.store import Change, Outgoing
+from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.store import Outgoing
 from posterity.entries import Entry
 from posterity.errors import ArtifactError, PosterityError
-from posterity.federation import SiteState, Token, step_key, turn
-from posterity.federation.messages import Epoch
+from posterity.federation import SiteState, Token, turn
+from posterity.federation.keys import fold_in, site_key
+from posterity.federation.messages import Epoch, Report
 from posterity.federation.site import Site
+from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
+from posterity.federation.visit import Visit
+from posterity.status import Status
 
-TOKEN = "token"
-"""The place in the outbox of the one token that waits for its acknowledgement."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """The state of a site, which it must not lose. Immutable.
-
-    ``highest`` is the highest number of an epoch of which it has heard, ``tombstones`` are the
-    signed statements of who was forgotten, and ``outbox`` are the letters that are not acknowledged
-    yet.
-    """
-
-    own: SiteState
-    highest: int = 0
-    tombstones: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-    outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def empty(
-        cls, name: str, epoch: int = 0, tombstones: Mapping[str, bytes] | None = None
-    ) -> Self:
-        """The memory of a site that has none, which takes part from this epoch on.
-
-        A site that lost its store no longer knows which tokens it answered. It is let in by an
-        epoch with a higher number than any that another site has heard of; only at the very start
-        is that zero. ``tombstones`` are those that the others hold.
-        """
-        return cls(SiteState(name, epoch=(epoch, "")), epoch, tombstones or {})
-
-    @property
-    def gone(self) -> frozenset[str]:
-        """The sites that were forgotten."""
-        return frozenset(self.tombstones)
-
-    def to_bytes(self) -> bytes:
-        """All but the outbox, which a store keeps message by message."""
-        own = self.own
-        plain = dataclasses.asdict(dataclasses.replace(own, entry=None))
-        parts: dict[str, Any] = {}
-        if own.entry is not None:
-            epoch, sequence, factor, independent = own.entry
-            plain["entry"] = [epoch, sequence, independent]
-            parts |= {} if factor is None else {"factor": factor}
-        tombstones = {site: text.decode() for site, text in self.tombstones.items()}
-        head = {"own": plain, "highest": self.highest, "tombstones": tombstones}
-        return to_bytes({"head": as_text(head), **parts})
-
-    @classmethod
-    def from_bytes(cls, content: bytes, outbox: Mapping[str, Outgoing]) -> Self:
-        """The memory that :meth:`to_bytes` gave; an ArtifactError if it is none."""
-        parts = from_bytes(content, what="the memory of a site")
-        try:
-            head = json.loads(parts["head"])
-            own = head["own"] | {"epoch": tuple(head["own"]["epoch"])}
-            if own["entry"] is not None:
-                epoch, sequence, independent = own["entry"]
-                own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
-            tombstones = {site: text.encode() for site, text in head["tombstones"].items()}
-            return cls(SiteState(**own), head["highest"], tombstones, outbox)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArtifactError(
-                found=f"the memory of a site that cannot be read ({error!r})",
-                expected="what this release of posterity writes",
-                fix="Open the store with the release that wrote it.",
-            ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """The consequences of a letter or a command.
-
-    First ``change`` is committed; then ``sent`` goes out.
-    """
-
-    memory: Memory
-    sent: tuple[Outgoing, ...] = ()
-    entries: tuple[bytes, ...] = ()
-    erase: bool = False
-
-    @property
-    def change(self) -> Change:
-        """The part that the store makes durable."""
-        return Change(self.memory.to_bytes(), self.memory.outbox, self.entries, self.erase)
+KEPT = 16
+"""Sizes of earlier checkpoints from which a new one shows that it continues them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One site of a federation between organisations: its terms, its records and its key."""
+    """One site of a federation between organisations: its terms, its records and its key.
+
+    ``clock`` gives seconds since 1970, which certificates and cosignatures name.
+    """
 
     terms: Terms
     site: Site
     key: PrivateKey
+    clock: Callable[[], float] = time.time
+    MEMORY: ClassVar[type[Memory]] = Memory
+
+    @property
+    def name(self) -> str:
+        """Of the site."""
+        return self.site.name
+
+    @property
+    def author(self) -> Author:
+        """The site as one that makes notices."""
+        return Author(self.terms, self.name, self.key)
+
+    def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> Memory:
+        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
+        memory = self.MEMORY.from_bytes(state, rows)
+        if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
+            raise ArtifactError(
+                found=f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}",
+                expected=f"that of {self.name!r} under {self.terms.digest[:16]!r}",
+                fix="Take over the new terms by `posterity site init FOLDER --federation FILE`.",
+            )
+        own = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
+        return dataclasses.replace(memory, **own)
 
     # --- letters ---------------------------------------------------------------------------------
 
@@ -140,30 +98,114 @@ class Machine:
         """The step that a letter leads to; one that does not count leads to a line in the log."""
         digest = digest_of(content)
         try:
-            letter = admitted(self.terms, content, self.site.name, memory.tombstones)
-            heard = self._heard(memory, letter.highest)
-            match letter.body:
-                case Acknowledgement(of):
-                    return Step(_acknowledged(heard, of, letter.sender))
-                case Tombstone(envelope):
-                    step = self._bury(heard, envelope)
-                case Token():
-                    step = self._receive_token(heard, letter.body)
+            letter = admitted(self.terms, content, self.name, memory.gone)
+            heard = self._heard_from(memory, letter)
+            if isinstance(letter.body, Acknowledgement):
+                return heard.then(self._acknowledged(heard.memory, letter))
+            step, answer = self._taken(heard.memory, letter, digest)
         except Refusal as refusal:
-            return Step(memory, entries=(_refused(refusal, digest),))
-        receipt = self._sealed(step.memory, letter.sender, Acknowledgement(digest))
-        return dataclasses.replace(step, sent=(receipt, *step.sent))
+            return refused(memory, refusal, digest)
+        if answer is None:  # an answer to a question, which stands for it
+            return heard.then(step)
+        reply = self._sealed(step.memory, letter.sender, answer)
+        return dataclasses.replace(heard.then(step), sent=(reply, *heard.sent, *step.sent))
 
-    def _receive_token(self, memory: Memory, token: Token) -> Step:
+    def _heard_from(self, memory: Memory, letter: Letter) -> Step:
+        """Whoever writes is there; who does not know of a tombstone yet is sent it."""
+        if letter.highest > memory.highest + self.terms.limits.epochs:
+            far = f"epoch {letter.highest} where {memory.highest} is the highest so far"
+            raise _forbidden(far, "epoch")
+        memory = self._heard(memory, letter.highest)
+        if letter.sender in memory.absent:
+            memory = dataclasses.replace(memory, absent=memory.absent - {letter.sender})
+        if letter.sender in memory.gone:
+            return Step(memory)
+        unknown = memory.gone.difference(letter.gone)
+        notices = [memory.tombstones[site] for site in sorted(unknown)]
+        return self._passed_on(memory, notices, [letter.sender])
+
+    def _taken(
+        self, memory: Memory, letter: Letter, digest: str
+    ) -> tuple[Step, Acknowledgement | None]:
+        """What follows from a letter that is none of those that only acknowledge."""
+        match letter.body:
+            case Notice(envelope):
+                known = read(self.terms, envelope)
+                return self._noticed(Step(memory), known, letter.sender), Acknowledgement(digest)
+            case Handover(name, content):
+                sha = hashlib.sha256(content).hexdigest()
+                entry = line("file received", name=name, sender=letter.sender, sha256=sha)
+                step = Step(memory, (), (entry,), files=(File(letter.sender, letter.body),))
+                return step, Acknowledgement(digest)
+            case Token():
+                return self._receive_token(memory, letter.body, frozenset(letter.gone), digest)
+            case Question():
+                return self._replied(memory, letter.sender, letter.body)
+            case Answer():
+                return self._receive_answer(memory, letter.sender, letter.body), Acknowledgement(
+                    digest
+                )
+        raise _forbidden(f"a letter with a {type(letter.body).__name__}", "schema")
+
+    def _replied(
+        self, memory: Memory, sender: str, asked: Question
+    ) -> tuple[Step, Acknowledgement | None]:
+        """The answer to a server's question; the one that waits already, if it asks again."""
+        order, own = Order.of(self.terms, sender, self.name, asked), memory.own
+        if order.place == (own.epoch, own.answered) and ANSWER in memory.outbox:
+            return Step(memory, (memory.outbox[ANSWER],)), None
+        if order.place <= (own.epoch, own.answered) or self.name in memory.gone:
+            reason = "replay" if order.place[0] == own.epoch else "epoch"
+            refusal = _forbidden(f"question {asked.number} of epoch {order.place[0]}", reason)
+            return refused(memory, refusal, order.question.digest), Acknowledgement("")
+        answer, entry = order.answered(self.site)
+        own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
+        memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
+        message = self._sealed(memory, sender, answer)
+        memory = dataclasses.replace(memory, outbox={**memory.outbox, ANSWER: message})
+        return Step(memory, (message,), (entry,)), None
+
+    def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
+        """The server of a star overrides this."""
+        raise _forbidden(f"an answer of {sender!r} to {answer.question[:16]!r}", "order")
+
+    def _acknowledged(self, memory: Memory, letter: Letter) -> Step:
+        """An acknowledgement counts from the receiver of a letter alone."""
+        sent, sender = letter.body, letter.sender
+        assert isinstance(sent, Acknowledgement)
+        places = {
+            place
+            for place, message in memory.outbox.items()
+            if message.receiver == sender and digest_of(message.content) == sent.digest
+        }
+        if not places:
+            return Step(memory)
+        memory = _without(memory, places)
+        return self.begin(memory) if sent.void and TOKEN in places else Step(memory)
+
+    def _receive_token(
+        self, memory: Memory, token: Token, gone: frozenset[str], digest: str
+    ) -> tuple[Step, Acknowledgement]:
         """A token that is void or was answered is acknowledged, and goes no further."""
         memory = self._heard(memory, token.epoch[0])
-        if self.site.name in memory.tombstones:
+        if self.name in memory.gone:
             raise _forbidden("a token at a site that was forgotten", "tombstone")
-        if not self._is_fenced(memory, token) and not self._is_answered(memory, token):
-            return self._answer(memory, token)
-        reason = "epoch" if token.epoch < memory.own.epoch else "replay"
+        if gone - memory.gone:  # its sender knows of a tombstone that has not come here yet
+            entry = line("awaits tombstones", of=sorted(gone - memory.gone))
+            return Step(memory, entries=(entry,)), Acknowledgement("")
+        reason: Reason | None = None
+        if memory.gone - gone:
+            reason = "tombstone"
+        elif self._is_fenced(memory, token):
+            reason = "epoch"
+        elif self._is_answered(memory, token):
+            reason = "replay"
+        if reason is None:
+            return self._answer(memory, token), Acknowledgement(digest)
+        # Where no token of a newer epoch was seen there may be none: its sender begins one.
+        void = reason == "epoch" and not memory.own.epoch[1]
         refusal = _forbidden(f"a token of {_place(token)}", reason)
-        return Step(memory, entries=(_refused(refusal, token.digest),))
+        return refused(memory, refusal, token.digest), Acknowledgement(digest, void)
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Tell whether the token's epoch has ended, or ended before this site took part."""
@@ -175,9 +217,9 @@ class Machine:
         return token.epoch == own.epoch and token.sequence <= own.answered
 
     def _answer(self, memory: Memory, token: Token) -> Step:
-        """The site's turn: it adds or improves its factor, and the token walks on."""
-        name, before = self.site.name, memory.own
-        key = step_key(jax.random.key(self.terms.seed), token.sequence)
+        """The site's turn: it adds or improves its factor, and the token walks on, or rests."""
+        name, before = self.name, memory.own
+        key = self.terms.step_key(token.sequence, memory.gone)
         try:
             own, sent, visit = turn(self.site, before, token, key=key)
         except PosterityError as error:
@@ -187,20 +229,104 @@ class Machine:
                 reason="proper",
             ) from error
         check_posterior(self.terms, sent.posterior)
-        walk = self.terms.walk(memory.gone)
-        origin = None if token.sender in memory.gone else token.sender
-        receiver = walk.hop(name, origin, key=key)
-        after = dataclasses.replace(memory, own=own)
+        out = memory.gone | memory.absent
+        receiver = self.terms.following(name, token.sender, token.sequence, out)
+        after = dataclasses.replace(_without(memory, {TOKEN, RESTING}), own=own)
+        if own.epoch != before.epoch:
+            after = _without_posteriors(after, own.epoch)
+        rests = self._is_last(sent, memory.gone) or self._is_due(after, sent, visit)
         message = self._sealed(after, receiver, sent)
-        after = dataclasses.replace(after, outbox={**after.outbox, TOKEN: message})
-        entry = {
-            "event": visit.outcome,
-            "token": [*token.epoch, token.sequence, token.digest],
-            "answer": sent.digest,
-            "to": receiver,
-        }
+        place = RESTING if rests else TOKEN
+        after = dataclasses.replace(after, outbox={**after.outbox, place: message})
+        entry = line(
+            visit.outcome,
+            token=[*token.epoch, token.sequence, token.digest],
+            answer=sent.digest,
+            to=receiver,
+            change=visit.change,
+        )
         left = visit.outcome == "forgotten" or own.epoch != before.epoch
-        return Step(after, (message,), (_line(entry),), erase=left)
+        step = Step(after, () if rests else (message,), (entry,), erase=left)
+        return self._surveyed(step, sent) if rests else step
+
+    # --- rest ------------------------------------------------------------------------------------
+
+    def _is_last(self, token: Token, gone: frozenset[str]) -> bool:
+        """Tell whether the epoch has made all the steps that were agreed on."""
+        if self.terms.steps is None:
+            return False
+        turns = 1 if self.terms.order == "gossip" else len(self.terms.staying(gone))
+        return token.sequence >= self.terms.steps * turns
+
+    def _is_due(self, memory: Memory, token: Token, visit: Visit) -> bool:
+        """Tell whether to ask all how they stand: seldom, and once a visit changes little."""
+        if self.terms.tolerance is None:
+            return False
+        sites, last = len(self.terms.staying(memory.gone)), memory.notices.get("survey")
+        before = last.version[1] if last is not None and last.epoch == token.epoch else 0
+        if token.sequence < 2 * sites + before + before // 2:
+            return False
+        calm = visit.change is None or visit.change <= self.terms.tolerance / sites**2
+        return calm or self.terms.agreement.update.noisy
+
+    def _surveyed(self, step: Step, token: Token) -> Step:
+        survey = self.author.survey(token.epoch, token.sequence, token.posterior)
+        return self._noticed(step, survey)
+
+    def _answered(self, memory: Memory, survey: Known) -> Known:
+        """How the site stands to the posterior that a survey is about."""
+        own, posterior = memory.own, posterior_of(self.terms, survey)
+        counted = own.counted and own.epoch == survey.epoch and own.entry is not None
+        factor = own.entry.factor if counted and own.entry is not None else None
+        report, silent = None, bool(self.site.records.silent)
+        if not silent:
+            key = self.terms.step_key(survey.version[1], memory.gone)
+            key = fold_in(site_key(key, self.name), 2)
+            whole = posterior.zero() if factor is None else factor
+            try:
+                parts = parts_needed(self.terms.agreement)
+                report = self.site.report(posterior, whole, parts, samples=SAMPLES, key=key)
+            except Exception:  # whatever the model raises: then nobody knows
+                report = Report(self.name)
+        independent = own.entry is None or own.entry.independent
+        gone = tuple(sorted(memory.gone))
+        answer = Standing(counted or silent, silent, silent or independent, report, gone)
+        return self.author.residual(survey, answer)
+
+    def _concluded(self, step: Step) -> Step:
+        """Where all have answered the site's survey: the certificate, and rest or another walk."""
+        memory, token = step.memory, self._resting(step.memory)
+        survey = memory.notices.get("survey")
+        if token is None or survey is None or survey.signer != self.name:
+            return step
+        if survey.version != (token.epoch, token.sequence) or self.awaited(memory):
+            return step
+        residuals, now = self._residuals(memory, survey), int(self.clock())
+        certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
+        step = self._noticed(step, certificate)
+        present = status_by(self.terms, survey, residuals, memory.gone | memory.absent)
+        if present.converged or self._is_last(token, memory.gone):
+            entry = line("rests", epoch=list(token.epoch), sequence=token.sequence)
+            return dataclasses.replace(step, entries=(*step.entries, entry))
+        return step.then(self._released(step.memory))
+
+    def _residuals(self, memory: Memory, survey: Known) -> dict[str, Known]:
+        return {
+            each.site: each
+            for each in memory.notices.values()
+            if each.claim == "residual" and each.version == survey.version
+        }
+
+    def _released(self, memory: Memory) -> Step:
+        """The token that rests walks on."""
+        message = memory.outbox[RESTING]
+        outbox = {**_without(memory, {RESTING}).outbox, TOKEN: message}
+        memory = self._rerouted(dataclasses.replace(memory, outbox=outbox))
+        return Step(memory, (memory.outbox[TOKEN],))
+
+    def _resting(self, memory: Memory) -> Token | None:
+        message = memory.outbox.get(RESTING)
+        return None if message is None else _token_in(message)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -212,84 +338,273 @@ class Machine:
         Raises:
             Refusal: if it is not above the present one, or the site was forgotten.
         """
-        name = self.site.name
-        epoch: Epoch = (memory.highest + 1 if number is None else number, name)
-        if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or name in memory.tombstones:
+        epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
+        if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or self.name in memory.gone:
             raise _forbidden(f"epoch {epoch} to begin after {memory.own.epoch}", "order")
         total = TreeSum.of([self.terms.agreement.prior])
         first = Token(self.terms.digest, epoch, 0, total)
         step = self._answer(self._heard(memory, epoch[0]), first)
-        entry = _line({"event": "begun", "epoch": list(epoch)})
-        return dataclasses.replace(step, entries=(entry, *step.entries))
+        return Step(memory, entries=(line("begun", epoch=list(epoch)),)).then(step)
 
     def leave(self, memory: Memory) -> Step:
         """The site's factor will leave when a token next comes; the site still passes it on."""
         own = dataclasses.replace(memory.own, leaving=True)
-        return Step(dataclasses.replace(memory, own=own), entries=(_line({"event": "leaving"}),))
+        return Step(dataclasses.replace(memory, own=own), entries=(line("leaving"),))
 
     def forget(self, memory: Memory) -> Step:
         """The site is forgotten at once: its factor is destroyed, and all messages that hold it.
 
         Its tombstone goes to the others, who from then on take no token of an epoch that it took
-        part in. Any of them begins the next epoch.
+        part in; the first of them by name begins the next one.
 
         Raises:
             Refusal: if it was forgotten before.
         """
-        name = self.site.name
-        if name in memory.tombstones:
-            raise _forbidden(f"site {name!r}, which was forgotten already", "order")
-        about = {"terms": self.terms.digest, "site": name, "highest": memory.highest}
-        statement = Statement("tombstone", {"key": self.key.public.id}, about)
-        return self._bury(memory, statement.signed(self.key).to_bytes())
+        if self.name in memory.gone:
+            raise _forbidden(f"site {self.name!r}, which was forgotten already", "order")
+        return self._noticed(Step(memory), self.author.tombstone(self.name, memory.highest))
+
+    def post(self, memory: Memory, envelope: bytes) -> Step:
+        """A notice that did not come by a letter: such as an authority's, that a site is forgotten.
+
+        Raises:
+            Refusal: if it was not signed by whom it has to be.
+        """
+        return self._noticed(Step(memory), read(self.terms, envelope))
+
+    def start(self, memory: Memory) -> Step:
+        """The site's agent was started; who has taken part before tells the others that it is back.
+
+        They may have passed it over.
+        """
+        memory = dataclasses.replace(memory, starts=memory.starts + 1)
+        step = Step(memory, entries=(line("started", number=memory.starts),))
+        if self.name in memory.gone or not memory.highest:
+            return step
+        return self._noticed(step, self.author.agreement(memory.starts))
+
+    def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
+        """Go on without members that do not answer, until they are heard of again.
+
+        A token that waits for one of them is left to it: a new epoch begins, in which the site
+        comes back with its whole factor.
+
+        Raises:
+            Refusal: if one of them is no member, or the site itself.
+        """
+        absent = frozenset(sites)
+        if not absent < self.terms.members.keys() or self.name in absent:
+            raise _forbidden(f"sites {sorted(absent)} to pass over", "membership")
+        memory = dataclasses.replace(memory, absent=memory.absent | absent - memory.gone)
+        step = Step(memory, entries=(line("passed over", sites=sorted(absent)),))
+        token = memory.outbox.get(TOKEN)
+        if token is not None and token.receiver in absent:
+            return step.then(self.begin(memory))
+        return self._concluded(step)
+
+    def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
+        """A file for another member; a Refusal if there is none of this name."""
+        if receiver not in self.terms.members or receiver in memory.gone | {self.name}:
+            raise _forbidden(f"a file for {receiver!r}", "membership")
+        message = self._sealed(memory, receiver, handover)
+        outbox = {**memory.outbox, f"file {handover.name} to {receiver}": message}
+        sha = hashlib.sha256(handover.content).hexdigest()
+        entry = line("file sent", name=handover.name, to=receiver, sha256=sha)
+        return Step(dataclasses.replace(memory, outbox=outbox), (message,), (entry,))
+
+    def checkpoint(self, memory: Memory, tree: Tree) -> Step:
+        """Tell the listeners how the site's log stands, so that they can sign for it."""
+        head = TreeHead.of(tree, key_name(self.terms.name, self.name), self.key)
+        paths = {size: tree.consistency(size) for size in memory.published}
+        published = (*memory.published, len(tree))[-KEPT:]
+        memory = dataclasses.replace(memory, published=published)
+        return self._noticed(Step(memory), self.author.checkpoint(head, paths))
+
+    def adopt(self, memory: Memory) -> Memory:
+        """The memory of earlier terms under the machine's: for members who join, or other links.
+
+        The factor stays; it counts again from the next epoch on.
+
+        Raises:
+            Refusal: if numbers would be made otherwise, or somebody who was forgotten would be
+                back, by name or by key.
+        """
+        members, numbers = self.terms.members, self.terms.agreement.digest
+        keys = {site: known.predicate_key for site, known in memory.tombstones.items()}
+        barred = {**memory.barred, **keys}
+        back = (members.keys() & barred) | {
+            site for site, key in members.items() if key.id in barred.values()
+        }
+        if memory.numbers not in ("", numbers) or back or memory.own.name != self.name:
+            raise _forbidden(f"terms with {sorted(back)}, or with other numbers, to adopt", "order")
+        own = dataclasses.replace(
+            memory.own, epoch=(memory.highest + 1, ""), answered=-1, counted=False
+        )
+        return Memory(
+            own,
+            highest=memory.highest,
+            starts=memory.starts,
+            refusals=memory.refusals,
+            published=memory.published,
+            terms=self.terms.digest,
+            numbers=numbers,
+            barred=barred,
+        )
+
+    # --- questions -------------------------------------------------------------------------------
 
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
         """The letters that are not acknowledged yet."""
-        return tuple(memory.outbox.values())
+        return tuple(message for place, message in memory.outbox.items() if place != RESTING)
+
+    def awaited(self, memory: Memory) -> frozenset[str]:
+        """The members without whose letters nothing goes on here."""
+        token, survey = memory.outbox.get(TOKEN), memory.notices.get("survey")
+        if token is not None:
+            return frozenset([token.receiver])
+        if RESTING not in memory.outbox or survey is None:
+            return frozenset()
+        stay = frozenset(self.terms.staying(memory.gone | memory.absent))
+        return stay.difference(self._residuals(memory, survey))
+
+    def status(self, memory: Memory) -> Status:
+        """How far the posterior has come, as the newest certificate of the present epoch says."""
+        known = memory.notices.get("certificate")
+        if known is None or known.epoch != memory.own.epoch:
+            why = ("no survey of this epoch yet",)
+            return Status.of(math.inf, self.terms.tolerance or TOLERANCE, why)
+        predicate = known.predicate
+        left = math.inf if predicate["left"] is None else predicate["left"]
+        reasons = tuple(predicate["reasons"])
+        return Status(predicate["state"], left, predicate["tolerance"], reasons)
+
+    # --- notices ---------------------------------------------------------------------------------
+
+    def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
+        """Keep a notice, pass it on, and do what follows from it."""
+        memory = step.memory
+        old = memory.notices.get(known.place)
+        outdated = known.epoch is not None and known.epoch < memory.own.epoch
+        strange = known.signer in memory.gone and not known.is_tombstone
+        if outdated or strange or (old is not None and known.version <= old.version):
+            return step
+        if known.is_tombstone:
+            return self._buried(step, known, sender)
+        if known.claim in ("residual", "cosignature") and known.recipient != self.name:
+            return self._sent_towards(step, known)
+        if known.claim == "checkpoint" and known.site != self.name:
+            return self._witnessed(step, known, old)
+        kept = dataclasses.replace(memory, notices={**memory.notices, known.place: known})
+        step = dataclasses.replace(step, memory=kept)
+        if known.claim in ("survey", "certificate", "agreement", "checkpoint"):
+            step = step.then(self._flooded(kept, known, sender))
+        if known.claim == "survey" and self.name not in memory.gone:
+            step = self._noticed(step, self._answered(step.memory, known))
+        if known.claim == "residual":
+            step = self._concluded(step)
+        if known.claim == "certificate":
+            left = known.predicate["left"]
+            entry = line("certified", epoch=list(known.version[0]), left=left, by=known.site)
+            step = dataclasses.replace(step, entries=(*step.entries, entry))
+        if known.claim == "agreement" and known.site != self.name:
+            step = self._returned(step, known.site)
+        return step
+
+    def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
+        out = memory.gone - {self.name}
+        others = {*self.terms.listeners(self.name, out)} - {sender, known.signer}
+        if known.is_tombstone and known.signer != known.site != self.name:  # it has to be told too
+            others |= {known.site} & {*self.terms.neighbours(self.name, out - {known.site})}
+        return self._passed_on(memory, [known], sorted(others))
+
+    def _passed_on(self, memory: Memory, notices: Iterable[Known], others: Iterable[str]) -> Step:
+        """Notices for other members, each in a letter that replaces an older one of its place."""
+        letters = {
+            f"{known.place} to {other}": self._sealed(memory, other, Notice(known.envelope))
+            for known in notices
+            for other in others
+        }
+        outbox = {**memory.outbox, **letters}
+        return Step(dataclasses.replace(memory, outbox=outbox), tuple(letters.values()))
+
+    def _sent_towards(self, step: Step, known: Known) -> Step:
+        """A notice that only one member needs goes to it, over whoever links them."""
+        memory = step.memory
+        out = (memory.gone | memory.absent) - {self.name}
+        if known.recipient in out or known.recipient not in self.terms.members:
+            return step
+        other = self.terms.towards(self.name, known.recipient, out)
+        return step.then(self._passed_on(memory, [known], [other]))
+
+    def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
+        """Sign for another's log, once it is seen to continue the one that was signed for before.
+
+        Raises:
+            Refusal: if it does not.
+        """
+        new, member = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
+        before = old and TreeHead.from_bytes(old.predicate["note"].encode())
+        paths = known.predicate["paths"]
+        path = [bytes.fromhex(text) for text in paths.get(str(before.size), ())] if before else ()
+        if new.origin != key_name(self.terms.name, member):
+            raise _forbidden(f"a checkpoint of {new.origin!r} by {member!r}", "membership")
+        continues(before or None, new, path, self.terms.members[member])
+        head = new.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
+        notices = {**step.memory.notices, known.place: known}
+        step = dataclasses.replace(step, memory=dataclasses.replace(step.memory, notices=notices))
+        return self._sent_towards(step, self.author.cosignature(member, head))
+
+    def _returned(self, step: Step, site: str) -> Step:
+        """Somebody is back: a token that rests without them walks on, so that it can meet them."""
+        memory = dataclasses.replace(step.memory, absent=step.memory.absent - {site})
+        step = dataclasses.replace(step, memory=memory)
+        token = self._resting(memory)
+        whole = self.status(memory).converged or bool(self.awaited(memory))
+        if token is None or whole or self._is_last(token, memory.gone):
+            return step
+        return step.then(self._released(memory))
 
     # --- forgetting ------------------------------------------------------------------------------
 
-    def _bury(self, memory: Memory, envelope: bytes) -> Step:
+    def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         """Take note of a tombstone, pass it on, and let no older token count any more."""
-        departure = departure_of(self.terms, envelope)
-        if departure.site in memory.tombstones:
-            return Step(memory)
-        neighbours = self.terms.neighbours(self.site.name, memory.gone)
-        tombstones = {**memory.tombstones, departure.site: envelope}
-        memory = dataclasses.replace(memory, tombstones=tombstones)
-        memory = self._heard(self._fenced(memory, (departure.highest + 1, "")), departure.highest)
-        if departure.site == self.site.name:
+        memory, site = step.memory, known.site
+        last = max(known.predicate["highest"], memory.highest)
+        began = memory.highest > 0
+        notices = {**memory.notices, known.place: known}
+        memory = dataclasses.replace(memory, notices=notices, absent=memory.absent - {site})
+        memory = self._heard(self._fenced(memory, (last + 1, "")), last)
+        if site == self.name:
             memory = dataclasses.replace(memory, own=_without_factor(memory.own), outbox={})
-        memory = self._rerouted(memory)
-        letters = {
-            f"tombstone of {departure.site} to {other}": self._sealed(
-                memory, other, Tombstone(envelope)
-            )
-            for other in neighbours
-        }
-        memory = dataclasses.replace(memory, outbox={**memory.outbox, **letters})
-        entry = _line({"event": "forgotten", "site": departure.site, "highest": departure.highest})
-        return Step(memory, tuple(letters.values()), (entry,), erase=True)
+        else:
+            memory = self._rerouted(memory)
+        entry = line("forgotten", site=site, highest=last, notice=known.digest)
+        step = step.then(Step(memory, (), (entry,), erase=True))
+        step = step.then(self._flooded(memory, known, sender))
+        stay = self.terms.staying(memory.gone | memory.absent)
+        if began and stay and stay[0] == self.name and self.terms.server is None:
+            step = step.then(self.begin(step.memory))
+        return step
 
     def _fenced(self, memory: Memory, epoch: Epoch) -> Memory:
-        """The memory in which no token below an epoch counts, nor waits to be sent."""
+        """The memory in which nothing below an epoch counts, nor waits to be sent."""
         if memory.own.epoch >= epoch:
             return memory
         own = dataclasses.replace(memory.own, epoch=epoch, answered=-1, counted=False)
-        outbox = {place: each for place, each in memory.outbox.items() if place != TOKEN}
-        return dataclasses.replace(memory, own=own, outbox=outbox)
+        memory = _without_posteriors(dataclasses.replace(memory, own=own), epoch)
+        return _without(memory, {TOKEN, RESTING})
 
     def _rerouted(self, memory: Memory) -> Memory:
-        """The memory in which no token waits for somebody who is gone."""
-        waiting = memory.outbox.get(TOKEN)
-        if waiting is None or waiting.receiver not in memory.gone:
-            return memory
-        token = Letter.from_bytes(Envelope.from_bytes(waiting.content).payload).body
-        assert isinstance(token, Token)
-        key = step_key(jax.random.key(self.terms.seed), token.sequence)
-        receiver = self.terms.walk(memory.gone).hop(self.site.name, None, key=key)
-        message = self._sealed(memory, receiver, token)
-        return dataclasses.replace(memory, outbox={**memory.outbox, TOKEN: message})
+        """The memory in which no token waits for somebody who is gone or absent."""
+        out = memory.gone | memory.absent
+        for place in (TOKEN, RESTING):
+            waiting = memory.outbox.get(place)
+            if waiting is not None and waiting.receiver in out:
+                token = _token_in(waiting)
+                receiver = self.terms.following(self.name, None, token.sequence - 1, out)
+                message = self._sealed(memory, receiver, token)
+                memory = dataclasses.replace(memory, outbox={**memory.outbox, place: message})
+        return memory
 
     # --- helpers ---------------------------------------------------------------------------------
 
@@ -297,22 +612,30 @@ class Machine:
         highest = max(memory.highest, number)
         return memory if highest == memory.highest else dataclasses.replace(memory, highest=highest)
 
-    def _sealed(
-        self, memory: Memory, receiver: str, body: Token | Acknowledgement | Tombstone
-    ) -> Outgoing:
-        letter = Letter(self.terms.digest, self.site.name, receiver, memory.highest, body)
+    def _sealed(self, memory: Memory, receiver: str, body: Body) -> Outgoing:
+        gone = tuple(sorted(memory.gone))
+        letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
         return Outgoing(receiver, letter.sealed(self.key))
 
 
-def _acknowledged(memory: Memory, digest: str, sender: str) -> Memory:
-    """The memory after an acknowledgement, which counts from the receiver of a letter alone."""
-    outbox = {
-        place: message
-        for place, message in memory.outbox.items()
-        if (message.receiver, digest_of(message.content)) != (sender, digest)
-    }
-    cleared = len(outbox) < len(memory.outbox)
-    return dataclasses.replace(memory, outbox=outbox) if cleared else memory
+def _token_in(message: Outgoing) -> Token:
+    token = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+    assert isinstance(token, Token)
+    return token
+
+
+def _without(memory: Memory, places: Iterable[str]) -> Memory:
+    outbox = {place: each for place, each in memory.outbox.items() if place not in places}
+    return dataclasses.replace(memory, outbox=outbox)
+
+
+def _without_posteriors(memory: Memory, epoch: Epoch) -> Memory:
+    """The memory without notices that hold a posterior of an earlier epoch."""
+    old = {p for p, each in memory.notices.items() if each.epoch is not None and each.epoch < epoch}
+    notices = {place: each for place, each in memory.notices.items() if place not in old}
+    starts = tuple(f"{place} to " for place in old)
+    sent = [place for place in memory.outbox if starts and place.startswith(starts)]
+    return dataclasses.replace(_without(memory, sent), notices=notices)
 
 
 def _without_factor(own: SiteState) -> SiteState:
@@ -332,16 +655,3 @@ def _forbidden(found: str, reason: Reason) -> Refusal:
         fix="See `posterity site status`.",
         reason=reason,
     )
-
-
-def _refused(refusal: Refusal, digest: str) -> bytes:
-    why = {
-        "reason": refusal.reason,
-        "found": refusal.found[:200],
-        "expected": refusal.expected[:200],
-    }
-    return _line({"event": "refused", **why, "digest": digest})
-
-
-def _line(entry: Mapping[str, Any]) -> bytes:
-    return as_text(entry).encode()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 from typing import Any, Self
 
 from posterity.artifact.manifest import as_text
@@ -17,13 +18,45 @@ class Acknowledgement:
 
     digest: str
     """SHA-256 of the bytes of the letter."""
+    void: bool = False
+    """Whether it held a token of an epoch in which the receiver can take no part any more."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Tombstone:
-    """A statement that a site was forgotten, in its envelope, which goes from site to site."""
+class Notice:
+    """A signed statement in its envelope, which goes from site to site."""
 
     envelope: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Handover:
+    """A file that one member gives to another, such as a posterior to be fused or distilled."""
+
+    name: str
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What the server of a star asks a site, its ``number``-th question of all.
+
+    ``content`` is a question of :mod:`posterity.federation.messages` as bytes.
+    """
+
+    number: int
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a site answers to the question of this digest."""
+
+    question: str
+    content: bytes
+
+
+Body = Token | Acknowledgement | Notice | Handover | Question | Answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,24 +64,31 @@ class Letter:
     """A message from one member of a federation to another.
 
     ``terms`` is the digest of what the sender agreed to, ``highest`` the highest number of an epoch
-    of which it has heard.
+    of which it has heard, and ``gone`` are, sorted, the members whose tombstones it has.
     """
 
     terms: str
     sender: str
     receiver: str
     highest: int
-    body: Token | Acknowledgement | Tombstone
+    gone: tuple[str, ...]
+    body: Body
 
     def to_bytes(self) -> bytes:
         """A head in JSON on a line of its own, and after it the body."""
         match self.body:
             case Token():
                 body = dumps(self.body)
-            case Acknowledgement(digest):
-                body = digest.encode("ascii")
-            case Tombstone(body):
+            case Acknowledgement(digest, void):
+                body = digest.encode("ascii") + b" void" * void
+            case Notice(body):
                 pass
+            case Handover(name, content):
+                body = as_text({"name": name}).encode() + b"\n" + content
+            case Question(number, content):
+                body = as_text({"number": number}).encode() + b"\n" + content
+            case Answer(question, content):
+                body = as_text({"question": question}).encode() + b"\n" + content
         head = {field: getattr(self, field) for field in HEAD} | {"kind": type(self.body).__name__}
         return as_text(head).encode() + b"\n" + body
 
@@ -63,8 +103,11 @@ class Letter:
         head = read_json(line, "the head of a letter")
         try:
             kind, plain = head.pop("kind"), [type(head[field]) for field in HEAD]
-            if plain != [str, str, str, int] or not 0 <= head["highest"] < MOST_EPOCHS:
+            if plain != [str, str, str, int, list] or not 0 <= head["highest"] < MOST_EPOCHS:
                 raise ValueError("a head of other fields")
+            head["gone"] = tuple(head["gone"])
+            if list(head["gone"]) != sorted({*map(str, head["gone"])}):
+                raise ValueError("names that are not sorted")
             letter = cls(**head, body=_READERS[kind](body))
             canonical = letter.to_bytes() == content
         except (ArtifactError, KeyError, TypeError, ValueError) as error:
@@ -84,7 +127,7 @@ class Letter:
         return Envelope(self.to_bytes(), MESSAGE).signed(key).to_bytes()
 
 
-HEAD = ("terms", "sender", "receiver", "highest")
+HEAD = ("terms", "sender", "receiver", "highest", "gone")
 MOST_EPOCHS = 2**53
 """Numbers of epochs stay below: JSON readers of other languages know them exactly."""
 
@@ -104,10 +147,42 @@ def _token(body: bytes) -> Token:
     return token
 
 
+def _acknowledgement(body: bytes) -> Acknowledgement:
+    digest, void, _ = body.decode("ascii").partition(" void")
+    return Acknowledgement(digest, bool(void))
+
+
+def _handover(body: bytes) -> Handover:
+    head, _, content = body.partition(b"\n")
+    name = read_json(head, "the head of a file")["name"]
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
+        raise ValueError("a file name with other than letters, digits, '.', '-' and '_'")
+    return Handover(name, content)
+
+
+def _question(body: bytes) -> Question:
+    head, _, content = body.partition(b"\n")
+    number = read_json(head, "the head of a question")["number"]
+    if type(number) is not int or not 0 <= number < MOST_EPOCHS:
+        raise ValueError(f"question {number!r}")
+    return Question(number, content)
+
+
+def _answer(body: bytes) -> Answer:
+    head, _, content = body.partition(b"\n")
+    question = read_json(head, "the head of an answer")["question"]
+    if not isinstance(question, str):
+        raise ValueError(f"an answer to {question!r}")
+    return Answer(question, content)
+
+
 _READERS: dict[str, Any] = {
     "Token": _token,
-    "Acknowledgement": lambda body: Acknowledgement(body.decode("ascii")),
-    "Tombstone": Tombstone,
+    "Acknowledgement": _acknowledgement,
+    "Notice": Notice,
+    "Handover": _handover,
+    "Question": _question,
+    "Answer": _answer,
 }
 
 

@@ -247,9 +247,19 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
 
 # --- statements ----------------------------------------------------------------------------------
 
-Claim = Literal["agreement", "endorsement", "tombstone", "residual", "receipt", "aggregation"]
-"""The subject of a statement: a federation's agreement, a member's key, a site that leaves, how far
-from converged a site's factor is, a forgetting as a whole, and a part in a secure aggregation."""
+Claim = Literal[
+    "endorsement",
+    "tombstone",
+    "agreement",
+    "survey",
+    "residual",
+    "certificate",
+    "checkpoint",
+    "cosignature",
+    "aggregation",
+]
+"""The subject of a statement: a member's key, a part in a secure aggregation, and what
+:mod:`posterity.engine.notices` lists."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 

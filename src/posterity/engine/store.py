@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from posterity.engine.log import Tree
+from posterity.engine.log import Tree, TreeHead
+from posterity.engine.signing import PrivateKey
 from posterity.errors import ArtifactError
 from posterity.files import force_to_disk
 
@@ -54,6 +55,8 @@ class Store:
     """The durable side of one site. One process at a time has it open; threads may share it."""
 
     SYNCHRONOUS: ClassVar[str] = "full"
+    is_open = True
+    """Whether it can be used: a commit that failed closes it."""
 
     def __init__(self, path: Path | str):
         """Open the store in a file.
@@ -136,9 +139,15 @@ class Store:
             stop = len(self.log) if stop is None else stop
             return [entry for (entry,) in self._run(query, start, stop)]
 
+    def checkpoint(self, origin: str, key: PrivateKey) -> TreeHead:
+        """How the log stands, signed by who keeps it."""
+        with self._lock:
+            return TreeHead.of(self.log, origin, key)
+
     def close(self) -> None:
         """Give the file back."""
         with self._lock:
+            self.is_open = False
             self._connection.close()
 
     def __enter__(self) -> Self:

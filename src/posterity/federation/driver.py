@@ -2,14 +2,15 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 
 from posterity.entries import Entry
 from posterity.errors import SiteError
 from posterity.federation.agreement import Agreement
-from posterity.federation.messages import Failure, Message
+from posterity.federation.messages import Answer, Failure, Question
 from posterity.federation.schedules import Done, Machine, Turn
 from posterity.federation.site import Site, failure_of
 from posterity.federation.state import State
@@ -35,7 +36,14 @@ class Federation:
         """How many records each site has."""
         return {name: site.records.size for name, site in self.sites.items()}
 
-    def ask(self, question: Message) -> Message:
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Called with questions of which none waits for another's answer, before they are asked.
+
+        Where all sites are in this process nothing has to be done; a driver with sites elsewhere
+        sends them all at once.
+        """
+
+    def ask(self, question: Question) -> Answer:
         """The answer of the site that a question is for.
 
         Raises:
@@ -47,10 +55,10 @@ class Federation:
         except SiteError as failure:
             if self.agreement.on_error == "raise":
                 raise
-            version = {"epoch": question.epoch, "step": question.step}
-            return Failure(question.site, str(failure), **version)
+            about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
+            return Failure(question.site, str(failure), **about)
 
-    def demand(self, question: Message) -> Message:
+    def demand(self, question: Question) -> Answer:
         """The answer to a question that nobody can be passed over for; a SiteError if it fails."""
         try:
             answer = self.answered(question)
@@ -64,7 +72,7 @@ class Federation:
             )
         return answer
 
-    def answered(self, question: Message) -> Message:
+    def answered(self, question: Question) -> Answer:
         """The site's own answer; a driver with sites elsewhere overrides this."""
         return self.sites[question.site].answer(question)
 

@@ -11,7 +11,7 @@ import jax
 
 from posterity.checks import check_same_structure
 from posterity.entries import Entry
-from posterity.errors import LedgerError
+from posterity.errors import LedgerError, ParameterError
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.messages import FIRST, Epoch, Token
@@ -91,18 +91,23 @@ def turn(
 ) -> tuple[SiteState, Token, Visit]:
     """A whole turn of a site: it takes the token in, improves its factor, and sends it on.
 
+    What is no distribution, for lack of others' factors, it only relays; and while no distribution
+    would be left without it, it does not leave yet.
+
     Pure: the same arguments give the same token bit for bit, wherever it runs.
 
     Raises:
         StructureError: if the token is of another family or shape than the prior.
-        LedgerError, ParameterError: as of :meth:`SiteState.take`, and if a site is to leave and
-            what is left would be no distribution.
+        LedgerError, ParameterError: as of :meth:`SiteState.take`.
         SiteError: if the site fails, unless the agreement passes over that.
     """
     agreed = site.agreement
     check_same_structure(agreed.prior, token.posterior, f"a token of {named(token)}")
     own, known = own.take(agreed, token)
-    result = without_turn(agreed, known, own.name)
+    try:
+        result = without_turn(agreed, known, own.name)
+    except ParameterError:  # for lack of others' factors: it leaves when a token next comes
+        result = known, Visit(known.step, own.name, "refused")
     if result is None and site.records.silent:
         result = known, Visit(known.step, own.name, "relayed")
     if result is None and not agreed.admits(known.posterior):

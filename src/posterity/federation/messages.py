@@ -6,6 +6,7 @@ A site is asked questions, and answers each with one message: :class:`Improve` w
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from typing import Any, Literal, get_args
@@ -43,14 +44,43 @@ class Message:
     epoch: Epoch = dataclasses.field(default=FIRST, kw_only=True)
     step: int = dataclasses.field(default=0, kw_only=True)
 
-    def answers(self, question: "Message") -> bool:
-        """Whether this comes from the site that was asked, and echoes the question's version."""
-        asked = (question.site, question.epoch, question.step)
-        return (self.site, self.epoch, self.step) == asked
+
+@dataclasses.dataclass(frozen=True)
+class Question(Message):
+    """A message that a site is to answer."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that it asks and of which site."""
+        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        return _digest([type(self).__name__], *values)
 
 
 @dataclasses.dataclass(frozen=True)
-class Improve(Message):
+class Answer(Message):
+    """What a site says to a question.
+
+    ``asked`` is that question, as it is where nothing travelled, or else its digest.
+    """
+
+    asked: Question | str | None = dataclasses.field(
+        default=None, kw_only=True, repr=False, compare=False
+    )
+
+    def answers(self, question: Question) -> bool:
+        """Whether this comes from the site that was asked, and is an answer to that question."""
+        version = (question.site, question.epoch, question.step)
+        kind = ANSWER_TO.get(type(question), Failure)
+        if (self.site, self.epoch, self.step) != version or not isinstance(self, kind | Failure):
+            return False
+        if self.asked is question:
+            return True
+        asked = self.asked.digest if isinstance(self.asked, Question) else self.asked
+        return asked == question.digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Improve(Question):
     """Asks a site for a better factor than ``factor``, a part of the posterior ``view``.
 
     ``count`` is the number of local steps that the site has taken, ``key`` its random numbers'.
@@ -63,7 +93,7 @@ class Improve(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Improvement(Message):
+class Improvement(Answer):
     """A better factor, at rest, and how it was found.
 
     ``halvings`` counts the steps that were shortened; ``residual`` is the Fisher length of the last
@@ -81,7 +111,7 @@ Part = Literal["gradient", "improved", "slope", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure(Message):
+class Measure(Question):
     """Asks a site for ``parts`` of a :class:`Report` at a posterior that ``factor`` is part of.
 
     Where gradients are noisy, ``samples`` of them are averaged. A slope and a curvature can be had
@@ -96,7 +126,7 @@ class Measure(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report(Message):
+class Report(Answer):
     """How a site stands to a posterior; None for what was not asked for, or is not finite.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
@@ -104,6 +134,7 @@ class Report(Message):
     visit would end with. Of ``E_q[log likelihood]/α`` as a function of the mean of a diagonal
     Gaussian ``value`` is the value in nats, ``slope`` (d,) the derivative and ``curvature`` (d, d)
     minus the second derivative; ``fixed_point`` is the factor that one undamped step leads to.
+    ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
 
     direction: ExponentialFamily | None = None
@@ -113,17 +144,18 @@ class Report(Message):
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
+    quadrature_error: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class DescribeOwn(Message):
+class DescribeOwn(Question):
     """Asks for the site's own parameters, given draws from the shared posterior."""
 
     posterior: ExponentialFamily
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnParameters(Message):
+class OwnParameters(Answer):
     """For each draw of the shared parameters a Gaussian of the site's own ones.
 
     ``mean`` is (draws, p); ``scale`` (draws, p) are standard deviations, or (draws, p, p) factors
@@ -135,7 +167,7 @@ class OwnParameters(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Failure(Message):
+class Failure(Answer):
     """The site could not answer, and why; its factor was not changed."""
 
     error: str
@@ -173,26 +205,24 @@ class Token:
 
         The agreement, which is one along a chain, is no part of it.
         """
-        parts = [np.asarray(leaf) for leaf in leaves(self.exact_sum)]
-        shapes = type(self.posterior).__name__, [part.shape for part in parts]
-        head = repr((shapes, *self.epoch, self.sequence, self.sender, self.previous))
-        sha = hashlib.sha256(head.encode())
-        for part in parts:
-            sha.update(part.tobytes())
-        return sha.hexdigest()
+        place = *self.epoch, self.sequence, self.sender, self.previous
+        return _digest(place, self.exact_sum)
 
 
-QUESTIONS = (Improve, Measure, DescribeOwn)
-ANSWERS = (Improvement, Report, OwnParameters, Failure)
+ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOwn: OwnParameters}
+QUESTIONS, ANSWERS = (*ANSWER_TO,), (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
+FAMILIES = ("view", "factor", "posterior", "direction", "improved", "fixed_point")
+ARRAYS = ("slope", "curvature", "mean", "scale")
+NOTHING = (type(None),)
 PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("site", "error", "agreement"), (str,)),
     **dict.fromkeys(("count", "halvings", "samples", "step", "sequence"), (int,)),
     **dict.fromkeys(("variance", "quadrature_error"), (float, int)),
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
-    **dict.fromkeys(("sender", "previous"), (str, type(None))),
+    **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
     **dict.fromkeys(("epoch", "parts"), (list,)),
-    **dict.fromkeys(("direction", "improved", "fixed_point", "slope", "curvature"), (type(None),)),
+    **dict.fromkeys(("direction", "improved", "fixed_point", "slope", "curvature"), NOTHING),
 }
 """Fields that the head holds, and what they can be."""
 NOT_NEGATIVE = (
@@ -214,7 +244,9 @@ def dumps(message: Message | Token) -> bytes:
     body: dict[str, Any] = {}
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
-        if value is None or isinstance(value, str | bool | int | float | tuple):
+        if isinstance(value, Question):
+            head[field.name] = value.digest
+        elif value is None or isinstance(value, str | bool | int | float | tuple):
             head[field.name] = value
         elif isinstance(value, TreeSum):
             body[field.name] = list(value.layers)
@@ -242,8 +274,12 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
             raise TypeError("a head that holds something else than its fields")
         if any(not 0 <= (head.get(name) or 0) < float("inf") for name in NOT_NEGATIVE):
             raise ValueError("a count, variance or error that is negative or infinite")
-        if {"site", "epoch", "step"} & body.keys():
-            raise TypeError("a site that is no name, or an epoch or step that is no number")
+        if any(PLAIN.get(name, NOTHING) != NOTHING for name in body):
+            raise TypeError("a body that holds what its head should")
+        if not all(isinstance(body[n], ExponentialFamily) for n in FAMILIES if n in body):
+            raise TypeError("what is no member of a family where one should be")
+        if not all(isinstance(body[n], np.ndarray) for n in ARRAYS if n in body):
+            raise TypeError("what is no array where one should be")
         if "epoch" in head:
             number, by = head["epoch"]
             if not (type(number) is int and number >= 0 and type(by) is str):
@@ -269,6 +305,26 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         raise _foreign(
             f"a message that cannot be read ({error})", "one that a site sent"
         ) from error
+
+
+def _digest(plain: Any, *values: Any) -> str:
+    """SHA-256 of plain values, and of the parameters of families, of sums of these, and of keys."""
+    told, content = [*plain], []
+    for value in values:
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            told.append(str(jax.random.key_impl(value)))
+            value = jax.random.key_data(value)
+        if isinstance(value, ExponentialFamily | TreeSum | jax.Array):
+            parts = [np.asarray(leaf) for leaf in leaves(value)]
+            of = value.value if isinstance(value, TreeSum) else value
+            told.append((type(of).__name__, [part.shape for part in parts]))
+            content += parts
+        else:
+            told.append(value)
+    sha = hashlib.sha256(repr(told).encode())
+    for part in content:
+        sha.update(part.tobytes())
+    return sha.hexdigest()
 
 
 def _not_a_number(text: str) -> float:

@@ -51,7 +51,7 @@ def newton(federation: Federation, state: State) -> Newton:
 def newton_of(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> Newton:
     """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
     answers: Any = reports
-    if any(answer.slope is None for answer in answers):
+    if not all(_is_whole(answer, q) for answer in answers):
         return Newton(np.full(q.own_size, np.nan), math.inf, math.inf)
     pull = prior.precision * (prior.mean - q.mean)
     slope: Any = sum((answer.slope for answer in answers), start=pull)
@@ -98,15 +98,29 @@ def stepped(federation: Federation, state: State) -> State | None:
 
 def _reports(federation: Federation, state: State, q: DiagonalGaussian, part: Part) -> list[Report]:
     """Of the sites that contribute; one that has not had its turn yet does not begin here."""
-    agreed, reports = federation.agreement, []
+    agreed, asked = federation.agreement, []
     for site in agreed.sites:
         factor = state.factor(site)
         if site in agreed.silent or not np.any(factor.natural_parameters):
             continue
         version = {"epoch": state.epoch, "step": state.step}
-        asked = Measure(site, q, factor, (part,), 1, first_key(), **version)
-        reports.append(federation.demand(asked))
+        asked.append(Measure(site, q, factor, (part,), 1, first_key(), **version))
+    federation.prepare(asked)
+    reports: Any = [federation.demand(question) for question in asked]
     return reports
+
+
+def _is_whole(report: Report, q: DiagonalGaussian) -> bool:
+    """Whether it tells all that a Newton step needs, in finite numbers of the right shapes."""
+    fixed: Any = report.fixed_point
+    if not isinstance(fixed, type(q)):
+        return False
+    slope, size = (q.own_size,), (q.own_size, q.own_size)
+    shapes = slope, slope, slope, size
+    parts = fixed.precision_mean, fixed.precision, report.slope, report.curvature
+    alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
+    # None has the shape of a number.
+    return alike and all(np.isfinite(part).all() for part in parts)  # pyright: ignore
 
 
 def _energy(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> float:

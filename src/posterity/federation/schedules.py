@@ -50,7 +50,8 @@ class Pending:
     """A step that is under way.
 
     ``waiting`` are the sites that have not had their turn, ``bases`` for those that were asked the
-    state that they were asked about, ``answers`` what came back from them.
+    state that they were asked about, ``answers`` what came back from them, ``asked`` what they were
+    asked.
     """
 
     key: jax.Array
@@ -58,6 +59,7 @@ class Pending:
     visits: tuple[Visit, ...] = ()
     bases: Mapping[str, State] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Improvement | Failure] = dataclasses.field(default_factory=dict)
+    asked: Mapping[str, Improve] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Schedule(abc.ABC):
                 after = state, Visit(state.step, site, "refused")
             elif (after := without_turn(agreed, base, site)) is None:
                 asked = question(agreed, base, site, self.view(base, site), key)
-                pending = dataclasses.replace(pending, bases={site: base})
+                pending = dataclasses.replace(pending, bases={site: base}, asked={site: asked})
                 return dataclasses.replace(state, pending=pending), (asked,)
             state, pending = self._happened(agreed, state, pending, *after)
         return _ended(state), (Done(pending.visits),)
@@ -204,6 +206,7 @@ class Synchronous(Schedule):
             pending = Pending(message.key, self.turns(agreed, state))
             view = state.posterior
             sent = tuple(question(agreed, state, s, view, pending.key) for s in pending.waiting)
+            pending = dataclasses.replace(pending, asked={asked.site: asked for asked in sent})
         else:
             pending = expected(state, message)
             waiting = tuple(site for site in pending.waiting if site != message.site)
@@ -315,9 +318,10 @@ def expected(state: State, answer: Improvement | Failure) -> Pending:
     Raises:
         LedgerError: if there is none: the answer is a duplicate, or one to an older question.
     """
-    pending, version = state.pending, (answer.epoch, answer.step)
-    awaited = () if pending is None else pending.bases or pending.waiting
-    if pending is None or answer.site not in awaited or version != (state.epoch, state.step):
+    pending: Pending | None = state.pending
+    asked = None if pending is None else pending.asked.get(answer.site)
+    awaited = pending is not None and answer.site in (pending.bases or pending.waiting)
+    if pending is None or asked is None or not (awaited and answer.answers(asked)):
         raise LedgerError(
             found=f"an answer of site {answer.site!r} that nobody waits for, to a question of "
             f"epoch {answer.epoch[0]}, step {answer.step}",

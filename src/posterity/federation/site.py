@@ -20,18 +20,20 @@ from posterity.errors import ParameterError, PosterityError, SiteError, Structur
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
 from posterity.federation.messages import (
+    Answer,
     DescribeOwn,
     Improve,
     Improvement,
     Measure,
-    Message,
     OwnParameters,
     Part,
+    Question,
     Report,
 )
 from posterity.federation.personal import own_laws
 from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.cubature import Cubature
+from posterity.inference.estimators import Evaluator
 from posterity.inference.pooling import PartialPooling
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
@@ -92,7 +94,7 @@ class Site:
             return 1.0
         return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
 
-    def answer(self, question: Message) -> Message:
+    def answer(self, question: Question) -> Answer:
         """The answer to a question. Pure; errors are those of the model and of the data."""
         match question:
             case Improve(_, view, factor, count, key):
@@ -104,7 +106,8 @@ class Site:
                 answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
             case _:
                 raise TypeError(f"no question: {question!r}")
-        return dataclasses.replace(answer, epoch=question.epoch, step=question.step)
+        about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
+        return dataclasses.replace(answer, **about)
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
@@ -122,14 +125,14 @@ class Site:
                 return Improvement(self.name, factor)
             check_same_structure(factor, exact, "what the model found")
             check_finite(exact, "what the model found")
-            return Improvement(self.name, _canonical(exact))
+            return Improvement(self.name, canonical(exact))
         if isinstance(self.update, TrainedApart):
             trained = self.update.trained(self.model, view, self.records, key=key)
-            return Improvement(self.name, _canonical(factor + (trained - view) * self.share))
+            return Improvement(self.name, canonical(factor + (trained - view) * self.share))
         if isinstance(self.update, PartialPooling):
             regression: Any = self.model
             factor, pooled = self.update.improved(regression, view, factor, self.records, count)
-            return Improvement(self.name, _canonical(factor), 0, *pooled)
+            return Improvement(self.name, canonical(factor), 0, *pooled)
         records = self.records.padded() if self.agreement.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update
@@ -146,7 +149,7 @@ class Site:
                 new = at_rest(new)
                 view, factor = view + (new - factor), new
         residual, error = float(info.residual), float(info.quadrature_error)
-        return Improvement(self.name, _canonical(new), int(info.halvings), residual, error)
+        return Improvement(self.name, canonical(new), int(info.halvings), residual, error)
 
     def report(
         self,
@@ -163,13 +166,17 @@ class Site:
             StructureError, ParameterError: as ``improve`` does.
         """
         known: dict[str, Any] = {}
+        errors = [0.0]
         if "gradient" in parts:
-            known |= self._gradient(posterior, factor, samples, key)
+            gradient, error = self._gradient(posterior, factor, samples, key)
+            known, errors = known | gradient, [*errors, error]
         if "improved" in parts:
-            known["improved"] = self.improve(posterior, factor, key=key).factor
+            better = self.improve(posterior, factor, key=key)
+            known, errors = known | {"improved": better.factor}, [*errors, better.quadrature_error]
         if {"slope", "curvature"} & set(parts):
-            known |= self._curvature(posterior, "curvature" in parts)
-        return Report(self.name, **known)
+            curvature, error = self._curvature(posterior, "curvature" in parts)
+            known, errors = known | curvature, [*errors, error]
+        return Report(self.name, quadrature_error=max(errors), **known)
 
     def _gradient(
         self,
@@ -177,28 +184,47 @@ class Site:
         factor: ExponentialFamily,
         samples: int,
         key: jax.Array,
-    ) -> dict[str, Any]:
-        update, variance = self.update, 0.0
+    ) -> tuple[dict[str, Any], float]:
+        update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
             direction = exact_factor(update, self.model, self.records) - factor
         elif isinstance(update, PartialPooling):
             regression: Any = self.model
-            direction = update.target(regression, posterior, factor, self.records) - factor
+            target, pooled = update.target(regression, posterior, factor, self.records)
+            direction, error = target - factor, pooled.quadrature_error
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
+            direction, variance, error = self._estimated(posterior, factor, samples, key)
+        direction = at_rest(direction)
+        numbers = [direction.natural_parameters, variance, error]
+        if not all(np.isfinite(part).all() for part in numbers):
+            return {"direction": None}, 0.0
+        return {"direction": direction, "variance": float(variance)}, float(error)
+
+    def _estimated(
+        self,
+        posterior: ExponentialFamily,
+        factor: ExponentialFamily,
+        samples: int,
+        key: jax.Array,
+    ) -> tuple[Any, Any, Any]:
+        """A gradient, its variance and the error of its nodes, of which it takes enough."""
+        update = self.update
+        while True:
             with jax.enable_x64(True):
                 keys = jax.random.split(key, samples if update.noisy else 1)
-                records, update = self.records.padded(), update.traced()
-                direction, variance = _gradient(
-                    update, self.model, posterior, factor, records, keys
-                )
-        direction = at_rest(direction)
-        finite = np.isfinite(direction.natural_parameters).all() and np.isfinite(variance)
-        return {"direction": direction if finite else None, "variance": float(variance)}
+                records = self.records.padded()
+                known = _gradient(update.traced(), self.model, posterior, factor, records, keys)
+            finer = None if float(known[2]) <= ERROR else update.finer()
+            if finer is None:
+                return known
+            update = finer
 
-    def _curvature(self, posterior: ExponentialFamily, curvature: bool) -> dict[str, Any]:
-        """By as many nodes as it takes."""
+    def _curvature(
+        self, posterior: ExponentialFamily, curvature: bool
+    ) -> tuple[dict[str, Any], float]:
+        """By as many nodes as it takes; and the error that they leave."""
         update = self.update
         while True:
             with jax.enable_x64(True):
@@ -211,11 +237,11 @@ class Site:
                 break
             update = finer
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
-        parts = [value, fixed.natural_parameters, slope, bend]
+        parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
-            return {}
+            return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope}
-        return known | ({"curvature": bend} if curvature else {})
+        return known | ({"curvature": bend} if curvature else {}), float(error)
 
 
 def not_finite() -> ParameterError:
@@ -240,8 +266,8 @@ def failure_of(error: Exception, site: str) -> SiteError:
     )
 
 
-def _canonical(factor: ExponentialFamily) -> ExponentialFamily:
-    """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
+def canonical(factor: ExponentialFamily) -> ExponentialFamily:
+    """The factor at rest, and matrices symmetric to the last bit: as it comes back from a file."""
     return _symmetric(at_rest(factor))
 
 
@@ -331,8 +357,8 @@ _of_arrays, _of_any = jax.jit(_improve), eqx.filter_jit(_improve)
 @eqx.filter_jit
 def _gradient(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
-) -> tuple[Any, Any]:
-    """The mean over keys, and the squared length that noise gives to it."""
+) -> tuple[Any, Any, Any]:
+    """The mean over keys, the squared length that noise gives to it, and the error of its nodes."""
     # One draw after another: side by side, those of a network do not fit into memory.
     records, count = records.widened(), keys.shape[0]
 
@@ -345,7 +371,11 @@ def _gradient(
     (total, squares), _ = jax.lax.scan(add, start, keys)
     mean = total / count
     spread = squares / count - q.squared_length(mean)
-    return mean, jnp.maximum(spread, 0.0) / max(count - 1, 1)
+    error: Any = 0.0
+    if isinstance(update.estimator, Evaluator) and not update.noisy:
+        other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
+        error = q.squared_length(other / update.temperature - factor - mean) / 4
+    return mean, jnp.maximum(spread, 0.0) / max(count - 1, 1), error
 
 
 @eqx.filter_jit

@@ -100,13 +100,13 @@ def status_of(run: Position) -> Status:
     stuck = [
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
     ]
-    error = sum(turns[0].quadrature_error for turns in visits.values() if turns)
+    error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
     left, growing = (math.inf, False) if waiting else _left(run, visits)
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
-        *([f"sums over nodes may be off by {error:.2g} nats"] if not error <= allowed else []),
+        *_misplaced(error, allowed),
     )
     status = Status.of(left, allowed, reasons)
     return dataclasses.replace(status, state="diverged") if growing else status
@@ -186,12 +186,15 @@ def reports_of(
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
     """
-    state, posterior, reports = run.state, run.posterior, {}
+    state, posterior, asked, reports = run.state, run.posterior, [], {}
+    place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
     for site in run.contributing:
-        place = {"epoch": state.epoch, "step": state.step}
-        asked = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
-        answer = run.federation.ask(Measure(site, *asked, **place))
-        reports[site] = answer if isinstance(answer, Report) else Report(site)
+        of_site = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
+        asked.append(Measure(site, *of_site, **place))
+    run.federation.prepare(asked)
+    for question in asked:
+        answer = run.federation.ask(question)
+        reports[question.site] = answer if isinstance(answer, Report) else Report(question.site)
     return reports
 
 
@@ -219,8 +222,14 @@ def status_from(
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
     known = math.isfinite(left) and reports and not absent
-    reasons = (*_named("no finite report of", unknown), *_named("no report of", absent))
-    return Status.of(left if known else math.inf, _allowed(agreed, tolerance), reasons)
+    allowed = _allowed(agreed, tolerance)
+    error = math.fsum(report.quadrature_error for report in reports.values())
+    reasons = (
+        *_named("no finite report of", unknown),
+        *_named("no report of", absent),
+        *_misplaced(error, allowed),
+    )
+    return Status.of(left if known else math.inf, allowed, reasons)
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
@@ -272,6 +281,10 @@ def _last_two(run: Position) -> dict[str, list[Visit]]:
             own.append(visit)
             lacking -= 1
     return turns
+
+
+def _misplaced(error: float, allowed: float) -> list[str]:
+    return [] if error <= allowed else [f"sums over nodes may be off by {error:.2g} nats"]
 
 
 def _named(what: str, sites: list[str]) -> list[str]:

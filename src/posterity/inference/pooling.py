@@ -8,6 +8,7 @@ With it ``β`` and ``c`` are integrated out in closed form for every ``s``, and 
 the curvature in ``s``, of which natural-gradient steps are made (bui2018).
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,6 +28,10 @@ PREDICTOR_NODES = 24
 """Gauss-Hermite nodes along each record's predictor."""
 GRID = {1: 32, 2: 12}
 """Gauss-Hermite nodes for each log spread, where there are so few of these."""
+CHECKED = {1: 40, 2: 16}
+"""Nodes for each of a second, finer grid, from which the error of the first one shows."""
+REACH = 10.6
+"""How far the nodes of a grid reach, in standard deviations: 56 nats."""
 SWEEPS, UNDAMPED = 100, 15
 """Sweeps of expectation propagation over the records, and how many of them are not damped."""
 REST = 1e-5
@@ -122,7 +127,8 @@ class PartialPooling(LocalUpdate):
     form, that of the log spreads by natural gradients and a line search.
 
     Args:
-        nodes: quasi-random nodes over the log spreads, where these are more than two.
+        nodes: quasi-random nodes over the log spreads, where these are more than two. Over one or
+            two there is a grid, of as many nodes as suffice.
         most: nodes that are taken where fewer do not suffice.
     """
 
@@ -183,26 +189,31 @@ class PartialPooling(LocalUpdate):
         share = 1.0 if count < 3 else min(0.5, 5 / (count + 1))
         return (new if share == 1 else factor + (new - factor) * share), info
 
-    def target(self, model: PersonalRegression, view: Any, factor: Any, records: Records) -> Any:
+    def target(
+        self, model: PersonalRegression, view: Any, factor: Any, records: Records
+    ) -> tuple[Any, PooledInfo]:
         """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum.
 
         Raises:
             ParameterError: if the log likelihood is not finite near the posterior.
         """
-        return self._refined(model, view, factor, records, 0)[0]
+        return self._refined(model, view, factor, records, 0)
 
     def _refined(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, steps: int
     ) -> tuple[Any, PooledInfo]:
         count = self.nodes
         while True:
-            site = _Site(model, view, factor, records, count)
+            finer = round((count / self.nodes) ** 0.5)
+            site = _Site(model, view, factor, records, count, finer)
             site.descend(steps)
             one, other = site.gradients()
-            error = float(view.squared_length(other - one)) / 4 + site.likelihood.left
+            # Two draws of nodes err by as much each; a finer grid errs by little.
+            erring = 2 if site.drawn else 1
+            error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
             if not np.isfinite(error):
                 raise not_finite()
-            if error <= ERROR or site.exact or 4 * count > self.most:
+            if error <= ERROR or 4 * count > self.most:
                 new = one if steps == 0 else site.factor()
                 return new, PooledInfo(float(site.residual), error)
             count *= 4
@@ -229,7 +240,13 @@ class _Site:
     """One visit: the cavity, the message of the records, and the posterior as it is refined."""
 
     def __init__(
-        self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
+        self,
+        model: PersonalRegression,
+        view: Any,
+        factor: Any,
+        records: Records,
+        count: int,
+        finer: int,
     ):
         self.model, self.view = model, view
         self.own = np.array(model.personal)
@@ -238,7 +255,8 @@ class _Site:
         self.spread = Normal.of(view.log_spread)
         self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
         self.residual, self.likelihood = np.inf, Likelihood(model, records)
-        self.grids, self.exact = _grids(len(self.own), count)
+        self.drawn = len(self.own) not in GRID
+        self.grids = _grids(len(self.own), count, finer)
 
     def descend(self, steps: int) -> None:
         """Natural-gradient steps of the log spreads, each as far as the free energy falls."""
@@ -514,17 +532,24 @@ def not_finite() -> ParameterError:
     )
 
 
-def _grids(size: int, count: int) -> tuple[list[tuple[Any, Any]], bool]:
-    """Nodes and chances of two sums over ``size`` log spreads, and whether one is enough."""
+def _grids(size: int, count: int, finer: int) -> list[tuple[Any, Any]]:
+    """Nodes and chances of two sums over ``size`` log spreads, of which the second checks.
+
+    Where there are few spreads these are grids of ``finer`` times the nodes along each; else they
+    are two draws of ``count`` nodes.
+    """
     if size in GRID:
-        points, chances = hermite(GRID[size])
-        places = np.stack(np.meshgrid(*[range(len(points))] * size, indexing="ij"), -1)
-        places = places.reshape(-1, size)
-        return [(points[places], chances[places].prod(1))] * 2, True
+        return [_grid(size, finer * nodes[size]) for nodes in (GRID, CHECKED)]
     pairs = max(count // 2, size)
-    return [
-        (normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)
-    ], False
+    return [(normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)]
+
+
+@functools.lru_cache(maxsize=32)
+def _grid(size: int, nodes: int) -> tuple[Any, Any]:
+    points, chances = hermite(nodes)
+    kept = np.flatnonzero(np.abs(points) < REACH)
+    places = np.stack(np.meshgrid(*[kept] * size, indexing="ij"), -1).reshape(-1, size)
+    return points[places], chances[places].prod(1)
 
 
 def _length(law: Normal, change: Normal) -> float:

@@ -13,7 +13,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -276,9 +276,7 @@ class Client:
         self.path, self.timeout, self.most = Path(path), timeout, most
         self._connection: socket.socket | None = None
 
-    def ask(
-        self, do: str, body: bytes = b"", *, wait: float = 0.0, **arguments: Any
-    ) -> tuple[dict[str, Any], bytes]:
+    def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
         """The head and the body that answer a request.
 
         A connection that was kept, and that the agent has ended since, is made anew.
@@ -286,8 +284,8 @@ class Client:
         Args:
             do: What is asked for.
             body: What goes with it, such as a letter.
-            wait: Seconds, beside the client's ``timeout``, that the agent may take to answer.
-            arguments: What else the head of the request says.
+            arguments: What else the head of the request says; ``wait`` are seconds, beside the
+                client's ``timeout``, that the agent may take to answer.
 
         Raises:
             Absent: if nobody listens.
@@ -295,6 +293,7 @@ class Client:
             PosterityError: what the agent says is wrong, of the kind that it names.
         """
         frame, kept = to_frame({"do": do, **arguments}, body), self._connection is not None
+        wait = float(arguments.get("wait") or 0.0)
         try:
             try:
                 content = self._asked(frame, wait)
@@ -314,6 +313,39 @@ class Client:
         if "error" in head:
             raise of_error(head["error"])
         return head, body
+
+    def deliver(self, letter: bytes) -> None:
+        """Hand over a sealed letter; it is acknowledged by a letter of its own, later."""
+        self.ask("deliver", letter)
+
+    def collect(
+        self,
+        *,
+        wait: float,
+        most: int,
+        encrypted: bool,
+        to: Sequence[str] | None = None,
+        again: bool = False,
+    ) -> list[tuple[str, bytes]]:
+        """Letters that are due, each with its receiver, for a courier that carries them there.
+
+        Args:
+            wait: Seconds that the agent may wait for one.
+            most: How many at most.
+            encrypted: Whether the courier encrypts them so that only the receiver can read them.
+            to: Receivers, all by default.
+            again: Whether letters that others took and did not bring are due at once.
+        """
+        options = {"most": most, "encrypted": encrypted, "to": to and list(to), "again": again}
+        head, body = self.ask("collect", wait=wait, **options)
+        letters, start = [], 0
+        try:
+            for receiver, length in head["letters"]:
+                letters.append((str(receiver), body[start : start + length]))
+                start += length
+        except (KeyError, TypeError, ValueError) as error:
+            raise of_error(None) from error
+        return letters
 
     def connect(self) -> None:
         """Make the connection, unless there is one; Absent if nobody listens."""

@@ -1,0 +1,105 @@
+"""``posterity federation``: what members of a federation agree on, and how it stands."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posterity.cli import deployment, files
+from posterity.cli.app import app, example
+from posterity.cli.deployment import FEDERATION, SOCKET
+from posterity.cli.failures import printable
+from posterity.cli.options import POSITIVE, Settings, verb
+from posterity.cli.report import Data
+from posterity.cli.schema import OUTPUT
+from posterity.cli.site import FOLDER, status_table, told
+from posterity.cli.streams import Json, present
+from posterity.interrupts import heed
+
+federation = typer.Typer(
+    help="A federation between organisations: what its members agree on, and how it stands.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(federation, name="federation")
+
+
+def _new_report(data: Data) -> str:
+    said = "\n".join(map(printable, data["terms"]))
+    return f"{said}\n\nWrote {printable(data['output'])}: every member gets it, and the prior."
+
+
+@verb(
+    *FEDERATION,
+    OUTPUT,
+    files="Nothing, or a TOML file that says what flags do not.",
+    report=_new_report,
+    examples=[
+        "posterity federation new --name hearts --model posterity.models:LogisticRegression "
+        "--prior prior.safetensors --member north=KEY --member south=KEY -o federation.toml"
+    ],
+    of=federation,
+)
+def new(settings: Settings) -> Data:
+    """Write what the members of a federation agree on, and print its digest.
+
+    Each member makes its key by `posterity site init`. The digest is the same wherever the same
+    was agreed on, and each letter names it.
+    """
+    from posterity.files import write_file
+
+    output = settings.output
+    files.check_outputs([output], [settings.file, settings.path("prior.file")])
+    terms = deployment.terms_of(settings)
+    values = {place: value for place, value in settings.values.items() if place != "output.file"}
+    write_file(output, deployment.as_toml(settings, values, output.parent).encode())
+    said = deployment.in_words(terms)
+    return {"output": str(output), "digest": terms.digest, "terms": said}
+
+
+@federation.command(epilog=example("posterity federation status north --follow"))
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=FOLDER)],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on: a table that is kept up, or lines of JSON.")
+    ] = False,
+    every: Annotated[float, typer.Option(metavar="X", help="Seconds between two looks.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Say how a federation stands, as far as one of its sites knows.
+
+    Who has the token, how far it has come, who is silent since when, and what was refused.
+    """
+    if not follow:
+        present(lambda: told(deployment.ask(folder, "status")), status_table, as_json)
+        return
+    heed()
+    POSITIVE.check("--every", every)
+    looks = _looks(folder, every)
+    if as_json:
+        for data in looks:
+            print(json.dumps(data), flush=True)
+    from rich.live import Live
+
+    with Live(status_table(next(looks)), auto_refresh=False) as live:
+        for data in looks:
+            live.update(status_table(data), refresh=True)
+
+
+def _looks(folder: Path, every: float) -> Iterator[Data]:
+    """How the site of an agent stands, again and again; where none runs, what was known last."""
+    from posterity.engine.transports.unix import Absent, Client
+
+    deployment.configuration(folder)
+    with Client(folder / SOCKET) as client:
+        data = told(deployment.ask(folder, "status"))
+        while True:
+            yield data
+            time.sleep(every)
+            try:
+                data = told(client.ask("status"))
+            except Absent:
+                data = data | {"running": None}

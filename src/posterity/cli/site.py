@@ -1,0 +1,363 @@
+"""``posterity site``: a member of a federation between organisations, in a folder of its own."""
+
+import contextlib
+import functools
+import json
+import os
+import stat
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posterity.cli import deployment, files
+from posterity.cli.app import app, example
+from posterity.cli.deployment import SITE, SOCKET
+from posterity.cli.failures import printable
+from posterity.cli.options import COUNT, FILE, FLAG, NATURAL, Option, Settings, read, verb
+from posterity.cli.report import Data, table
+from posterity.cli.schema import OUTPUT
+from posterity.errors import ArtifactError, UsageError
+from posterity.interrupts import Interrupts, deferred, heed
+
+site = typer.Typer(
+    help="A member of a federation between organisations: a folder, a key, a durable agent.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(site, name="site")
+FOLDER, KEY = "The folder of the site.", "site.key"
+OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
+
+
+def _folder(settings: Settings) -> Path:
+    if len(settings.files) != 1:
+        raise UsageError(
+            found=f"{len(settings.files)} folders",
+            expected="the folder of one site",
+            fix="Name it as the argument.",
+        )
+    return settings.files[0]
+
+
+# --- init ----------------------------------------------------------------------------------------
+
+
+def _init_report(data: Data) -> str:
+    lines = [f"Site {data['name']} in {data['folder']}, with the public key {data['key']}"]
+    if data["terms"] is None:
+        lines.append("Give that key to whoever writes the federation.toml, and run it again with")
+        lines.append("--federation federation.toml once all keys are in it.")
+    else:
+        lines += ["", *data["terms"], ""]
+        lines.append(
+            f"Its store is empty, and takes part from epoch {data['epoch']} on. To take part is to "
+            "agree:\nposterity site run " + data["folder"]
+        )
+    return "\n".join(map(_line, lines))
+
+
+def _line(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+@verb(
+    *OWN,
+    Option("epoch", NATURAL, "The epoch that lets it in, where others have begun already."),
+    files=FOLDER,
+    report=_init_report,
+    examples=[
+        "posterity site init north --name north --data records.csv --target ill",
+        "posterity site init north --federation federation.toml",
+    ],
+    of=site,
+)
+def init(settings: Settings) -> Data:
+    """Make a site: its key and site.toml, and once all have agreed its store.
+
+    The first time it makes the folder with a key, and prints the public half of that. With
+    --federation it says in words what was agreed on, and makes the store. A site that joins those
+    that have begun, or comes back without its store, is let in by an epoch that another one begins
+    by `posterity site begin`: give the number of that by --epoch.
+    """
+    from posterity.engine.signing import PrivateKey
+
+    folder, file = _folder(settings), _folder(settings) / "site.toml"
+    if not file.exists():
+        _write_site(folder, file, settings)
+    elif named := sorted(settings.values.keys() - {"federation", "epoch"}):
+        raise UsageError(
+            found=f"{named[0]} for a site that has a site.toml",
+            expected="only what is new: --federation, --epoch",
+            fix=f"Edit {file}.",
+        )
+    key = PrivateKey.load(folder / KEY).public
+    data: Data = {
+        "folder": str(folder),
+        "name": read(SITE, {}, file)["name"],
+        "key": str(key),
+        "terms": None,
+    }
+    if settings["federation"] is None:
+        return data
+    _name_federation(file, Path(settings["federation"]))
+    made = deployment.read_site(file)
+    machine, epoch = made.machine(), settings["epoch"] or 0
+    _make_store(made.store, machine, epoch)
+    said = deployment.in_words(made.terms)
+    return data | {"terms": said, "epoch": epoch, "digest": made.terms.digest}
+
+
+def _write_site(folder: Path, file: Path, settings: Settings) -> None:
+    """The folder, the key and the ``site.toml``, in this order."""
+    from posterity.engine.signing import PrivateKey
+    from posterity.files import write_file
+
+    name = settings.need("name")
+    if not name.strip() or "\n" in name:
+        raise UsageError(found=f"name = {name!r}", expected="a name", fix="Give another --name.")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ArtifactError(
+            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
+            expected="a folder of this user",
+            fix="Choose another one, or mend permissions.",
+        ) from error
+    values = {"name": name, "federation": str(folder / "federation.toml")}
+    values |= {"key": str(folder / KEY), "store": str(folder / "site.db")}
+    values |= {place: value for place, value in settings.values.items() if "." in place}
+    text = deployment.as_toml(Settings(values, SITE), values, folder)
+    if not (folder / KEY).exists():
+        PrivateKey.generate().save(folder / KEY)
+    write_file(file, text.encode())
+
+
+def _name_federation(file: Path, federation: Path) -> None:
+    """Have a ``site.toml`` name this federation."""
+    from posterity.files import write_file
+
+    lines = file.read_text(encoding="utf-8").split("\n")
+    places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
+    if len(places) != 1:
+        raise UsageError(
+            found=f"{len(places)} lines 'federation =' in {str(file)!r}",
+            expected="one",
+            fix="Name the federation there by hand.",
+        )
+    values = {"federation": str(federation)}
+    lines[places[0]] = deployment.as_toml(Settings(values, SITE), values, file.parent).strip()
+    write_file(file, "\n".join(lines).encode())
+
+
+def _make_store(path: Path, machine: Any, epoch: int) -> None:
+    from posterity.engine.machine import Memory, Step
+    from posterity.engine.store import Store
+
+    if path.exists():
+        raise ArtifactError(
+            found=f"store {str(path)!r}, which exists",
+            expected="a site without one",
+            fix="Run it as it is; if it is to begin anew, move the store away, and give --epoch.",
+        )
+    Store.create(path, Step(Memory.empty(machine.site.name, epoch)).change).close()
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+@site.command(epilog=example("posterity site run north", "posterity site run north --log log"))
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=FOLDER)],
+    log: Annotated[
+        Path | None, typer.Option(help="File to which events go; standard output if left out.")
+    ] = None,
+) -> None:
+    """Run a site: it answers letters until it is asked to end (Ctrl-C, SIGTERM).
+
+    Each event is a line of JSON. What is durable is in the site's store: it may be killed at any
+    moment, and started again.
+    """
+    heed()
+    running: list[Any] = []
+
+    def end(interrupts: Interrupts, number: int, count: int) -> None:
+        if not running or count > 1:
+            os._exit(128 + number)
+        running[0].stop()
+
+    with deferred(end), contextlib.ExitStack() as stack:
+        target = sys.stdout if log is None else stack.enter_context(_appending(log))
+        deployment.configuration(folder)
+        _check_private(folder)
+        tell = functools.partial(_tell, target, folder.resolve().name)
+        running.append(stack.enter_context(deployment.opened(folder, tell)))
+        running[0].run(folder / SOCKET)
+
+
+def _appending(log: Path) -> Any:
+    files.check_regular(log)
+    return log.open("a", encoding="utf-8")
+
+
+def _tell(target: Any, name: str, event: Data) -> None:
+    """A line of JSON; a full disk or a reader that went away ends no site."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    with contextlib.suppress(OSError, ValueError):
+        target.write(json.dumps({"time": now, "at": name, **event}) + "\n")
+        target.flush()
+
+
+def _check_private(folder: Path) -> None:
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        raise UsageError(
+            found=f"folder {str(folder)!r}, which others may enter (mode {mode:o})",
+            expected="mode 700: whoever opens the socket in it is the site itself",
+            fix=f"Run: chmod 700 {folder}",
+        )
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def status_table(data: Data) -> Any:
+    """How a site stands, for people."""
+    rows = table("", "", plain=True)
+    number, who = data["epoch"]
+    runs = "runs" if data["running"] is not None else "does not run"
+    rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
+    rows.add_row("terms", data["terms"][:16])
+    rows.add_row("epoch", printable(f"{number} by {who or 'nobody'}, sequence {data['sequence']}"))
+    rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
+    counted = "counts" if data["counted"] else "does not count yet"
+    rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    for name, seconds in data["heard"].items():
+        heard = "not heard yet" if seconds is None else f"heard {seconds:.0f} s ago"
+        waits = data["waiting"].get(name, 0)
+        rows.add_row(printable(name), heard + (f", {waits} letters wait for it" * bool(waits)))
+    if data["forgotten"]:
+        rows.add_row("forgotten", printable(", ".join(data["forgotten"])))
+    refused = [f"{count} for {reason}" for reason, count in sorted(data["refused"].items())]
+    rows.add_row("refused", ", ".join(refused) or "nothing")
+    rows.add_row("log", f"{data['log']} entries")
+    return rows
+
+
+def told(answer: tuple[Data, bytes]) -> Data:
+    """What a site answered."""
+    return {name: value for name, value in answer[0].items() if name != "ok"}
+
+
+def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
+    """A command that the agent carries out, or that is carried out on its store."""
+
+    def function(settings: Settings) -> Data:
+        given = {place: value for place, value in settings.values.items() if place != "yes"}
+        if do == "forget" and not settings["yes"]:
+            _confirm(_folder(settings))
+        return told(deployment.ask(_folder(settings), do, **given))
+
+    function.__doc__ = help
+    verb(*options, files=FOLDER, report=status_table, examples=examples, name=do, of=site)(function)
+
+
+_command(
+    "status",
+    help="""Say how a site stands, as far as it knows.""",
+    examples=["posterity site status north"],
+)
+_command(
+    "begin",
+    Option("number", COUNT, "Of the epoch; by default the next after all that it has heard of."),
+    help="""Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
+
+    It begins at the prior, and each site adds its whole factor when the token first comes.
+    """,
+    examples=["posterity site begin north", "posterity site begin north --number 3"],
+)
+_command(
+    "leave",
+    help="""Take the site's factor out when a token next comes; the site still passes it on.""",
+    examples=["posterity site leave north"],
+)
+_command(
+    "forget",
+    Option("yes", FLAG, "Do not ask whether that is meant."),
+    help="""Destroy the site's factor at once, for good, and all messages that hold it.
+
+    The others learn of it by a signed tombstone, and take no token of an older epoch any more. Any
+    of them begins the next epoch.
+    """,
+    examples=["posterity site forget north"],
+)
+
+
+def _confirm(folder: Path) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            found="a forgetting that nobody confirms",
+            expected="--yes, where nobody can be asked",
+            fix="Give --yes if it is meant: it cannot be undone.",
+        )
+    question = f"Destroy the factor of the site in {printable(folder)} for good?"
+    typer.confirm(question, abort=True, err=True)
+
+
+# --- audit ---------------------------------------------------------------------------------------
+
+
+def _audit_report(data: Data) -> str:
+    return printable(
+        f"Wrote the {data['entries']} entries of the log of {data['site']} and its signed "
+        f"checkpoint to {data['output']}"
+    )
+
+
+@verb(
+    Option("since", FILE, "A checkpoint that the auditor kept: proves that the log continues it."),
+    OUTPUT,
+    files=FOLDER,
+    report=_audit_report,
+    examples=["posterity site audit north -o audit.json"],
+    of=site,
+)
+def audit(settings: Settings) -> Data:
+    """Write what an auditor gets: the log's entries, its signed checkpoint, and proofs.
+
+    Keep the checkpoint: with --since the next audit proves that nothing before it was rewritten.
+    """
+    from posterity.files import write_file
+
+    folder, output = _folder(settings), settings.output
+    files.check_outputs([output], [settings.path("since"), folder / "site.toml"])
+    entries, head = list[str](), Data()
+    while True:
+        head, body = deployment.ask(folder, "audit", start=len(entries))
+        if not head["lines"]:
+            break
+        entries += body.decode().split("\n")
+    bundle = _bundle(head, entries, settings.path("since"))
+    write_file(output, json.dumps(bundle, indent=1).encode())
+    return {"output": str(output), "site": bundle["site"], "entries": len(entries)}
+
+
+def _bundle(head: Data, entries: list[str], since: Path | None) -> Data:
+    """What an auditor gets; with the path from an older checkpoint, if the log continues that."""
+    from posterity.engine.log import Tree, TreeHead, continues
+    from posterity.engine.signing import PublicKey
+
+    told = {name: head[name] for name in ("site", "terms", "key", "checkpoint")}
+    if since is None:
+        return {**told, "entries": entries}
+    files.check_regular(since)
+    old = TreeHead.from_bytes(since.read_bytes())
+    new = TreeHead.from_bytes(head["checkpoint"].encode())
+    tree = Tree(entry.encode() for entry in entries)
+    path = tree.consistency(min(old.size, len(tree)))
+    continues(old, new, path, PublicKey.of(head["key"]))
+    proof = {"since": old.to_bytes().decode(), "path": [step.hex() for step in path]}
+    return {**told, **proof, "entries": entries}

@@ -1,0 +1,173 @@
+"""The memory of a durable site, as a value and as what its store keeps."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from posterity.artifact.artifact import from_bytes, to_bytes
+from posterity.artifact.manifest import as_text
+from posterity.engine.messages import Handover
+from posterity.engine.notices import Known
+from posterity.engine.refusal import Refusal
+from posterity.engine.store import Change, Outgoing
+from posterity.entries import Entry
+from posterity.errors import ArtifactError
+from posterity.federation import SiteState
+
+TOKEN, RESTING = "token", "resting"
+"""Places in the outbox: of the token that waits for its acknowledgement, and of the one that stays
+here, to be sent once the walk goes on."""
+ANSWER = "answer"
+"""The place in the outbox of a site's answer to the server of a star."""
+NOTICE = "notice "
+"""How the rows of a store begin that hold no letter but a notice."""
+MOST_REFUSALS = 100
+"""Refusals for one reason that are all logged; after them only each power of two."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """The state of a site, which it must not lose. Immutable.
+
+    ``highest`` is the highest number of an epoch of which it has heard, ``notices`` are the newest
+    ones by place, ``absent`` the members that do not answer for the time being, ``refusals`` counts
+    by reason, ``starts`` how often its agent was started, and ``published`` the sizes of the last
+    checkpoints of its log. ``terms`` and ``numbers`` are digests of the terms and of how numbers
+    are made; under earlier terms ``barred`` members, by name with the IDs of their keys, were
+    forgotten. ``outbox`` are the letters that are not acknowledged yet, and a token that rests.
+    """
+
+    own: SiteState
+    highest: int = 0
+    notices: Mapping[str, Known] = dataclasses.field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    starts: int = 0
+    published: tuple[int, ...] = ()
+    terms: str = ""
+    numbers: str = ""
+    barred: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def empty(
+        cls, name: str, epoch: int = 0, tombstones: Mapping[str, Known] | None = None
+    ) -> Self:
+        """The memory of a site that has none, which takes part from this epoch on.
+
+        A site that lost its store no longer knows which tokens it answered. It is let in by an
+        epoch with a higher number than any that another site has heard of; only at the very start
+        is that zero. ``tombstones`` are those that the others hold.
+        """
+        notices = {known.place: known for known in (tombstones or {}).values()}
+        return cls(SiteState(name, epoch=(epoch, "")), epoch, notices)
+
+    @property
+    def tombstones(self) -> dict[str, Known]:
+        """By name the notices of those who were forgotten."""
+        return {known.site: known for known in self.notices.values() if known.is_tombstone}
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The sites that were forgotten."""
+        return frozenset(self.tombstones)
+
+    @property
+    def rows(self) -> dict[str, Outgoing]:
+        """What a store keeps beside the state: the outbox, and each notice, row by row."""
+        notices = {NOTICE + p: Outgoing("", known.to_bytes()) for p, known in self.notices.items()}
+        return {**self.outbox, **notices}
+
+    def to_bytes(self) -> bytes:
+        """All but the rows."""
+        own, parts = self.own, {}
+        plain = dataclasses.asdict(dataclasses.replace(own, entry=None))
+        if own.entry is not None:
+            epoch, sequence, factor, independent = own.entry
+            plain["entry"] = [epoch, sequence, independent]
+            parts = {} if factor is None else {"factor": factor}
+        head = {name: getattr(self, name) for name in PLAIN}
+        head |= {"own": plain, "absent": sorted(self.absent), "published": list(self.published)}
+        return to_bytes({"head": as_text(head), **parts})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
+        """The memory that :meth:`to_bytes` and :attr:`rows` gave; an ArtifactError if none."""
+        parts = from_bytes(content, what="the memory of a site")
+        try:
+            head = json.loads(parts["head"])
+            own = head["own"] | {"epoch": tuple(head["own"]["epoch"])}
+            if own["entry"] is not None:
+                epoch, sequence, independent = own["entry"]
+                own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
+            known = [Known.from_bytes(r.content) for p, r in rows.items() if p.startswith(NOTICE)]
+            return cls(
+                SiteState(**own),
+                notices={each.place: each for each in known},
+                absent=frozenset(head["absent"]),
+                published=tuple(head["published"]),
+                outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},
+                **{name: head[name] for name in PLAIN},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ArtifactError(
+                found=f"the memory of a site that cannot be read ({error!r})",
+                expected="what this release of posterity writes",
+                fix="Open the store with the release that wrote it.",
+            ) from error
+
+
+PLAIN = ("highest", "refusals", "starts", "terms", "numbers", "barred")
+
+
+class File(NamedTuple):
+    """A file that a member handed over."""
+
+    sender: str
+    handover: Handover
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The consequences of a letter or a command.
+
+    First ``files`` are written, then ``change`` is committed; after both ``sent`` goes out.
+    """
+
+    memory: Memory
+    sent: tuple[Outgoing, ...] = ()
+    entries: tuple[bytes, ...] = ()
+    erase: bool = False
+    files: tuple[File, ...] = ()
+
+    @property
+    def change(self) -> Change:
+        """The part that the store makes durable."""
+        return Change(self.memory.to_bytes(), self.memory.rows, self.entries, self.erase)
+
+    def then(self, later: "Step") -> "Step":
+        """Both steps as one, of which the later began with the memory of this one."""
+        return Step(
+            later.memory,
+            (*self.sent, *later.sent),
+            (*self.entries, *later.entries),
+            self.erase or later.erase,
+            (*self.files, *later.files),
+        )
+
+
+def line(event: str, **entry: Any) -> bytes:
+    """A line of the log."""
+    return as_text({"event": event, **entry}).encode()
+
+
+def refused(memory: Memory, refusal: Refusal, digest: str) -> Step:
+    """A refusal is counted and logged; nothing else follows from it."""
+    count = memory.refusals.get(refusal.reason, 0) + 1
+    memory = dataclasses.replace(memory, refusals={**memory.refusals, refusal.reason: count})
+    if count > MOST_REFUSALS and count & (count - 1):
+        return Step(memory)
+    why = {"found": refusal.found[:200], "expected": refusal.expected[:200]}
+    entry = line("refused", reason=refusal.reason, count=count, digest=digest, **why)
+    return Step(memory, entries=(entry,))

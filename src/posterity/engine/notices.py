@@ -1,0 +1,380 @@
+"""Notices: signed statements that members are to know of, and by whom they may be made.
+
+A *tombstone* says that a member was forgotten, an *agreement* that a member takes part, a *survey*
+asks all how they stand to a posterior, a *residual* answers that, a *certificate* sums the answers
+up, a *checkpoint* tells how a member's log stands, and a *cosignature* that another saw it. Each is
+an in-toto statement in an envelope with the signature of who makes it. A notice replaces the older
+one of its place.
+"""
+
+import base64
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from posterity.artifact.artifact import from_bytes, to_bytes
+from posterity.engine.admission import check_posterior, check_structure
+from posterity.engine.agreement import Terms
+from posterity.engine.log import TreeHead
+from posterity.engine.messages import MOST_EPOCHS
+from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, from_base64
+from posterity.errors import PosterityError
+from posterity.families import ExponentialFamily
+from posterity.federation.messages import Epoch, Report, dumps, loads
+from posterity.federation.status import status_from
+from posterity.status import Status
+
+TOMBSTONE = "tombstone"
+MOST_RESIDUALS = 2**20
+"""Bytes of all residuals together up to which a certificate holds them, not their digests alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A notice whose signature and form were checked.
+
+    ``site`` is whom it is about, which is who signed it but for tombstones and cosignatures.
+    ``version`` orders the notices of one ``place``.
+    """
+
+    claim: Claim
+    site: str
+    signer: str
+    version: tuple[Any, ...]
+    envelope: bytes
+
+    @functools.cached_property
+    def predicate(self) -> Mapping[str, Any]:
+        """The content of the statement."""
+        return Statement.from_bytes(Envelope.from_bytes(self.envelope).payload).predicate
+
+    def to_bytes(self) -> bytes:
+        """As a store keeps it: its head, and the envelope."""
+        return self._bytes
+
+    @functools.cached_property
+    def _bytes(self) -> bytes:
+        head = [self.claim, self.site, self.signer, self.version]
+        return json.dumps(head).encode() + b"\n" + self.envelope
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """The notice that :meth:`to_bytes` gave; a ValueError or TypeError if it is none."""
+        head, _, envelope = content.partition(b"\n")
+        claim, site, signer, version = json.loads(head)
+        return cls(claim, site, signer, _tuple(version), envelope)
+
+    @property
+    def recipient(self) -> str:
+        """Who needs a residual or a cosignature: who made the survey, or keeps the log."""
+        return self.predicate["to"] if self.claim == "residual" else self.site
+
+    @property
+    def predicate_key(self) -> str:
+        """The ID of the key of whom a tombstone is about."""
+        subjects = Statement.from_bytes(Envelope.from_bytes(self.envelope).payload).subjects
+        return subjects["key"]
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it says that a member was forgotten."""
+        return self.claim == TOMBSTONE
+
+    @property
+    def place(self) -> str:
+        """Where a memory keeps it; surveys and certificates have one place, whoever made them."""
+        match self.claim:
+            case "survey" | "certificate":
+                return self.claim
+            case "cosignature":
+                return f"cosignature of {self.site} by {self.signer}"
+        return f"{self.claim} of {self.site}"
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch whose posterior it speaks of, if it does."""
+        return self.version[0] if self.claim in SPEAKS_OF_POSTERIOR else None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the envelope, in hexadecimal."""
+        return hashlib.sha256(self.envelope).hexdigest()
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+
+
+SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
+
+
+def read(terms: Terms, envelope: bytes) -> Known:
+    """A notice, once it is known who made it, and that it is one under these terms.
+
+    Raises:
+        Refusal: if it is none, or was not signed by whom it has to be.
+    """
+    content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
+    signers = content.verify({**terms.members, **terms.authorities})
+    statement = Statement.from_bytes(content.payload)
+    claim, predicate = statement.claim, statement.predicate
+    try:
+        if claim not in _VERSIONS or predicate["terms"] != terms.digest:
+            raise ValueError("other terms, or none that members make")
+        if predicate.keys() != {"terms", "site", *_FIELDS[claim].split()}:
+            raise ValueError("other fields")
+        site = predicate["site"]
+        version = _VERSIONS[claim](predicate)
+        if dict(statement.subjects) != _SUBJECTS[claim](terms, predicate):
+            raise ValueError("another subject")
+    except (PosterityError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _refused(f"a notice that cannot be read ({error!r})", "schema") from error
+    if site not in terms.members:
+        raise _refused(f"a notice about {site!r}", "membership")
+    allowed = {predicate.get("by", site)} | (
+        terms.authorities.keys() if claim == TOMBSTONE else set()
+    )
+    if not allowed.intersection(signers):
+        raise _refused(f"a notice about {site!r} by {signers[0]!r}", "membership")
+    signer = min(allowed.intersection(signers))
+    return Known(claim, site, signer, version, envelope)
+
+
+def _counted(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < MOST_EPOCHS - 1:
+        raise ValueError(f"{value!r} where a count should be")
+    return value
+
+
+def _position(predicate: Mapping[str, Any]) -> tuple[Epoch, int]:
+    number, who = predicate["epoch"]
+    if type(who) is not str:
+        raise ValueError("an epoch that is no number and a name")
+    return (_counted(number), who), _counted(predicate["sequence"])
+
+
+def _size(predicate: Mapping[str, Any]) -> tuple[int]:
+    return (TreeHead.from_bytes(predicate["note"].encode()).size,)
+
+
+_FIELDS = {
+    "tombstone": "highest",
+    "agreement": "start",
+    "survey": "epoch sequence posterior",
+    "residual": "epoch sequence posterior to counted silent independent report forgotten",
+    "certificate": "epoch sequence posterior state left tolerance reasons independent residuals "
+    "envelopes forgotten tombstones time",
+    "checkpoint": "note paths",
+    "cosignature": "note by",
+}
+_VERSIONS: dict[str, Any] = {
+    "tombstone": lambda p: (0 * _counted(p["highest"]),),  # the first one stays
+    "agreement": lambda p: (_counted(p["start"]),),
+    "survey": _position,
+    "residual": _position,
+    "certificate": _position,
+    "checkpoint": _size,
+    "cosignature": _size,
+}
+_POSTERIOR = lambda terms, p: {"posterior": hashlib.sha256(posterior_bytes(p)).hexdigest()}
+_NOTE = lambda terms, p: {"checkpoint": hashlib.sha256(p["note"].encode()).hexdigest()}
+_SUBJECTS: dict[str, Any] = {
+    "tombstone": lambda terms, p: {"key": terms.members[p["site"]].id},
+    "agreement": lambda terms, p: {"terms": terms.digest},
+    "survey": _POSTERIOR,
+    "residual": lambda terms, p: {"posterior": p["posterior"]},
+    "certificate": _POSTERIOR,
+    "checkpoint": _NOTE,
+    "cosignature": _NOTE,
+}
+"""By claim: what a statement is about, and by what a newer one is told from an older."""
+
+
+def posterior_bytes(predicate: Mapping[str, Any]) -> bytes:
+    """The artifact of the posterior that a survey or a certificate is about."""
+    return from_base64(predicate["posterior"], "a posterior")
+
+
+def posterior_of(terms: Terms, known: Known) -> ExponentialFamily:
+    """The posterior that a survey or a certificate is about; a Refusal if it is none."""
+    try:
+        posterior = from_bytes(posterior_bytes(known.predicate), what="a posterior")
+    except PosterityError as error:
+        raise _refused(f"no posterior ({error.found})", "schema") from error
+    check_structure(terms, posterior)
+    check_posterior(terms, posterior)
+    return posterior
+
+
+# --- making them ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Author:
+    """A member, or an authority, that makes notices under its terms."""
+
+    terms: Terms
+    name: str
+    key: PrivateKey
+
+    def _made(self, claim: Claim, site: str, **predicate: Any) -> Known:
+        content = {"terms": self.terms.digest, "site": site, **predicate}
+        subjects = _SUBJECTS[claim](self.terms, content)
+        envelope = Statement(claim, subjects, content).signed(self.key).to_bytes()
+        return read(self.terms, envelope)
+
+    def tombstone(self, site: str, highest: int) -> Known:
+        """Says that a site is forgotten; ``highest`` is the last epoch known to have its factor."""
+        return self._made("tombstone", site, highest=highest)
+
+    def agreement(self, start: int) -> Known:
+        """Says that the member takes part under these terms, for the ``start``-th time."""
+        return self._made("agreement", self.name, start=start)
+
+    def survey(self, epoch: Epoch, sequence: int, posterior: ExponentialFamily) -> Known:
+        """Asks all members how they stand to the posterior of a token that rests."""
+        text = base64.b64encode(to_bytes(posterior)).decode()
+        place = {"epoch": list(epoch), "sequence": sequence}
+        return self._made("survey", self.name, **place, posterior=text)
+
+    def residual(self, survey: Known, answer: "Standing") -> Known:
+        """The member's answer to a survey."""
+        epoch, sequence = survey.version
+        digest = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest()
+        report = answer.report and base64.b64encode(dumps(answer.report)).decode()
+        said = dataclasses.asdict(dataclasses.replace(answer, report=None)) | {"report": report}
+        said["forgotten"] = list(answer.forgotten)
+        place = {"epoch": list(epoch), "sequence": sequence, "posterior": digest}
+        return self._made("residual", self.name, to=survey.site, **place, **said)
+
+    def certificate(
+        self,
+        survey: Known,
+        residuals: Mapping[str, Known],
+        tombstones: Mapping[str, Known],
+        time: int,
+    ) -> Known:
+        """What the answers to the member's own survey come to, at a time in seconds since 1970.
+
+        It holds the answers themselves, where they are not too large, so that whoever has the
+        certificate can check all of it.
+        """
+        epoch, sequence = survey.version
+        status = status_by(self.terms, survey, residuals, frozenset(tombstones))
+        whole = sum(len(each.envelope) for each in residuals.values()) <= MOST_RESIDUALS
+        return self._made(
+            "certificate",
+            self.name,
+            epoch=list(epoch),
+            sequence=sequence,
+            posterior=survey.predicate["posterior"],
+            state=status.state,
+            left=_plain(status.left),
+            tolerance=status.tolerance,
+            reasons=list(status.reasons),
+            independent=all(each.predicate["independent"] for each in residuals.values()),
+            residuals={site: each.digest for site, each in residuals.items()},
+            envelopes=[each.envelope.decode() for each in residuals.values()] if whole else [],
+            forgotten={site: each.digest for site, each in tombstones.items()},
+            tombstones=[each.envelope.decode() for each in tombstones.values()],
+            time=time,
+        )
+
+    def checkpoint(self, head: TreeHead, paths: Mapping[int, tuple[bytes, ...]]) -> Known:
+        """How the member's log stands; ``paths`` lead there from checkpoints of these sizes."""
+        plain = {str(size): [step.hex() for step in path] for size, path in paths.items()}
+        return self._made("checkpoint", self.name, note=head.to_bytes().decode(), paths=plain)
+
+    def cosignature(self, origin: str, head: TreeHead) -> Known:
+        """Another's checkpoint with the member's cosignature, once it was checked."""
+        note = head.to_bytes().decode()
+        return self._made("cosignature", origin, by=self.name, note=note)
+
+
+def _plain(left: float) -> float | None:
+    return left if left < float("inf") else None
+
+
+# --- surveys -------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How a member stands to the posterior of a survey.
+
+    ``counted`` tells whether its factor is part of it, ``silent`` that it has no records, and
+    ``independent`` that its factor depends on nothing but its own records. ``report`` is None where
+    it could not be made. ``forgotten`` are the members whose factors it destroyed.
+    """
+
+    counted: bool
+    silent: bool
+    independent: bool
+    report: Report | None
+    forgotten: tuple[str, ...] = ()
+
+
+def answer_of(terms: Terms, known: Known) -> Standing:
+    """The answer in a residual; a Refusal if it is none, or of another family or shape."""
+    try:
+        content = {
+            field.name: known.predicate[field.name] for field in dataclasses.fields(Standing)
+        }
+        flags = [content[name] for name in ("counted", "silent", "independent")]
+        if any(type(flag) is not bool for flag in flags):
+            raise ValueError("a flag that is neither true nor false")
+        text = content["report"]
+        report: Any = None if text is None else loads(from_base64(text, "a report"))
+        if text is not None and (not isinstance(report, Report) or report.site != known.site):
+            raise ValueError("another site's report")
+        if report is not None:
+            _check_report(terms, report)
+        forgotten = tuple(map(str, content["forgotten"]))
+        return Standing(*flags, report, forgotten)
+    except (PosterityError, KeyError, TypeError, ValueError) as error:
+        raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
+
+
+def _check_report(terms: Terms, report: Report) -> None:
+    for law in (report.direction, report.improved, report.fixed_point):
+        if law is not None:
+            check_structure(terms, law)
+    for array, axes in ((report.slope, 1), (report.curvature, 2)):
+        shape = (terms.agreement.prior.event_size,) * axes
+        if array is not None and (np.shape(array) != shape or not np.isfinite(array).all()):
+            raise ValueError(f"an array of shape {np.shape(array)}, or not finite")
+
+
+def status_by(
+    terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
+) -> Status:
+    """How far the posterior of a survey has come, by the members' answers to it.
+
+    Whoever was not visited yet, or has not answered, keeps it from being called converged.
+    """
+    answers = {site: answer_of(terms, known) for site, known in residuals.items()}
+    stay = tuple(sorted(terms.members.keys() - gone))
+    silent = frozenset(site for site, answer in answers.items() if answer.silent)
+    reports = {
+        site: answer.report
+        for site, answer in answers.items()
+        if answer.counted and not answer.silent and answer.report is not None and site in stay
+    }
+    agreed = dataclasses.replace(terms.agreement, sites=stay, silent=silent)
+    posterior = posterior_of(terms, survey)
+    status = status_from(agreed, posterior, reports, *filter(None, [terms.tolerance]))
+    lacking = sorted(site for site, answer in answers.items() if not answer.counted)
+    if not lacking:
+        return status
+    reasons = (*status.reasons, f"no visit yet to {', '.join(map(repr, lacking))}")
+    return dataclasses.replace(status, state="not converged", reasons=reasons)
+
+
+def _refused(found: str, reason: Reason) -> Refusal:
+    return Refusal(found=found, expected="a notice as a member makes it", reason=reason)

@@ -1,0 +1,292 @@
+"""A site that runs: its agent, a socket at which it is reached, and letters that come and go.
+
+Letters that have arrived wait in an inbox, and all that wait are taken in by one write to the disk.
+Letters that are due go to the sockets of other sites, if it knows them; else couriers collect them.
+What is durable is in the store alone: it may be killed at any moment, and be started again.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from posterity.arguments import COUNT, FLAG, Constraint
+from posterity.engine.agent import Agent
+from posterity.engine.memory import TOKEN
+from posterity.engine.post import Post
+from posterity.engine.store import Outgoing
+from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
+from posterity.errors import PosterityError, SiteError, UsageError
+
+MOST_LETTERS = 256
+"""Letters that wait to be taken in, and so those of one write to the disk."""
+MOST_SIZE = 4
+"""Letters of the largest size that has been agreed on that may wait."""
+PATIENCE = 30.0
+"""Seconds that somebody waits at a full inbox, or for the agent of another site."""
+COMMANDS: Mapping[str, tuple[str, ...]] = {"begin": ("number",), "leave": (), "forget": ()}
+"""Commands of the machine that can be asked for at the socket, and what they take."""
+_SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
+_NAMES = Constraint(
+    "names, or null",
+    lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
+)
+Event = dict[str, Any]
+
+
+class Running:
+    """A site that runs once :meth:`run` is called; before, it answers requests all the same.
+
+    ``sockets`` are those of other sites, by name; letters to whom none is known wait for couriers,
+    who have to encrypt them from end to end if ``encrypted``. ``tell`` is called with each event.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        sockets: Mapping[str, Path] | None = None,
+        encrypted: bool = True,
+        tell: Callable[[Event], None] | None = None,
+    ):
+        self.agent, self.encrypted, self.post = agent, encrypted, Post()
+        self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
+        self._largest = agent.machine.terms.limits.bytes
+        self._started, self._heard = None, dict[str, float]()
+        self._inbox: dict[bytes, None] = {}
+        self._moved, self._after_lock = threading.Condition(), threading.Lock()
+        self._stopping, self._error = False, None
+        self._refused, self._last, self._told = Counter[str](), Event(), 0
+        self._read_log(lambda event: None)
+        self._kept = set(agent.resend())
+        self.post.update(agent.resend())
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self, path: Path) -> None:
+        """Serve at the socket ``path`` until :meth:`stop`.
+
+        Raises:
+            ArtifactError: if the store cannot be written any more.
+            UsageError: if the socket cannot be made.
+        """
+        with Server(path, self.answer, most=self._largest + HEAD_BYTES):
+            for name, socket in self.sockets.items():
+                threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
+            self._started = time.monotonic()
+            self.tell({"event": "started", **self._position()})
+            while not self._stopping:
+                self._take_in()
+        self.tell({"event": "stopped"})
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End it after what it is doing; from any thread."""
+        with self._moved:
+            self._stopping = True
+            self._moved.notify_all()
+        self.post.close()
+
+    def _take_in(self) -> None:
+        """Wait for letters, and take in all that have come."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._inbox or self._stopping)
+            letters, self._inbox = list(self._inbox), dict[bytes, None]()
+            self._moved.notify_all()
+        if letters and not self._stopping:
+            with contextlib.suppress(PosterityError):  # of the store: it is noted, and all ends
+                self._done(lambda: self.agent.receive(*letters))
+
+    def _done(self, act: Callable[[], Iterable[Outgoing]]) -> None:
+        """Do something durable, and then what follows from it."""
+        try:
+            sent = act()
+        except PosterityError as error:
+            if not self.agent.store.is_open:  # only the disk knows what is on it: begin from that
+                self._error = self._error or error
+                self.stop()
+            raise
+        with self._after_lock:
+            kept = self.agent.resend()
+            receipts = set(sent).difference(kept)
+            self.post.update(kept, receipts)
+            heard = {letter.receiver for letter in receipts or self._kept.difference(kept)}
+            self._kept = set(kept)
+            self._heard |= dict.fromkeys(heard, time.monotonic())
+            self._read_log(self.tell)
+        self.post.heard(heard)
+
+    def _read_log(self, tell: Callable[[Event], None]) -> None:
+        """Tell of the lines that the log has got since, and keep what they say of now."""
+        for line in self.agent.store.entries(self._told):
+            entry, self._told = json.loads(line), self._told + 1
+            if entry["event"] == "refused":
+                self._refused[entry["reason"]] += 1
+            if "answer" in entry:
+                self._last = entry
+            tell(entry)
+
+    def _carry(self, name: str, socket: Path) -> None:
+        """Bring letters to the socket of another site, whenever it can be reached."""
+        reached = True
+        with Client(socket, timeout=PATIENCE + 1.0) as client:
+            while not self._stopping:
+                letters = self.post.collect(60.0, most=16, size=self._largest, to=[name])
+                try:
+                    for letter in letters:
+                        client.deliver(letter.content)
+                    if letters and not reached:
+                        self.tell({"event": "reached", "site": name})
+                    reached = reached or bool(letters)
+                except Absent:
+                    self.post.unreached(letters)
+                    if reached:
+                        self.tell({"event": "unreachable", "site": name})
+                    reached = False
+                except PosterityError as error:
+                    client.close()
+                    self.tell({"event": "undelivered", "to": name, "found": error.found})
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def answer(self, head: Head, body: bytes) -> tuple[Head, bytes]:
+        """The answer to a request at the socket; errors go to who asked."""
+        asked = {name: value for name, value in head.items() if name != "do"}
+        do = str(head.get("do"))
+        requests: dict[str, Callable[..., tuple[Head, bytes]]] = {
+            "deliver": lambda: self._deliver(body),
+            "collect": self._collect,
+            "status": lambda: (self.status(), b""),
+            "audit": self._audit,
+            "stop": self._stop,
+        }
+        if do in COMMANDS and not asked.keys() - set(COMMANDS[do]):
+            return self._command(do, asked), b""
+        if do not in requests:
+            raise UsageError(
+                found=f"a request to do {do!r} with {sorted(asked)}",
+                expected=f"one of {sorted([*requests, *COMMANDS])}",
+                fix="Use the release of posterity that the agent has.",
+            )
+        try:
+            answer, content = requests[do](**asked)
+        except TypeError as error:
+            raise UsageError(
+                found=f"a request to {do} with {sorted(asked)} ({error})",
+                expected="the arguments that it takes",
+                fix="Use the release of posterity that the agent has.",
+            ) from error
+        return {"ok": True, **answer}, content
+
+    def _deliver(self, letter: bytes) -> tuple[Head, bytes]:
+        with self._moved:
+            if not self._moved.wait_for(lambda: self._has_room(letter), PATIENCE) or self._stopping:
+                raise _busy(self._stopping)
+            self._inbox[letter] = None  # one that came twice meanwhile is one
+            self._moved.notify_all()
+        return {}, b""
+
+    def _has_room(self, letter: bytes) -> bool:
+        size = len(letter) + sum(map(len, self._inbox))
+        fits = len(self._inbox) < MOST_LETTERS and size <= MOST_SIZE * self._largest
+        return fits or letter in self._inbox or self._stopping
+
+    def _collect(
+        self,
+        *,
+        wait: float = 0.0,
+        most: int = 16,
+        encrypted: bool = False,
+        to: list[str] | None = None,
+        again: bool = False,
+    ) -> tuple[Head, bytes]:
+        _SECONDS.check(wait=wait)
+        COUNT.check(most=most)
+        FLAG.check(encrypted=encrypted, again=again)
+        _NAMES.check(to=to)
+        if self.encrypted and not encrypted:
+            raise UsageError(
+                found="a courier that does not encrypt letters from end to end",
+                expected="one that does: tokens tell of records",
+                fix="Send by an engine that can, or set transport.encrypted = false in site.toml.",
+            )
+        if again:
+            self.post.heard(to)
+        letters = self.post.collect(wait, most=most, size=self._largest, to=to)
+        lengths = [[letter.receiver, len(letter.content)] for letter in letters]
+        return {"letters": lengths}, b"".join(letter.content for letter in letters)
+
+    def _command(self, do: str, arguments: Mapping[str, Any]) -> Head:
+        machine = self.agent.machine
+        if (number := arguments.get("number")) is not None:
+            COUNT.check(number=number)
+        command = getattr(machine, do)
+        self._done(lambda: self.agent.command(lambda memory: command(memory, **arguments)))
+        return {"ok": True, **self.status()}
+
+    def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
+        """Entries of the log from ``start`` on, as many as a frame holds, and its checkpoint."""
+        store, machine = self.agent.store, self.agent.machine
+        head = store.checkpoint(machine.site.name, machine.key)
+        lines, size = list[bytes](), self._largest
+        for entry in store.entries(start, min(start + 10_000, head.size)):
+            size -= len(entry) + 1
+            if lines and size < 0:
+                break
+            lines.append(entry)
+        about = {"site": machine.site.name, "terms": machine.terms.digest}
+        about |= {"key": str(machine.key.public), "checkpoint": head.to_bytes().decode()}
+        return {**about, "lines": len(lines)}, b"\n".join(lines)
+
+    def _stop(self) -> tuple[Head, bytes]:
+        self.stop()
+        return {}, b""
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    def status(self) -> Event:
+        """How the site stands, as far as it knows: plain values."""
+        terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
+        others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
+        since = {name: now - self._heard[name] if name in self._heard else None for name in others}
+        return {
+            "site": memory.own.name,
+            "federation": terms.name,
+            "terms": terms.digest,
+            **self._position(),
+            "counted": memory.own.counted,
+            "leaving": memory.own.leaving,
+            "highest": memory.highest,
+            "forgotten": sorted(memory.gone),
+            "holder": self._holder(),
+            "heard": since,
+            "waiting": self.post.waiting(),
+            "refused": dict(self._refused),
+            "log": len(self.agent.store.log),
+            "running": None if self._started is None else now - self._started,
+        }
+
+    def _position(self) -> Event:
+        own = self.agent.memory.own
+        return {"epoch": list(own.epoch), "sequence": own.answered}
+
+    def _holder(self) -> str | None:
+        """Who has the token as far as the site knows: itself until that is acknowledged."""
+        memory = self.agent.memory
+        waiting = memory.outbox.get(TOKEN)
+        if waiting is not None:
+            return memory.own.name
+        return self._last.get("to")
+
+
+def _busy(stopping: bool) -> SiteError:
+    return SiteError(
+        found="an agent that ends" if stopping else f"{MOST_LETTERS} letters that wait",
+        expected="an agent that takes letters in",
+        fix="Bring it later: it stays in its sender's outbox.",
+    )

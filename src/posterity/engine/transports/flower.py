@@ -1,0 +1,158 @@
+"""Letters over Flower: an app whose processes carry them between the sockets of agents.
+
+Its ClientApp hands letters to the agent of its site and takes along those that are due; its
+ServerApp asks one node after the other and routes letters by the names of their receivers. Neither
+keeps anything that must not be lost. A process finds its agent by the variable POSTERITY_SITE, the
+site's folder, in the environment in which its SuperNode was started; one that the SuperLink was
+started with is the folder of the member ``server``.
+
+Letters are signed, so that nobody can alter them, but the SuperLink can read them. An agent that
+demands encryption is told so and hands out none.
+"""
+
+import logging
+import time
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+from posterity.engine.transports.courier import SERVER, agent_here, no_agent
+from posterity.engine.transports.unix import Client
+from posterity.errors import MissingExtraError, PosterityError
+
+try:
+    from flwr.app import ConfigRecord, Context, Message, RecordDict  # pyright: ignore[reportMissingImports]
+    from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
+    from flwr.serverapp import Grid, ServerApp  # pyright: ignore[reportMissingImports]
+except ImportError as error:
+    raise MissingExtraError.of("flwr", "flower") from error
+
+QUIET, LONGEST = 1.0, 15.0
+"""Seconds after which an agent is left that has no letter, and after which it is in any case."""
+MOST = 64
+"""Letters that are taken from an agent at once."""
+ANSWER = 120.0
+"""Seconds in which nodes have to answer; what comes later is lost, and agents send it again."""
+APP = """\
+[project]
+name = "posterity-letters"
+version = "1.0.0"
+description = "Carries letters between the agents of posterity."
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "posterity"
+
+[tool.flwr.app.components]
+serverapp = "posterity.engine.transports.flower:server"
+clientapp = "posterity.engine.transports.flower:client"
+
+[tool.flwr.app.config]
+rounds = {rounds}
+"""
+client = ClientApp()
+server = ServerApp()
+Letters = list[tuple[str, bytes]]
+_log = logging.getLogger(__name__)
+
+
+def write_app(folder: Path, *, rounds: int = 0) -> Path:
+    """Write the app that ``flwr run`` takes; it names what is installed, and holds no code.
+
+    It ends after so many ``rounds`` of messages, or with zero when it is stopped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(APP.format(rounds=rounds))
+    return folder
+
+
+@client.query("letters")
+def carry(message: Message, context: Context) -> Message:
+    """The ClientApp: letters for the agent of this site, and those that it has for others."""
+    socket = agent_here()
+    if socket is None:
+        raise no_agent(f"node {context.node_id}")
+    name = tomllib.loads((socket.parent / "site.toml").read_text())["name"]
+    letters = _exchange(socket, [letter for _, letter in _read(message)])
+    return Message(content=_record(letters, name), reply_to=message)
+
+
+@server.main()
+def route(grid: Grid, context: Context) -> None:
+    """The ServerApp: rounds of messages to the nodes for whom letters wait, or else to all."""
+    rounds, number = int(context.run_config["rounds"]), 0
+    routes = Routes()
+    while number < rounds or not rounds:
+        number += 1
+        here = agent_here()
+        if here is not None:
+            letters = _exchange(here, routes.taken(SERVER))
+            routes.waiting += letters
+        messages = [
+            Message(content=_record(letters), message_type="query.letters", dst_node_id=node)
+            for node, letters in routes.asked(grid.get_node_ids()).items()
+        ]
+        for reply in grid.send_and_receive(messages, timeout=ANSWER):
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                _log.warning("node %d: %s", node, reply.error)
+                continue
+            routes.nodes[str(reply.content["letters"]["site"])] = node
+            routes.waiting += _read(reply)
+
+
+class Routes:
+    """Which site is at which node, and the letters that wait, each with its receiver."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, int] = {}
+        self.waiting: Letters = []
+
+    def taken(self, receiver: str) -> list[bytes]:
+        """The letters to one receiver, which wait no more."""
+        letters = [letter for to, letter in self.waiting if to == receiver]
+        self.waiting = [each for each in self.waiting if each[0] != receiver]
+        return letters
+
+    def asked(self, nodes: Iterable[int]) -> dict[int, Letters]:
+        """The nodes of a round with the letters that each is given.
+
+        Letters to a site that is at none of the nodes are dropped: its agent's peers send them
+        again. In the first round nobody knows who is where, and all are asked.
+        """
+        mine, self.waiting = self.waiting, [each for each in self.waiting if each[0] == SERVER]
+        given: dict[int, Letters] = {node: [] for node in nodes}
+        for to, letter in mine:
+            if self.nodes.get(to) in given:
+                given[self.nodes[to]].append((to, letter))
+        return {node: letters for node, letters in given.items() if letters} or given
+
+
+def _exchange(socket: Path, letters: Iterable[bytes]) -> Letters:
+    """Hand letters to an agent, and take those that it has, once it has gone quiet."""
+    due: Letters = []
+    try:
+        with Client(socket) as agent:
+            for letter in letters:
+                agent.deliver(letter)
+            over = time.monotonic() + LONGEST
+            while time.monotonic() < over:
+                more = agent.collect(wait=QUIET, most=MOST, encrypted=False)
+                if not more:
+                    break
+                due += more
+    except PosterityError as error:  # an agent that is started anew has kept everything
+        _log.warning("no letters to carry: %s", error)
+    return due
+
+
+def _record(letters: Letters, site: str = "") -> RecordDict:
+    receivers, contents = [to for to, _ in letters], [letter for _, letter in letters]
+    values = {"site": site, "receivers": receivers, "letters": contents}
+    return RecordDict({"letters": ConfigRecord(values)})
+
+
+def _read(message: Message) -> Letters:
+    record = message.content["letters"]
+    return list(zip(record["receivers"], record["letters"], strict=True))

@@ -1,0 +1,293 @@
+"""Letters over NVFlare: couriers between the sockets of agents, in jobs that may end at any time.
+
+A job (:func:`write_job`) names :class:`Site` and :class:`Server` by their import paths and brings
+no code. At each site its process takes letters from the agent, hands each to the process of the
+receiver, encrypted from end to end, and that one hands it to its own agent. None of them keeps
+anything, so the next job goes on from what the agents hold. A process finds its agent by the
+variable POSTERITY_SITE, the site's folder, in the environment in which NVFlare was started. A
+member is called as the client of NVFlare that carries its letters, and ``server`` is the member
+at NVFlare's server.
+"""
+
+import contextlib
+import json
+import logging
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from posterity.engine.transports.courier import SERVER, agent_here, no_agent
+from posterity.engine.transports.unix import Client
+from posterity.errors import ArtifactError, MissingExtraError, PosterityError
+
+try:
+    from nvflare.apis.fl_constant import FLContextKey  # pyright: ignore[reportMissingImports]
+    from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
+    from nvflare.fuel.flare_api.flare_api import Session, new_secure_session  # pyright: ignore[reportMissingImports]
+except ImportError as error:
+    raise MissingExtraError.of("nvflare", "nvflare") from error
+
+ALLOWED = ("nvflare.collab.", "posterity.engine.transports.nvflare.")
+"""Beginnings of the import paths that a kit has to allow, since jobs bring no code."""
+CALL, WAIT, PAUSE = 20.0, 0.5, 1.0
+"""Seconds after which a call to another site is given up, for which an agent is asked for letters,
+and that follow a failure."""
+MOST = 4
+"""Letters on their way to one receiver at once."""
+_log = logging.getLogger(__name__)
+
+
+class Courier:
+    """The part of a job at any member: it carries letters, and keeps nothing.
+
+    Where ``encrypted`` is false, or NVFlare runs without certificates as its simulator does,
+    letters can be read on the way. An agent that demands encryption is told so and hands out none.
+    """
+
+    def __init__(self, encrypted: bool = True):
+        self.encrypted = encrypted
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        self._busy, self._failed = Counter[str](), True
+
+    @collab.init
+    def prepare(self) -> None:
+        """Note who can be reached, which NVFlare tells only within a call of its own."""
+        self.encrypted &= bool(collab.fl_ctx.get_prop(FLContextKey.SECURE_MODE, False))
+        self._name, self._socket = collab.site_name, agent_here()
+        others = {each.name: each for each in (*collab.clients, collab.server)}
+        self._others = {name: each for name, each in others.items() if name != self._name}
+
+    @collab.publish
+    def begin(self) -> None:
+        """Carry letters from now on, since all processes of the job are there."""
+        if self._socket is not None:
+            threading.Thread(target=self._carry, args=(self._socket,), daemon=True).start()
+
+    @collab.publish
+    def deliver(self, letter: bytes) -> None:
+        """Hand a letter to the agent here, which acknowledges it by one of its own."""
+        if self._socket is None:
+            raise no_agent(self._name)
+        with Client(self._socket) as agent:
+            agent.deliver(letter)
+
+    @collab.final
+    def end(self) -> None:
+        """Carry nothing more."""
+        self._ended.set()
+
+    def _carry(self, socket: Path) -> None:
+        """Take letters from the agent as long as the job runs, and have them handed over."""
+        with Client(socket) as agent, ThreadPoolExecutor(64) as pool:
+            while not self._ended.is_set():
+                with self._lock:
+                    free = [name for name in self._others if self._busy[name] < MOST]
+                    again, self._failed = self._failed, False
+                try:
+                    letters = agent.collect(
+                        wait=WAIT, most=MOST, encrypted=self.encrypted, to=free, again=again
+                    )
+                except PosterityError as error:  # it is started anew, and has kept everything
+                    _log.warning("%s: no letters to carry: %s", self._name, error)
+                    self._ended.wait(PAUSE)
+                    continue
+                for receiver, letter in letters:
+                    with self._lock:
+                        self._busy[receiver] += 1
+                    pool.submit(self._hand, receiver, letter)
+
+    def _hand(self, receiver: str, letter: bytes) -> None:
+        """Hand a letter to the receiver's process; if that fails, the agent gives it out again."""
+        try:
+            self._others[receiver](secure=self.encrypted, timeout=CALL).deliver(letter)
+        except Exception as error:  # of many kinds, of NVFlare's and of the agent there
+            _log.warning("%s: a letter did not reach %s: %s", self._name, receiver, error)
+            self._failed = True
+            self._ended.wait(PAUSE)
+        finally:
+            with self._lock:
+                self._busy[receiver] -= 1
+
+
+class Site(Courier):
+    """The part of a job at a client of NVFlare."""
+
+
+class Server(Courier):
+    """The part of a job at NVFlare's server, which starts the others and waits.
+
+    It ends after so many ``seconds``, so that a job that hangs does not do so for ever.
+    """
+
+    def __init__(self, encrypted: bool = True, seconds: float = 3600.0):
+        super().__init__(encrypted)
+        self.seconds = seconds
+
+    @collab.main
+    def run(self) -> None:
+        """Let everybody begin, and wait until the job is over."""
+        over = time.monotonic() + self.seconds
+        collab.clients(timeout=CALL).begin()
+        self.begin()
+        while time.monotonic() < over and not collab.is_aborted:
+            self._ended.wait(0.2)
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def write_job(
+    folder: Path, sites: Iterable[str], *, encrypted: bool = True, seconds: float = 3600.0
+) -> Path:
+    """Write the job that carries letters between ``sites``, clients of NVFlare; returns its folder.
+
+    It names classes that are installed at the sites, and holds no code.
+    """
+    path = "posterity.engine.transports.nvflare."
+    server = {"encrypted": encrypted, "seconds": seconds}
+    run = {"server_obj_id": "_server", "collab_obj_ids": [], "props": {}}
+    step = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}}
+    step = {"path": "nvflare.collab.runtime.executor.CollabExecutor", "args": step}
+    controller = "nvflare.collab.runtime.controller.CollabController"
+    files: dict[str, dict[str, Any]] = {
+        "meta.json": {
+            "name": "posterity",
+            "min_clients": 1,
+            "deploy_map": {"app": [SERVER, *sorted(sites)]},
+        },
+        "app/config/config_fed_server.json": {
+            "workflows": [{"id": "controller", "path": controller, "args": run}],
+            "components": [{"id": "_server", "path": path + "Server", "args": server}],
+        },
+        "app/config/config_fed_client.json": {
+            "executors": [{"tasks": ["*"], "executor": step}],
+            "components": [
+                {"id": "_client", "path": path + "Site", "args": {"encrypted": encrypted}}
+            ],
+        },
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps({"format_version": 2, **content}, indent=2))
+    return folder
+
+
+def allow(kit: Path) -> None:
+    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``.
+
+    Raises:
+        ArtifactError: if the folder is no kit that NVFlare provisioned.
+    """
+    own, given = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
+    try:
+        found = json.loads((own if own.is_file() else given).read_text())
+        allowed = found["class_allow_list"]
+        found["class_allow_list"] = allowed + [path for path in ALLOWED if path not in allowed]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _no_kit(kit, "local/resources.json.default", error) from error
+    own.write_text(json.dumps(found, indent=2))
+
+
+def submit(
+    kit: Path,
+    *,
+    encrypted: bool = True,
+    seconds: float = 3600.0,
+    tell: Callable[[str], None] = print,
+    until: threading.Event | None = None,
+) -> None:
+    """Keep a job running that carries letters, until the event is set.
+
+    ``kit`` is the folder that NVFlare provisioned for an administrator. A new job follows whenever
+    one ends, because a site was lost or its ``seconds`` are over, and when a site comes that it
+    lacks. ``tell`` is given a line for each thing that happens.
+
+    Raises:
+        ArtifactError: if the folder is no such kit.
+    """
+    until = until or threading.Event()
+    try:
+        user = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _no_kit(kit, "startup/fed_admin.json", error) from error
+    while not until.is_set():
+        session = None
+        try:
+            session = new_secure_session(user, str(kit), timeout=60.0)
+            _keep(session, {"encrypted": encrypted, "seconds": seconds}, tell, until)
+        except Exception as error:  # of many kinds: the server is away, or was started anew
+            tell(f"NVFlare's server does not answer ({error}); trying again")
+            until.wait(PAUSE)
+        finally:
+            with contextlib.suppress(Exception):
+                if session is not None:
+                    session.close()
+
+
+HEARD, SETTLED, LONGEST = 30.0, 5.0, 60.0
+"""Seconds since when a client has to be heard from to take part, for which it is waited whether
+others come, and of the longest pause after jobs that fail at once."""
+
+
+def _keep(
+    session: Session,
+    options: Mapping[str, Any],
+    tell: Callable[[str], None],
+    until: threading.Event,
+) -> None:
+    """Submit one job after the other, each for the clients that are there."""
+    pause = PAUSE
+    while sites := _settled(session, until):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            job = session.submit_job(str(write_job(Path(folder) / "posterity", sites, **options)))
+        tell(f"job {job}: submitted for {', '.join(sorted(sites))}")
+        status = ""
+        try:
+            while not until.wait(1.0) and not status.startswith("FINISHED"):
+                before, status = status, session.get_job_meta(job)["status"]
+                if status != before:
+                    tell(f"job {job}: {status}")
+                if _there(session) - sites and _settled(session, until) - sites:
+                    tell(f"job {job}: to end, since others have come")
+                    break
+        finally:
+            if not status.startswith("FINISHED"):
+                with contextlib.suppress(Exception):
+                    session.abort_job(job)
+        failed = status.startswith("FINISHED") and time.monotonic() - began < LONGEST
+        pause = min(2 * pause, LONGEST) if failed else PAUSE
+        until.wait(pause)
+
+
+def _settled(session: Session, until: threading.Event) -> frozenset[str]:
+    """The clients that are there, once no other comes or goes; none if it is to end."""
+    there, since = frozenset[str](), time.monotonic()
+    while not until.wait(1.0):
+        before, there = there, _there(session)
+        if there != before:
+            since = time.monotonic()
+        if there and time.monotonic() - since >= SETTLED:
+            return there
+    return frozenset()
+
+
+def _there(session: Session) -> frozenset[str]:
+    """The clients that were heard from of late."""
+    clients = session.get_system_info().client_info
+    return frozenset(
+        each.name for each in clients if (each.last_connect_time or 0) > time.time() - HEARD
+    )
+
+
+def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
+    return ArtifactError(
+        found=f"no {file} in {str(kit)!r} that can be read ({error})",
+        expected="a folder that `nvflare provision` made",
+        fix="Name the folder that holds startup/ and local/.",
+    )

@@ -1,0 +1,299 @@
+"""Surveys, rest, absence, authorities, files and signed logs: what members tell each other."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from engine.coins import DATA, PRIOR, Coins, opened, terms
+from engine.keys import KEYS, PUBLIC
+
+from posterity.artifact import digest
+from posterity.artifact.artifact import to_bytes
+from posterity.engine.agreement import Terms
+from posterity.engine.log import Tree, TreeHead
+from posterity.engine.machine import Machine
+from posterity.engine.memory import MOST_REFUSALS, RESTING, TOKEN, Memory, Step
+from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.notices import Author, Known, read
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import PrivateKey
+from posterity.errors import UsageError
+from posterity.families import Gaussian
+from posterity.federation import Sequential, Token, federate
+from posterity.federation.site import Site
+from posterity.models import BetaBernoulli, LogisticRegression
+
+OFFICER = PrivateKey(b"o" * 32)
+UNTIL_CONVERGED = {"steps": None}
+
+
+def walked(coins: Coins, step: Step, without: str = "") -> Coins:
+    """All letters are delivered until nobody sends any, but for those to who is not there."""
+    waiting = list(step.sent)
+    for _ in range(5000):
+        if not waiting:
+            return coins
+        receiver, content = waiting.pop(0)
+        if receiver not in without:
+            waiting += coins.deliver(receiver, content).sent
+    raise AssertionError("the walk does not end")
+
+
+def resting(coins: Coins) -> Token:
+    (message,) = [m.outbox[RESTING] for m in coins.memories.values() if RESTING in m.outbox]
+    return opened(message.content).body
+
+
+def in_process(*sites: str) -> str:
+    run = federate({site: DATA[site] for site in sites}, BetaBernoulli(), PRIOR, steps=1)
+    return digest(run.posterior)
+
+
+def events(coins: Coins, site: str | None = None) -> list[dict]:
+    return [json.loads(entry) for where, entry in coins.log if site in (None, where)]
+
+
+def test_a_walk_that_has_converged_rests_and_all_know_it():
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    walked(coins, coins.begin("a"))
+    assert digest(resting(coins).posterior) == in_process(*DATA)
+    for site, machine in coins.machines.items():
+        assert machine.status(coins.memories[site]).converged
+        assert not machine.resend(coins.memories[site])
+    assert sum(event["event"] == "rests" for event in events(coins)) == 1
+
+
+def test_a_status_is_not_known_before_a_survey():
+    coins = Coins()
+    coins.walk(coins.begin("a"), 60)
+    status = coins.machines["a"].status(coins.memories["a"])
+    assert not status.converged and status.left == math.inf and status.reasons
+
+
+def test_all_steps_that_were_agreed_on_are_made_and_then_it_rests():
+    coins = Coins(terms(steps=17))
+    walked(coins, coins.begin("a"))
+    assert resting(coins).sequence == 17
+
+
+def test_a_walk_by_name_is_sequential_partitioned_variational_inference():
+    rng = np.random.default_rng(0)
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+    data = {s: (rng.normal(size=(20, 2)), rng.integers(0, 2, 20)) for s in DATA}
+    agreed = Terms.of(
+        "regression",
+        model="posterity.models:LogisticRegression",
+        prior=prior,
+        members={site: str(key) for site, key in PUBLIC.items()},
+        schedule={"kind": "sequential"},
+        steps=3,
+    )
+    coins = Coins()
+    coins.terms = agreed
+    coins.machines = {
+        s: Machine(agreed, Site.of(agreed.agreement, s, data[s]), KEYS[s]) for s in data
+    }
+    walked(coins, coins.begin("a"))
+    run = federate(data, LogisticRegression(), prior, schedule=Sequential(), steps=3)
+    # In process few sites do not pad their records: the last digits are those of other programs.
+    np.testing.assert_allclose(resting(coins).posterior.mean, run.posterior.mean, rtol=1e-12)
+    assert coins.machines["c"].status(coins.memories["c"]).left < 1e-2
+
+
+def test_who_has_not_been_visited_keeps_a_posterior_from_being_converged():
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    step = walked(coins, coins.begin("a"))
+    holder = next(site for site, memory in coins.memories.items() if RESTING in memory.outbox)
+    machine, memory = coins.machines[holder], coins.memories[holder]
+    survey = memory.notices["survey"]
+    other = next(site for site in DATA if site != holder)
+    residual = memory.notices[f"residual of {other}"]
+    answer = {**residual.predicate, "counted": False}
+    author = Author(coins.terms, other, KEYS[other])
+    del answer["terms"], answer["site"]
+    lacking = author._made("residual", other, **answer)
+    residuals = {**machine._residuals(memory, survey), other: lacking}
+    certificate = Author(coins.terms, holder, KEYS[holder]).certificate(survey, residuals, {}, 0)
+    assert certificate.predicate["state"] == "not converged"
+    assert repr(other) in certificate.predicate["reasons"][-1]
+    del step
+
+
+def test_the_walk_goes_on_without_who_is_absent_and_meets_them_when_they_are_back():
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    walked(coins, coins.begin("a"), without="d")
+    holder = next(site for site, m in coins.memories.items() if TOKEN in m.outbox)
+    machine = coins.machines[holder]
+    assert machine.awaited(coins.memories[holder]) == {"d"}
+    step = coins.take(holder, machine.pass_over(coins.memories[holder], ["d"]))
+    for _ in range(20):  # whoever comes to wait for them passes them over too
+        walked(coins, step, without="d")
+        waiting = [s for s, m in coins.memories.items() if "d" in coins.machines[s].awaited(m)]
+        if not waiting:
+            break
+        site = waiting[0]
+        step = coins.take(site, coins.machines[site].pass_over(coins.memories[site], ["d"]))
+    assert digest(resting(coins).posterior) == in_process("a", "b", "c")
+    status = coins.machines[holder].status(coins.memories[holder])
+    assert not status.converged and "'d'" in str(status)
+    # Its agent is started, and what it lacks is sent to it again.
+    coins.memories["d"] = dataclasses.replace(coins.memories["d"], highest=1)
+    back = coins.take("d", coins.machines["d"].start(coins.memories["d"]))
+    letters = [m for s in "abc" for m in coins.machines[s].resend(coins.memories[s])]
+    walked(coins, Step(back.memory, (*back.sent, *letters)))
+    assert digest(resting(coins).posterior) == in_process(*DATA)
+    assert all(m.status(coins.memories[s]).converged for s, m in coins.machines.items())
+
+
+def test_a_site_with_an_empty_store_is_let_in_without_a_command():
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    walked(coins, coins.begin("a"))
+    coins.memories["b"] = Memory.empty("b", 2)
+    step = coins.take("b", coins.machines["b"].start(coins.memories["b"]))
+    token = coins.begin("c", 2)
+    walked(coins, Step(step.memory, (*token.sent, *step.sent)))
+    assert digest(resting(coins).posterior) == in_process(*DATA)
+
+
+def test_an_authority_can_sign_that_a_member_is_forgotten():
+    coins = Coins(terms(**UNTIL_CONVERGED, authorities={"officer": str(OFFICER.public)}))
+    walked(coins, coins.begin("a"))
+    tombstone = Author(coins.terms, "officer", OFFICER).tombstone("c", 1)
+    step = coins.take("b", coins.machines["b"].post(coins.memories["b"], tombstone.envelope))
+    walked(coins, step)
+    assert coins.memories["c"].own.entry.factor is None
+    assert {site for site, m in coins.memories.items() if m.gone == {"c"}} == set(DATA)
+    assert digest(resting(coins).posterior) == in_process("a", "b", "d")
+    certificate = coins.memories["d"].notices["certificate"].predicate
+    assert list(certificate["forgotten"]) == ["c"] and certificate["independent"]
+    for who, key in (("b", KEYS["b"]), ("officer", KEYS["a"])):
+        with pytest.raises(Refusal):
+            Author(coins.terms, who, key).tombstone("c", 1)
+
+
+def test_a_token_is_not_taken_from_who_does_not_know_of_a_tombstone():
+    coins = Coins()
+    waiting = coins.walk(coins.begin("a"), 40)
+    (token,) = [m for m in waiting if isinstance(opened(m.content).body, Token)]
+    holder = opened(token.content).sender
+    leaver, other = sorted({*DATA} - {holder, token.receiver})
+    coins.forget(leaver)
+    buried = coins.machines[token.receiver].post(
+        coins.memories[token.receiver], coins.memories[leaver].tombstones[leaver].envelope
+    )
+    coins.take(token.receiver, buried)
+    step = coins.deliver(token.receiver, token.content)
+    assert json.loads(step.entries[0])["reason"] == "tombstone"
+    assert any(isinstance(opened(m.content).body, Notice) for m in step.sent)  # so that it learns
+    letter = dataclasses.replace(opened(token.content), gone=(leaver,), receiver=other)
+    step = coins.deliver(other, letter.sealed(KEYS[holder]))
+    assert json.loads(step.entries[0])["event"] == "awaits tombstones"
+    assert coins.memories[other].own.epoch == letter.body.epoch
+
+
+def test_files_are_handed_over_and_are_artifacts():
+    coins = Coins()
+    file = Handover("posterior.safetensors", to_bytes(PRIOR))
+    step = coins.take("a", coins.machines["a"].hand_over(coins.memories["a"], "b", file))
+    (message,) = step.sent
+    received = coins.deliver("b", message.content)
+    assert [(f.sender, f.handover) for f in received.files] == [("a", file)]
+    coins.walk(received, 5)
+    assert not coins.memories["a"].outbox
+    junk = dataclasses.replace(opened(message.content), body=Handover("x", b"junk"))
+    assert coins.deliver("b", junk.sealed(KEYS["a"])).files == ()
+    for name in ("", "../x", "a/b", ".hidden", "x" * 101, "a\nb"):
+        letter = dataclasses.replace(opened(message.content), body=Handover(name, b""))
+        with pytest.raises(Refusal):
+            Letter.from_bytes(letter.to_bytes())
+    with pytest.raises(Refusal):
+        coins.machines["a"].hand_over(coins.memories["a"], "a", file)
+
+
+def test_members_sign_for_each_others_logs_and_notice_one_that_was_rewritten():
+    coins = Coins()
+    coins.walk(coins.begin("a"), 20)
+    entries = [entry for site, entry in coins.log if site == "a"]
+    for size in (len(entries) // 2, len(entries)):
+        tree = Tree(entries[:size])
+        step = coins.take("a", coins.machines["a"].checkpoint(coins.memories["a"], tree))
+        coins.walk(step, 100)
+    witnesses = [k for k in coins.memories["a"].notices.values() if k.claim == "cosignature"]
+    assert {known.signer for known in witnesses} == {"b", "c", "d"}
+    for known in witnesses:
+        head = TreeHead.from_bytes(known.predicate["note"].encode())
+        keys = {f"coins/{known.signer}": PUBLIC[known.signer]}
+        assert (head.size, [*head.witnesses(keys)]) == (len(entries), [*keys])
+    other = Tree([b"another", *entries[1:], b"more"])
+    step = coins.take("a", coins.machines["a"].checkpoint(coins.memories["a"], other))
+    for receiver, content in step.sent:
+        if isinstance(opened(content).body, Notice):
+            refusal = json.loads(coins.deliver(receiver, content).entries[0])
+            assert refusal["reason"] == "rewritten"
+
+
+def test_new_terms_are_taken_over_with_the_factor_and_the_forgotten_stay_out():
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    walked(coins, coins.begin("a"))
+    walked(coins, coins.forget("d"))
+    later = PrivateKey(b"e" * 32)
+    members = {s: str(k) for s, k in PUBLIC.items() if s != "d"} | {"e": str(later.public)}
+    new = Coins(terms(**UNTIL_CONVERGED))
+    new.terms = terms(**UNTIL_CONVERGED, members=members)
+    keys, data = {**KEYS, "e": later}, {**DATA, "e": np.array([1, 1, 0])}
+    new.machines = {
+        s: Machine(new.terms, Site.of(new.terms.agreement, s, data[s]), keys[s]) for s in "abce"
+    }
+    old = {
+        s: Memory.from_bytes(coins.memories[s].to_bytes(), coins.memories[s].rows) for s in "abc"
+    }
+    old = {s: coins.machines[s].load(m.to_bytes(), m.rows) for s, m in old.items()}
+    new.memories = {s: new.machines[s].adopt(m) for s, m in old.items()}
+    new.memories["e"] = Memory.empty("e", 4)
+    walked(new, new.begin("a", 4))
+    there = federate({s: data[s] for s in "abce"}, BetaBernoulli(), PRIOR, steps=1)
+    assert digest(resting(new).posterior) == digest(there.posterior)
+    for bad in ({**members, "d": str(OFFICER.public)}, {**members, "f": str(PUBLIC["d"])}):
+        agreed = terms(members=bad)
+        machine = Machine(agreed, Site.of(agreed.agreement, "a", DATA["a"]), KEYS["a"])
+        with pytest.raises(Refusal):
+            machine.adopt(old["a"])
+
+
+def test_a_letter_cannot_raise_the_epoch_out_of_reach():
+    coins = Coins()
+    first = opened(coins.begin("a").sent[0].content)
+    body = dataclasses.replace(first.body, epoch=(2**52, "a"))
+    far = dataclasses.replace(first, highest=2**52, body=body)
+    step = coins.deliver(first.receiver, far.sealed(KEYS["a"]))
+    assert json.loads(step.entries[0])["reason"] == "epoch"
+    assert coins.memories[first.receiver].highest == 0
+
+
+def test_refusals_without_end_do_not_fill_the_log():
+    coins = Coins()
+    for number in range(2000):
+        coins.deliver("a", b"%d" % number)
+    assert coins.memories["a"].refusals == {"schema": 2000}
+    assert len(coins.log) < MOST_REFUSALS + 12
+
+
+def test_notices_come_back_as_they_were():
+    author = Author(terms(), "a", KEYS["a"])
+    for known in (author.tombstone("a", 3), author.survey((3, "b"), 4, PRIOR), author.agreement(2)):
+        assert Known.from_bytes(known.to_bytes()) == known
+        assert read(author.terms, known.envelope) == known
+
+
+def test_terms_with_an_unknown_walk_or_server_are_refused():
+    for options in (
+        {"schedule": {"kind": "synchronous"}},
+        {"schedule": {"kind": "gossip", "damping": 0.5}},
+        {"server": "z"},
+        {"steps": 0},
+        {"tolerance": -1.0},
+    ):
+        with pytest.raises(UsageError):
+            terms(**options)
