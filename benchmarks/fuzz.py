@@ -1,0 +1,506 @@
+"""Bad input for the engine: whatever is no good is refused by a typed error, and changes nothing.
+
+    python -m benchmarks.fuzz 100000          # inputs; begun again, it goes on where it ended
+
+Each input has a number, which is its seed: random bytes, or something good that was altered, bit by
+bit or in its structure, and much of it signed again by a member, so that the signature holds and
+the content is bad. It is handed to what would read it: a machine, an agent's socket, a store, a
+configuration, or the readers by themselves. Right is a PosterityError, or that it is taken for what
+it says; a violation is any other exception, an input that takes longer than ``SECONDS`` of the
+processor, or more than ``MEGABYTES``, or a memory that differs after a refusal by more than the
+count of it.
+"""
+
+import contextlib
+import dataclasses
+import json
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import posterity
+from benchmarks.faults import FOLDER, KEYS, PRIOR, SITES, terms_of
+from benchmarks.mutations import Mutator
+from posterity.arrays.tree_sums import TreeSum
+from posterity.artifact.artifact import from_bytes
+from posterity.artifact.manifest import as_text
+from posterity.cli.deployment import read_site, read_terms
+from posterity.engine.agent import Agent
+from posterity.engine.log import Tree, TreeHead, continues
+from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory, Step
+from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.notices import read
+from posterity.engine.running import Running
+from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
+from posterity.engine.store import Store
+from posterity.engine.transports.unix import from_frame, read_frame, to_frame
+from posterity.errors import PosterityError
+from posterity.families import DiagonalGaussian
+from posterity.federation import Agreement, Site, SiteState, Token, site_key, turn
+from posterity.federation.messages import DescribeOwn, Improve, Measure, dumps, loads
+from posterity.models import LogisticRegression
+
+SECONDS, HANGS = 1.0, 30
+"""Of the processor that one input may take; and by the clock, after which it is ended."""
+MEGABYTES = 64
+"""By which one input may raise the most memory that the process has had."""
+PROGRESS = Path("benchmarks/results/fuzz.json")
+BLOCK = 500
+
+
+class Violation(AssertionError):
+    """An input that is not taken as it has to be."""
+
+
+class Letters:
+    """Letters of every kind that four sites wrote, each with the memory that it came to."""
+
+    def __init__(self) -> None:
+        self.terms = terms_of(None, steps=12, limits={"bytes": 200_000})
+        agreement = self.terms.agreement
+        data = {site: np.arange(5 + n) % 2 for n, site in enumerate(SITES)}
+        self.machines = {
+            site: Machine(self.terms, Site.of(agreement, site, data[site]), KEYS[site], lambda: 1e9)
+            for site in SITES
+        }
+        self.memories = {site: Memory.empty(site) for site in SITES}
+        self.found: dict[str, list[tuple[str, Memory, bytes]]] = {}
+        self.walk("a", lambda machine, memory: machine.begin(memory))
+        tree = Tree([b"one", b"two"])
+        self.walk("b", lambda machine, memory: machine.checkpoint(memory, tree))
+        self.walk("c", lambda machine, memory: machine.start(memory))
+        file = Handover("posterior.safetensors", from_and_to_bytes(PRIOR))
+        self.walk("b", lambda machine, memory: machine.hand_over(memory, "c", file))
+        self.walk("d", lambda machine, memory: machine.forget(memory))
+        self.base = dict(self.memories)
+
+    def walk(self, site: str, act: Callable[[Machine, Memory], Step], most: int = 400) -> None:
+        """A command, and all that follows from it."""
+        step = act(self.machines[site], self.memories[site])
+        self.memories[site], waiting = step.memory, list(step.sent)
+        while waiting and most:
+            receiver, content = waiting.pop(0)
+            most -= 1
+            memory = self.memories[receiver]
+            letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
+            kind = type(letter.body).__name__
+            if isinstance(letter.body, Notice):
+                kind = read(self.terms, letter.body.envelope).claim
+            known = self.found.setdefault(kind, [])
+            if len(known) < 6:
+                known.append((receiver, memory, content))
+            step = self.machines[receiver].receive(memory, content)
+            self.memories[receiver] = step.memory
+            waiting += step.sent
+
+
+def from_and_to_bytes(value: Any) -> bytes:
+    """The artifact of a value, read once."""
+    content = posterity.artifact.artifact.to_bytes(value)
+    from_bytes(content)
+    return content
+
+
+class Fuzz:
+    """Everything that inputs are handed to; ``folder`` is for files."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.letters = folder, Letters()
+        self.terms = self.letters.terms
+        self.kinds = sorted(self.letters.found)
+        self.targets: list[Callable[[Mutator], None]] = [
+            *[self.letter] * 6, *[self.notice] * 3, self.envelope, self.note,
+            *[self.message] * 3, self.token, *[self.store] * 2, self.configuration,
+            *[self.frame] * 2,
+        ]  # fmt: skip
+        rng = np.random.default_rng(0)
+        prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+        self.agreement = Agreement.of(LogisticRegression(), prior, padding=False)
+        site = Site.of(self.agreement, "a", (rng.normal(size=(6, 2)), np.arange(6.0) % 2))
+        key, about = jax.random.key(0), {"epoch": (3, "b"), "step": 4}
+        questions = [
+            Improve("a", prior, prior.zero(), 0, key, **about),
+            Measure("a", prior, prior.zero(), ("gradient", "curvature"), 2, key, **about),
+            DescribeOwn("a", prior, **about),
+        ]
+        answers = [site.answer(question) for question in questions[:2]]
+        total = TreeSum.of([prior, prior * 1e-17])
+        tokens = [Token("ab", (1, "a"), n, total, "a", None) for n in (0, 7)]
+        self.messages = [dumps(each) for each in (*questions, *answers, *tokens)]
+        self._prepare_files()
+
+    def _prepare_files(self) -> None:
+        self.path = self.folder / "site.db"
+        state = self.letters.memories["a"]
+        entries = tuple(as_text({"event": "updated", "n": n}).encode() for n in range(40))
+        change = dataclasses.replace(Step(state).change, entries=entries)
+        Store.create(self.path, change).close()
+        self.database, self.state = self.path.read_bytes(), change.state
+        posterity.save(PRIOR, self.folder / "prior.safetensors")
+        KEYS["b"].save(self.folder / "site.key")
+        members = "".join(f'{site} = "{KEYS[site].public}"\n' for site in SITES)
+        self.federation = (
+            'name = "coins"\nlinks = [["a", "b"], ["b", "c"], ["c", "d"]]\nseed = 3\n'
+            f"padding = true\n[members]\n{members}"
+            '[model]\npath = "posterity.models:BetaBernoulli"\noptions = {}\n'
+            '[prior]\nfile = "prior.safetensors"\n[limits]\npseudo_counts = 1000\n'
+        )
+        self.site = (
+            'name = "b"\nfederation = "federation.toml"\nkey = "site.key"\nstore = "site.db"\n'
+            '[data]\npath = "numpy:ones"\noptions = { shape = 5 }\n'
+        )
+        self.running = self._started()
+
+    def _started(self) -> Running:
+        path = self.folder / "agent.db"
+        for file in self.folder.glob("agent.db*"):
+            file.unlink()
+        change = Step(self.letters.memories["a"]).change
+        agent = Agent(self.letters.machines["a"], Store.create(path, change))
+        return Running(agent, encrypted=False)
+
+    def close(self) -> None:
+        """Give the files back."""
+        self.running.agent.store.close()
+
+    # --- letters ---------------------------------------------------------------------------------
+
+    def letter(self, m: Mutator) -> None:
+        """To a machine: altered as it was sent, or altered and signed again by its sender."""
+        site, memory, content = m.one(self.letters.found[m.one(self.kinds)])
+        letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
+        head, _, body = Envelope.from_bytes(content).payload.partition(b"\n")
+        match m.below(5):
+            case 0:
+                self._receive(site, memory, m.content(content))
+                return
+            case 1:
+                payload = m.content(head + b"\n" + body)
+            case 2:
+                text = m.text(json.loads(head), as_text if m.happens(0.7) else json.dumps)
+                payload = text.encode("utf-8", "surrogatepass") + b"\n" + body
+            case 3:
+                payload = head + b"\n" + self._body(m, letter.body, body)
+            case _:
+                _, _, other = m.one(self.letters.found[m.one(self.kinds)])
+                other = Envelope.from_bytes(other).payload.partition(b"\n")[2]
+                payload = head + b"\n" + other
+        kind = STATEMENT if m.happens(0.02) else MESSAGE
+        key = KEYS[letter.sender if m.happens(0.9) else m.one(SITES)]
+        self._receive(site, memory, Envelope(payload, kind).signed(key).to_bytes())
+
+    def _body(self, m: Mutator, body: Any, content: bytes) -> bytes:
+        """The body of a letter that says something else."""
+        if isinstance(body, Token):
+            return self._parts(m, content)
+        if isinstance(body, Notice):
+            return self._statement(m, body.envelope)
+        if isinstance(body, Handover):
+            name = as_text({"name": m.one(("a", "../a", "a" * 200, "", 3, "a\n"))}).encode()
+            return name + b"\n" + (m.artifact(PRIOR) if m.happens(0.5) else body.content)
+        return m.content(content)
+
+    def _parts(self, m: Mutator, content: bytes) -> bytes:
+        """The artifact of a message with another head, other families or other arrays."""
+        parts = from_bytes(content)
+        if m.happens(0.5):
+            parts["head"] = m.text(json.loads(parts["head"]), json.dumps)
+            parts["head"] = parts["head"].encode("utf-8", "replace").decode()
+        if m.happens(0.3):
+            names = [*parts, "sequence", "site", "more"]
+            parts[m.one(names)] = parts.get(m.one(sorted(parts)))
+        return m.artifact(parts)
+
+    def _statement(self, m: Mutator, envelope: bytes) -> bytes:
+        """A statement that says something else, signed by a member."""
+        document = json.loads(Envelope.from_bytes(envelope).payload)
+        if m.happens(0.7):
+            document["predicate"] = m.document(document["predicate"])
+            text = as_text(document)
+        else:
+            text = m.text(document, as_text)
+        signed = Envelope(text.encode("utf-8", "surrogatepass"))
+        for _ in range(1 + m.below(2)):
+            signed = signed.signed(KEYS[m.one(SITES)])
+        return signed.to_bytes()
+
+    def _receive(self, site: str, memory: Memory, content: bytes) -> None:
+        self._check(memory, self.letters.machines[site].receive(memory, content))
+
+    def _check(self, memory: Memory, step: Step) -> None:
+        """What was refused changed nothing but the count of refusals."""
+        events = [json.loads(entry)["event"] for entry in step.entries]
+        whole = dataclasses.replace(step.memory, refusals=memory.refusals) == memory
+        if events == ["refused"] and not step.sent and not whole:
+            raise Violation("a memory that a refused letter changed")
+        Memory.from_bytes(step.change.state, step.change.outbox)
+        raise_if_refused = events == ["refused"]
+        if raise_if_refused:
+            raise PosterityError(found="a refusal", expected="it", fix="None.")
+
+    def notice(self, m: Mutator) -> None:
+        """A notice by another way than a letter, and what would be read of it later."""
+        claims = [kind for kind in self.kinds if kind[0].islower()]
+        site, memory, content = m.one(self.letters.found[m.one(claims)])
+        body: Any = Letter.from_bytes(Envelope.from_bytes(content).payload).body
+        envelope = self._statement(m, body.envelope)
+        if m.happens(0.2):
+            envelope = m.content(envelope)
+        step = self.letters.machines[site].post(memory, envelope)
+        Memory.from_bytes(step.change.state, step.change.outbox)
+
+    def envelope(self, m: Mutator) -> None:
+        """Envelopes, and statements of all kinds."""
+        _, _, content = m.one(self.letters.found[m.one(self.kinds)])
+        if m.happens(0.5):
+            content = m.text(json.loads(content), as_text).encode("utf-8", "surrogatepass")
+        envelope = Envelope.from_bytes(m.content(content) if m.happens(0.5) else content)
+        envelope.verify(self.terms.members)
+        Statement.from_bytes(m.content(envelope.payload))
+
+    def note(self, m: Mutator) -> None:
+        """Checkpoints, as an auditor and a witness read them."""
+        tree = Tree(bytes([n]) for n in range(1 + m.below(9)))
+        old = TreeHead.of(tree, "coins/a", KEYS["a"])
+        for n in range(m.below(5)):
+            tree.append(bytes([n]))
+        new = TreeHead.of(tree, "coins/a", KEYS["a"]).cosigned("coins/b", KEYS["b"], 10**9)
+        read_again = TreeHead.from_bytes(m.content(new.to_bytes()))
+        signed = dataclasses.replace(read_again, signatures=new.signatures)
+        signed.witnesses({"coins/b": KEYS["b"].public})
+        forged = dataclasses.replace(new, size=m.one((0, 1, new.size, 2**62)))
+        forged = dataclasses.replace(forged, signatures=())
+        forged = dataclasses.replace(
+            forged, signatures=TreeHead.of(Tree([b""]), "coins/a", KEYS["a"]).signatures
+        )
+        path = [m.rng.bytes(m.one((0, 31, 32, 33))) for _ in range(m.below(9))]
+        continues(old, m.one((new, signed, forged)), path, KEYS["a"].public)
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def message(self, m: Mutator) -> None:
+        """Tokens, questions and answers, and the digests that are made of them."""
+        content = m.one(self.messages)
+        content = self._parts(m, content) if m.happens(0.8) else m.content(content)
+        message = loads(content, most=10**6)
+        digest = getattr(message, "digest", None)
+        if loads(dumps(message)) is None or not isinstance(digest, str | None):
+            raise Violation("a message that has no bytes")
+
+    def token(self, m: Mutator) -> None:
+        """A turn with a token that says what it should not."""
+        total = TreeSum(tuple(PRIOR * float(m.rng.normal()) for _ in range(1 + m.below(2))))
+        token = Token(
+            self.terms.digest, (m.below(3), m.one(SITES)), m.below(5), total, "b", None
+        )
+        if m.happens(0.3):
+            token = dataclasses.replace(token, exact_sum=TreeSum((self.agreement.prior,)))
+        state, site = SiteState("a", epoch=(1, "b"), answered=m.below(3)), self.letters.machines["a"].site
+        turn(site, state, token, key=jax.random.key(0))
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def store(self, m: Mutator) -> None:
+        """A store whose file was altered: refused, or what it was to the last bit."""
+        for file in self.folder.glob("site.db*"):
+            file.unlink()
+        content = self.database
+        if m.happens(0.3):
+            page = 4096 * m.below(len(content) // 4096)
+            content = content[:page] + m.content(content[page : page + 4096]) + content[page + 4096 :]
+        elif m.happens(0.2):
+            (self.folder / "site.db-wal").write_bytes(m.junk())
+        else:
+            content = m.content(content)
+        self.path.write_bytes(content)
+        with Store(self.path) as store:
+            if store.state != self.state:
+                raise Violation("a store of another state that opens")
+            self.letters.machines["a"].load(store.state, store.outbox)
+
+    def configuration(self, m: Mutator) -> None:
+        """``federation.toml`` or ``site.toml`` with something altered."""
+        for name, text in (("federation.toml", self.federation), ("site.toml", self.site)):
+            if m.happens(0.6):
+                lines = text.split("\n")
+                at = m.below(len(lines))
+                key, equals, _ = lines[at].partition(" = ")
+                if equals and m.happens(0.6):
+                    lines[at] = f"{key} = {_toml(m)}"
+                else:
+                    lines[at] = m.content(lines[at].encode()).decode("utf-8", "replace")
+                text = "\n".join(lines)
+            content = text.encode("utf-8", "replace")
+            (self.folder / name).write_bytes(m.content(content) if m.happens(0.1) else content)
+        read_terms(self.folder / "federation.toml")
+        read_site(self.folder / "site.toml").machine()
+
+    # --- frames ----------------------------------------------------------------------------------
+
+    def frame(self, m: Mutator) -> None:
+        """A frame at an agent's socket, or pieces of one."""
+        requests = (
+            {"do": "deliver"}, {"do": "collect", "wait": 0, "most": 3, "encrypted": False, "to": None},
+            {"do": "status"}, {"do": "begin", "number": 5}, {"do": "audit", "start": 0},
+            {"do": "leave"}, {"do": "forget"}, {"do": "send"}, {"do": "survey"}, {"do": "resume"},
+        )  # fmt: skip
+        head = m.one(requests)
+        if m.happens(0.7):
+            head = m.document(head)
+        if isinstance(head, dict) and isinstance(head.get("wait"), int | float):
+            head["wait"] = min(head["wait"], 0)  # one may ask it to wait
+        _, _, letter = m.one(self.letters.found[m.one(self.kinds)])
+        body = m.content(letter) if m.happens(0.5) else b""
+        line = json.dumps(head).encode() + b"\n" + body
+        frame = len(line).to_bytes(4, "big") + line
+        if m.happens(0.3):
+            frame = m.content(frame)
+        content = _through_a_socket(frame)
+        if content is None:
+            return
+        with contextlib.suppress(PosterityError):
+            asked = from_frame(content)[0]
+            if asked.get("do") == "collect" and asked.get("wait") != 0:
+                return
+        answer, _ = from_frame(self._replied(content))
+        if "bug" in str(answer.get("error", {}).get("expected")):
+            raise Violation(f"{answer['error']['found']} for {content[:200]!r}")
+        if "error" in answer:
+            raise PosterityError(found="an error", expected="it", fix="None.")
+
+    def _replied(self, content: bytes) -> bytes:
+        """What the server sends for it; the agent begins anew where it was changed."""
+        from posterity.engine.transports.unix import as_error
+
+        try:
+            answer = to_frame(*self.running.answer(*from_frame(content)))[4:]
+        except Exception as error:
+            answer = to_frame(as_error(error))[4:]
+        changed = self.running.agent.memory is not self._memory or self.running._stopping
+        if changed or len(self.running._inbox) > 100:
+            self.running.agent.store.close()
+            self.running = self._started()
+        return answer
+
+    @property
+    def _memory(self) -> Memory:
+        return self.running.agent.memory
+
+    # --- the campaign ----------------------------------------------------------------------------
+
+    def tried(self, number: int) -> tuple[str, str | None]:
+        """The name of what an input was handed to and what came of it; and a violation, if any."""
+        m = Mutator(np.random.default_rng([number, 31]))
+        target = m.one(self.targets)
+        name, peak = target.__name__, _peak()
+        began, outcome, violation = time.process_time(), "taken", None
+        try:
+            with _alarm():
+                target(m)
+        except PosterityError as error:
+            outcome = "refused"
+            if not (error.found and error.expected and error.fix):
+                violation = f"an error without its sentences: {error!r}"
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            lines = traceback.format_exception(error)
+            violation = f"{type(error).__name__}: {str(error)[:300]} | {''.join(lines[-3:])[-600:]}"
+        took = time.process_time() - began
+        if violation is None and took > SECONDS:
+            violation = f"{took:.1f} seconds"
+        if violation is None and _peak() - peak > MEGABYTES:
+            violation = f"{_peak() - peak:.0f} MB"
+        return f"{name} {outcome if violation is None else 'violated'}", violation
+
+
+def _toml(m: Mutator) -> str:
+    """A value of TOML that makes no sense where it stands."""
+    plain = ("-1", "0", "1e400", "nan", "inf", "true", '""', "[]", "{}", "[[]]", '"\\u0000"',
+             "9" * 400, '"a"', "[" * 3000, '[["a", "a"]]', '[["a"], 3]', '"../site.toml"',
+             '"posterity.models:LogisticRegression"', '"posterity:nothing"', '":"', "{ a = 3 }",
+             "1979-05-27", '"' + "x" * 5000 + '"')  # fmt: skip
+    return m.one(plain)
+
+
+def _through_a_socket(frame: bytes) -> bytes | None:
+    """What a server reads of bytes that come to it before the connection ends."""
+    here, there = socket.socketpair()
+    with here, there:
+        here.settimeout(1.0)
+        here.sendall(frame[:60_000])
+        here.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(EOFError):
+            return read_frame(there, 2**20, wait=1.0, whole=1.0)
+    return None
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@contextlib.contextmanager
+def _alarm() -> Iterator[None]:
+    """Ends what hangs."""
+
+    def end(*_: Any) -> None:
+        raise Violation(f"more than {HANGS} seconds")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(HANGS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def campaign(start: int, stop: int) -> tuple[Counter[str], dict[int, str]]:
+    """The inputs of these numbers: how many came to what, and violations by number."""
+    count, violations = Counter[str](), dict[int, str]()
+    folder = Path(tempfile.mkdtemp(dir=FOLDER))
+    fuzz = Fuzz(folder)
+    try:
+        for number in range(start, stop):
+            outcome, violation = fuzz.tried(number)
+            count[outcome] += 1
+            if violation is not None:
+                violations[number] = violation
+    finally:
+        fuzz.close()
+        shutil.rmtree(folder)
+    return count, violations
+
+
+def main(number: int, progress: Path = PROGRESS) -> int:
+    """All inputs up to a number, from where an earlier call ended; the exit code."""
+    known = json.loads(progress.read_text()) if progress.exists() else {}
+    done, count = known.get("inputs", 0), Counter(known.get("outcomes", {}))
+    violations, seconds = dict(known.get("violations", {})), known.get("seconds", 0.0)
+    while done < number:
+        began, stop = time.perf_counter(), min(done + 50 * BLOCK, number)
+        found, broken = campaign(done, stop)
+        done, count, violations = stop, count + found, violations | broken
+        seconds += time.perf_counter() - began
+        known = {"inputs": done, "seconds": round(seconds), "outcomes": dict(sorted(count.items())),
+                 "violations": violations}  # fmt: skip
+        progress.write_text(json.dumps(known, indent=1) + "\n")
+        print(f"{done} inputs, {len(violations)} violations, {seconds:.0f} s", flush=True)
+    return bool(violations)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(int(sys.argv[1])))
