@@ -243,7 +243,7 @@ class Author:
         place = {"epoch": list(epoch), "sequence": sequence}
         return self._made("survey", self.name, **place, posterior=text)
 
-    def residual(self, survey: Known, answer: "Answer") -> Known:
+    def residual(self, survey: Known, answer: "Standing") -> Known:
         """The member's answer to a survey."""
         epoch, sequence = survey.version
         digest = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest()
@@ -305,7 +305,7 @@ def _plain(left: float) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class Standing:
     """How a member stands to the posterior of a survey.
 
     ``counted`` tells whether its factor is part of it, ``silent`` that it has no records, and
@@ -320,10 +320,12 @@ class Answer:
     forgotten: tuple[str, ...] = ()
 
 
-def answer_of(terms: Terms, known: Known) -> Answer:
+def answer_of(terms: Terms, known: Known) -> Standing:
     """The answer in a residual; a Refusal if it is none, or of another family or shape."""
     try:
-        content = {field.name: known.predicate[field.name] for field in dataclasses.fields(Answer)}
+        content = {
+            field.name: known.predicate[field.name] for field in dataclasses.fields(Standing)
+        }
         flags = [content[name] for name in ("counted", "silent", "independent")]
         if any(type(flag) is not bool for flag in flags):
             raise ValueError("a flag that is neither true nor false")
@@ -334,7 +336,7 @@ def answer_of(terms: Terms, known: Known) -> Answer:
         if report is not None:
             _check_report(terms, report)
         forgotten = tuple(map(str, content["forgotten"]))
-        return Answer(*flags, report, forgotten)
+        return Standing(*flags, report, forgotten)
     except (PosterityError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
 
