@@ -23,33 +23,35 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 import posterity
-from benchmarks.faults import FOLDER, KEYS, PRIOR, SITES, terms_of
+from benchmarks.faults import FOLDER, KEYS, PRIOR, SITES
 from benchmarks.mutations import Mutator
 from posterity.arrays.tree_sums import TreeSum
-from posterity.artifact.artifact import from_bytes
+from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
 from posterity.cli.deployment import read_site, read_terms
 from posterity.engine.agent import Agent
+from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step
-from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.messages import Answer, Handover, Letter, Notice, Question
 from posterity.engine.notices import read
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
+from posterity.engine.star import Server
 from posterity.engine.store import Store
-from posterity.engine.transports.unix import from_frame, read_frame, to_frame
+from posterity.engine.transports.unix import as_error, from_frame, read_frame, to_frame
 from posterity.errors import PosterityError
 from posterity.families import DiagonalGaussian
-from posterity.federation import Agreement, Site, SiteState, Token, site_key, turn
+from posterity.federation import Agreement, Site, SiteState, Token, turn
 from posterity.federation.messages import DescribeOwn, Improve, Measure, dumps, loads
 from posterity.models import LogisticRegression
 
@@ -58,6 +60,7 @@ SECONDS, HANGS = 1.0, 30
 MEGABYTES = 64
 """By which one input may raise the most memory that the process has had."""
 PROGRESS = Path("benchmarks/results/fuzz.json")
+KINDS = ("coins", "star", "logistic")
 BLOCK = 500
 
 
@@ -65,62 +68,93 @@ class Violation(AssertionError):
     """An input that is not taken as it has to be."""
 
 
-class Letters:
-    """Letters of every kind that four sites wrote, each with the memory that it came to."""
+class World:
+    """Sites in one process, and letters of every kind that they wrote, each with whom it came to.
 
-    def __init__(self) -> None:
-        self.terms = terms_of(None, steps=12, limits={"bytes": 200_000})
-        agreement = self.terms.agreement
-        data = {site: np.arange(5 + n) % 2 for n, site in enumerate(SITES)}
-        self.machines = {
-            site: Machine(self.terms, Site.of(agreement, site, data[site]), KEYS[site], lambda: 1e9)
-            for site in SITES
+    The walk of ``kind`` coins or logistic ends by a certificate; in a star "a" is the server.
+    """
+
+    def __init__(self, kind: str):
+        options: dict[str, Any] = {
+            "model": "posterity.models:BetaBernoulli",
+            "prior": PRIOR,
+            "members": {site: str(KEYS[site].public) for site in SITES},
+            "limits": {"bytes": 200_000},
         }
-        self.memories = {site: Memory.empty(site) for site in SITES}
-        self.found: dict[str, list[tuple[str, Memory, bytes]]] = {}
+        if kind == "star":
+            options |= {"server": "a", "schedule": {"kind": "synchronous"}}
+        if kind == "logistic":
+            prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+            options |= {"prior": prior, "model": "posterity.models:LogisticRegression"}
+        self.terms, rng = Terms.of(kind, **options), np.random.default_rng(0)
+        agreement, self.machines, self.memories = self.terms.agreement, {}, {}
+        for n, site in enumerate(SITES):
+            y = np.arange(6 + n) % 2
+            data = (rng.normal(size=(len(y), 2)), y * 1.0) if kind == "logistic" else y
+            machine = Server if kind == "star" and site == "a" else Machine
+            own = Site.of(agreement, site, data)
+            self.machines[site] = machine(self.terms, own, KEYS[site], lambda: 1e9)
+            self.memories[site] = machine.MEMORY.empty(site)
+        self.found: dict[str, list[Case]] = {}
         self.walk("a", lambda machine, memory: machine.begin(memory))
-        tree = Tree([b"one", b"two"])
-        self.walk("b", lambda machine, memory: machine.checkpoint(memory, tree))
         self.walk("c", lambda machine, memory: machine.start(memory))
-        file = Handover("posterior.safetensors", from_and_to_bytes(PRIOR))
-        self.walk("b", lambda machine, memory: machine.hand_over(memory, "c", file))
+        if kind == "coins":
+            tree, file = Tree([b"one"]), Handover("posterior.safetensors", to_bytes(PRIOR))
+            for _ in range(2):
+                tree.append(b"another")
+                self.walk("b", lambda machine, memory: machine.checkpoint(memory, tree))
+            self.walk("b", lambda machine, memory: machine.hand_over(memory, "c", file))
         self.walk("d", lambda machine, memory: machine.forget(memory))
-        self.base = dict(self.memories)
 
-    def walk(self, site: str, act: Callable[[Machine, Memory], Step], most: int = 400) -> None:
+    def walk(self, site: str, act: Callable[[Any, Memory], Step], most: int = 600) -> None:
         """A command, and all that follows from it."""
         step = act(self.machines[site], self.memories[site])
         self.memories[site], waiting = step.memory, list(step.sent)
         while waiting and most:
             receiver, content = waiting.pop(0)
             most -= 1
-            memory = self.memories[receiver]
-            letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
-            kind = type(letter.body).__name__
-            if isinstance(letter.body, Notice):
-                kind = read(self.terms, letter.body.envelope).claim
+            case = Case(self, receiver, self.memories[receiver], content)
+            body: Any = case.letter.body
+            notice = isinstance(body, Notice)
+            kind = read(self.terms, body.envelope).claim if notice else type(body).__name__
             known = self.found.setdefault(kind, [])
-            if len(known) < 6:
-                known.append((receiver, memory, content))
-            step = self.machines[receiver].receive(memory, content)
+            if len(known) < 12:
+                known.append(case)
+            step = self.machines[receiver].receive(case.memory, content)
             self.memories[receiver] = step.memory
             waiting += step.sent
 
 
-def from_and_to_bytes(value: Any) -> bytes:
-    """The artifact of a value, read once."""
-    content = posterity.artifact.artifact.to_bytes(value)
-    from_bytes(content)
-    return content
+class Case(NamedTuple):
+    """A letter as it came to a site, whose memory was this."""
+
+    world: World
+    site: str
+    memory: Memory
+    content: bytes
+
+    @property
+    def letter(self) -> Letter:
+        """What is in the envelope."""
+        return Letter.from_bytes(Envelope.from_bytes(self.content).payload)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of the site."""
+        return self.world.machines[self.site]
 
 
 class Fuzz:
     """Everything that inputs are handed to; ``folder`` is for files."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.letters = folder, Letters()
-        self.terms = self.letters.terms
-        self.kinds = sorted(self.letters.found)
+    def __init__(self, folder: Path, kinds: Sequence[str] = KINDS):
+        self.folder, self.worlds = folder, [World(kind) for kind in kinds]
+        self.found: dict[str, list[Case]] = {}
+        for world in self.worlds:
+            for kind, cases in world.found.items():
+                self.found[kind] = [*self.found.get(kind, []), *cases]
+        self.kinds, self.world = sorted(self.found), self.worlds[0]
+        self.terms = self.world.terms
         self.targets: list[Callable[[Mutator], None]] = [
             *[self.letter] * 6, *[self.notice] * 3, self.envelope, self.note,
             *[self.message] * 3, self.token, *[self.store] * 2, self.configuration,
@@ -144,7 +178,7 @@ class Fuzz:
 
     def _prepare_files(self) -> None:
         self.path = self.folder / "site.db"
-        state = self.letters.memories["a"]
+        state = self.world.memories["a"]
         entries = tuple(as_text({"event": "updated", "n": n}).encode() for n in range(40))
         change = dataclasses.replace(Step(state).change, entries=entries)
         Store.create(self.path, change).close()
@@ -160,7 +194,7 @@ class Fuzz:
         )
         self.site = (
             'name = "b"\nfederation = "federation.toml"\nkey = "site.key"\nstore = "site.db"\n'
-            '[data]\npath = "numpy:ones"\noptions = { shape = 5 }\n'
+            '[data]\npath = "numpy:array"\noptions = { object = [1, 0, 1] }\n'
         )
         self.running = self._started()
 
@@ -168,8 +202,9 @@ class Fuzz:
         path = self.folder / "agent.db"
         for file in self.folder.glob("agent.db*"):
             file.unlink()
-        change = Step(self.letters.memories["a"]).change
-        agent = Agent(self.letters.machines["a"], Store.create(path, change))
+        change = Step(self.world.memories["a"]).change
+        agent = Agent(self.world.machines["a"], Store.create(path, change))
+        self.first = agent.memory
         return Running(agent, encrypted=False)
 
     def close(self) -> None:
@@ -178,29 +213,32 @@ class Fuzz:
 
     # --- letters ---------------------------------------------------------------------------------
 
+    def case(self, m: Mutator) -> Case:
+        """Some letter; each kind is as likely."""
+        return m.one(self.found[m.one(self.kinds)])
+
     def letter(self, m: Mutator) -> None:
         """To a machine: altered as it was sent, or altered and signed again by its sender."""
-        site, memory, content = m.one(self.letters.found[m.one(self.kinds)])
-        letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
-        head, _, body = Envelope.from_bytes(content).payload.partition(b"\n")
-        match m.below(5):
+        case = self.case(m)
+        letter, payload = case.letter, Envelope.from_bytes(case.content).payload
+        head, _, body = payload.partition(b"\n")
+        match m.below(6):
             case 0:
-                self._receive(site, memory, m.content(content))
+                self._receive(case, m.content(case.content))
                 return
             case 1:
-                payload = m.content(head + b"\n" + body)
+                payload = m.content(payload)
             case 2:
                 text = m.text(json.loads(head), as_text if m.happens(0.7) else json.dumps)
                 payload = text.encode("utf-8", "surrogatepass") + b"\n" + body
             case 3:
-                payload = head + b"\n" + self._body(m, letter.body, body)
-            case _:
-                _, _, other = m.one(self.letters.found[m.one(self.kinds)])
-                other = Envelope.from_bytes(other).payload.partition(b"\n")[2]
+                other = Envelope.from_bytes(self.case(m).content).payload.partition(b"\n")[2]
                 payload = head + b"\n" + other
+            case _:
+                payload = head + b"\n" + self._body(m, letter.body, body)
         kind = STATEMENT if m.happens(0.02) else MESSAGE
         key = KEYS[letter.sender if m.happens(0.9) else m.one(SITES)]
-        self._receive(site, memory, Envelope(payload, kind).signed(key).to_bytes())
+        self._receive(case, Envelope(payload, kind).signed(key).to_bytes())
 
     def _body(self, m: Mutator, body: Any, content: bytes) -> bytes:
         """The body of a letter that says something else."""
@@ -211,6 +249,11 @@ class Fuzz:
         if isinstance(body, Handover):
             name = as_text({"name": m.one(("a", "../a", "a" * 200, "", 3, "a\n"))}).encode()
             return name + b"\n" + (m.artifact(PRIOR) if m.happens(0.5) else body.content)
+        if isinstance(body, Question | Answer):
+            head = content.partition(b"\n")[0]
+            if m.happens(0.2):
+                head = m.text(json.loads(head), as_text).encode("utf-8", "surrogatepass")
+            return head + b"\n" + self._parts(m, body.content)
         return m.content(content)
 
     def _parts(self, m: Mutator, content: bytes) -> bytes:
@@ -237,34 +280,39 @@ class Fuzz:
             signed = signed.signed(KEYS[m.one(SITES)])
         return signed.to_bytes()
 
-    def _receive(self, site: str, memory: Memory, content: bytes) -> None:
-        self._check(memory, self.letters.machines[site].receive(memory, content))
-
-    def _check(self, memory: Memory, step: Step) -> None:
-        """What was refused changed nothing but the count of refusals."""
-        events = [json.loads(entry)["event"] for entry in step.entries]
+    def _receive(self, case: Case, content: bytes) -> None:
+        """What was refused changed nothing but the count of refusals; what comes of it is kept."""
+        memory, step = case.memory, case.machine.receive(case.memory, content)
+        refused = [json.loads(entry)["event"] for entry in step.entries] == ["refused"]
         whole = dataclasses.replace(step.memory, refusals=memory.refusals) == memory
-        if events == ["refused"] and not step.sent and not whole:
+        if refused and not step.sent and not whole:
             raise Violation("a memory that a refused letter changed")
-        Memory.from_bytes(step.change.state, step.change.outbox)
-        raise_if_refused = events == ["refused"]
-        if raise_if_refused:
+        self._kept(case, step)
+        if refused:
             raise PosterityError(found="a refusal", expected="it", fix="None.")
 
+    def _kept(self, case: Case, step: Step) -> None:
+        """A step can be written and read, and its site can go on and tell how it stands."""
+        change, machine = step.change, case.machine
+        memory = machine.load(change.state, change.outbox)
+        machine.status(memory)
+        machine.awaited(memory)
+        waiting = case.world.memories[case.site]
+        if memory.own.name != waiting.own.name:
+            raise Violation("a memory of another site")
+
     def notice(self, m: Mutator) -> None:
-        """A notice by another way than a letter, and what would be read of it later."""
+        """A notice by another way than a letter."""
         claims = [kind for kind in self.kinds if kind[0].islower()]
-        site, memory, content = m.one(self.letters.found[m.one(claims)])
-        body: Any = Letter.from_bytes(Envelope.from_bytes(content).payload).body
+        case = m.one(self.found[m.one(claims)])
+        body: Any = case.letter.body
         envelope = self._statement(m, body.envelope)
-        if m.happens(0.2):
-            envelope = m.content(envelope)
-        step = self.letters.machines[site].post(memory, envelope)
-        Memory.from_bytes(step.change.state, step.change.outbox)
+        envelope = m.content(envelope) if m.happens(0.2) else envelope
+        self._kept(case, case.machine.post(case.memory, envelope))
 
     def envelope(self, m: Mutator) -> None:
         """Envelopes, and statements of all kinds."""
-        _, _, content = m.one(self.letters.found[m.one(self.kinds)])
+        content = self.case(m).content
         if m.happens(0.5):
             content = m.text(json.loads(content), as_text).encode("utf-8", "surrogatepass")
         envelope = Envelope.from_bytes(m.content(content) if m.happens(0.5) else content)
@@ -303,12 +351,13 @@ class Fuzz:
     def token(self, m: Mutator) -> None:
         """A turn with a token that says what it should not."""
         total = TreeSum(tuple(PRIOR * float(m.rng.normal()) for _ in range(1 + m.below(2))))
-        token = Token(
-            self.terms.digest, (m.below(3), m.one(SITES)), m.below(5), total, "b", None
-        )
+        token = Token(self.terms.digest, (m.below(3), m.one(SITES)), m.below(5), total, "b", None)
         if m.happens(0.3):
             token = dataclasses.replace(token, exact_sum=TreeSum((self.agreement.prior,)))
-        state, site = SiteState("a", epoch=(1, "b"), answered=m.below(3)), self.letters.machines["a"].site
+        state, site = (
+            SiteState("a", epoch=(1, "b"), answered=m.below(3)),
+            self.world.machines["a"].site,
+        )
         turn(site, state, token, key=jax.random.key(0))
 
     # --- files -----------------------------------------------------------------------------------
@@ -320,7 +369,9 @@ class Fuzz:
         content = self.database
         if m.happens(0.3):
             page = 4096 * m.below(len(content) // 4096)
-            content = content[:page] + m.content(content[page : page + 4096]) + content[page + 4096 :]
+            content = (
+                content[:page] + m.content(content[page : page + 4096]) + content[page + 4096 :]
+            )
         elif m.happens(0.2):
             (self.folder / "site.db-wal").write_bytes(m.junk())
         else:
@@ -329,13 +380,15 @@ class Fuzz:
         with Store(self.path) as store:
             if store.state != self.state:
                 raise Violation("a store of another state that opens")
-            self.letters.machines["a"].load(store.state, store.outbox)
+            self.world.machines["a"].load(store.state, store.outbox)
 
     def configuration(self, m: Mutator) -> None:
         """``federation.toml`` or ``site.toml`` with something altered."""
         for name, text in (("federation.toml", self.federation), ("site.toml", self.site)):
             if m.happens(0.6):
                 lines = text.split("\n")
+                if m.happens(0.5):
+                    lines.insert(m.below(len(lines)), m.one(OPTIONS))
                 at = m.below(len(lines))
                 key, equals, _ = lines[at].partition(" = ")
                 if equals and m.happens(0.6):
@@ -353,7 +406,8 @@ class Fuzz:
     def frame(self, m: Mutator) -> None:
         """A frame at an agent's socket, or pieces of one."""
         requests = (
-            {"do": "deliver"}, {"do": "collect", "wait": 0, "most": 3, "encrypted": False, "to": None},
+            {"do": "deliver"},
+            {"do": "collect", "wait": 0, "most": 3, "encrypted": False, "to": None},
             {"do": "status"}, {"do": "begin", "number": 5}, {"do": "audit", "start": 0},
             {"do": "leave"}, {"do": "forget"}, {"do": "send"}, {"do": "survey"}, {"do": "resume"},
         )  # fmt: skip
@@ -362,8 +416,7 @@ class Fuzz:
             head = m.document(head)
         if isinstance(head, dict) and isinstance(head.get("wait"), int | float):
             head["wait"] = min(head["wait"], 0)  # one may ask it to wait
-        _, _, letter = m.one(self.letters.found[m.one(self.kinds)])
-        body = m.content(letter) if m.happens(0.5) else b""
+        body = m.content(self.case(m).content) if m.happens(0.5) else b""
         line = json.dumps(head).encode() + b"\n" + body
         frame = len(line).to_bytes(4, "big") + line
         if m.happens(0.3):
@@ -383,21 +436,17 @@ class Fuzz:
 
     def _replied(self, content: bytes) -> bytes:
         """What the server sends for it; the agent begins anew where it was changed."""
-        from posterity.engine.transports.unix import as_error
-
         try:
             answer = to_frame(*self.running.answer(*from_frame(content)))[4:]
         except Exception as error:
             answer = to_frame(as_error(error))[4:]
-        changed = self.running.agent.memory is not self._memory or self.running._stopping
-        if changed or len(self.running._inbox) > 100:
+        changed = self.running.agent.memory is not self.first
+        if changed and "error" in from_frame(answer)[0]:
+            raise Violation(f"a memory that a refused request changed: {content[:200]!r}")
+        if changed or self.running._stopping or len(self.running._inbox) > 100:
             self.running.agent.store.close()
             self.running = self._started()
         return answer
-
-    @property
-    def _memory(self) -> Memory:
-        return self.running.agent.memory
 
     # --- the campaign ----------------------------------------------------------------------------
 
@@ -425,6 +474,27 @@ class Fuzz:
         if violation is None and _peak() - peak > MEGABYTES:
             violation = f"{_peak() - peak:.0f} MB"
         return f"{name} {outcome if violation is None else 'violated'}", violation
+
+
+OPTIONS = (
+    *(
+        "steps = 3",
+        "tolerance = 0.01",
+        'server = "a"',
+        "total_weight = 5.0",
+        "[update]",
+        "[limits]",
+    ),
+    *('schedule = { kind = "sequential" }', 'schedule = { kind = "synchronous", damping = 2 }'),
+    *(
+        'authorities = { z = "AAAA" }',
+        "personal = true",
+        'path = "posterity.inference:LocalUpdate"',
+    ),
+    *("options = { steps = 0 }", "[transport]", 'kind = "unix"', 'sockets = { a = "../a" }'),
+    *("encrypted = 3", 'file = "prior.safetensors"', 'target = "y"', "intercept = true"),
+)
+"""Lines that a configuration may have too."""
 
 
 def _toml(m: Mutator) -> str:

@@ -1,5 +1,6 @@
 """Random bytes and documents, and alterations of good ones, from a seeded source."""
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,6 +42,10 @@ class Mutator:
         """One of several."""
         return choices[self.below(len(choices))]
 
+    def plain(self) -> Any:
+        """A value of JSON, mostly out of place."""
+        return copy.deepcopy(self.one(PLAIN))
+
     def junk(self) -> bytes:
         """Random bytes of any length up to some thousands, the shorter the likelier."""
         return self.rng.bytes(int(2 ** (12 * self.rng.random())))
@@ -77,20 +82,20 @@ class Mutator:
         for _ in range(1 + self.below(2)):
             holders = [each for each in _nodes(document) if isinstance(each, dict | list) and each]
             if not holders:
-                return self.one(PLAIN)
+                return self.plain()
             node = self.one(holders)
             keys = list(node) if isinstance(node, dict) else list(range(len(node)))
             key = self.one(keys)
             match self.below(6):
                 case 0 | 1:
-                    node[key] = self.one(PLAIN)
+                    node[key] = self.plain()
                 case 2:
                     del node[key]
                 case 3:
                     other = self.one(keys)
                     node[key], node[other] = node[other], node[key]
                 case 4 if isinstance(node, dict):
-                    node[str(self.one(("", "more", "type", "site", "epoch")))] = self.one(PLAIN)
+                    node[str(self.one(("", "more", "type", "site", "epoch")))] = self.plain()
                 case _:
                     node[key] = self._near(node[key])
         return document
@@ -105,7 +110,9 @@ class Mutator:
             case float():
                 return value * self.one((-1.0, 0.0, 1e-300, 1e300))
             case str():
-                return self.content(value.encode()).decode("utf-8", "replace")
+                return self.content(value.encode("utf-8", "surrogatepass")).decode(
+                    "utf-8", "replace"
+                )
             case list():
                 return [*value, *value]
         return [value]

@@ -8,6 +8,7 @@ that is killed between any two writes goes on from before the message or from af
 import contextlib
 import dataclasses
 import hashlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,7 @@ class Store:
                 was altered.
         """
         self.path, self._lock = Path(path), threading.RLock()
-        if not self.path.is_file():
+        if not os.path.isfile(self.path):  # also where its name is too long for one
             raise _unusable(
                 self.path,
                 "does not exist",
