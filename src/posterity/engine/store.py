@@ -59,8 +59,8 @@ class Store:
     is_open = True
     """Whether it can be used: a commit that failed closes it."""
 
-    def __init__(self, path: Path | str):
-        """Open the store in a file.
+    def __init__(self, path: Path | str, wait: float = 0.0):
+        """Open the store in a file, for which it waits some seconds where another has it open.
 
         Raises:
             ArtifactError: if there is none, another process has it open, it is of another form, or
@@ -73,7 +73,7 @@ class Store:
                 "does not exist",
                 "Run `posterity site init`. A site that lost its store is let in by a new epoch.",
             )
-        self._connect()
+        self._connect(wait)
         try:
             with self._translated():
                 self._read()
@@ -159,11 +159,11 @@ class Store:
 
     # --- SQLite ----------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
+    def _connect(self, wait: float = 0.0) -> None:
         with self._translated():
             # Threads of an engine's pool take turns, by the lock.
             self._connection = sqlite3.connect(
-                self.path, timeout=0, isolation_level=None, check_same_thread=False
+                self.path, timeout=wait, isolation_level=None, check_same_thread=False
             )
             try:
                 for pragma in (
