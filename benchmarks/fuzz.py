@@ -538,11 +538,13 @@ def _alarm() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def campaign(start: int, stop: int) -> tuple[Counter[str], dict[int, str]]:
+def campaign(
+    start: int, stop: int, kinds: Sequence[str] = KINDS
+) -> tuple[Counter[str], dict[int, str]]:
     """The inputs of these numbers: how many came to what, and violations by number."""
     count, violations = Counter[str](), dict[int, str]()
     folder = Path(tempfile.mkdtemp(dir=FOLDER))
-    fuzz = Fuzz(folder)
+    fuzz = Fuzz(folder, kinds)
     try:
         for number in range(start, stop):
             outcome, violation = fuzz.tried(number)

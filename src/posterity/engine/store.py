@@ -204,7 +204,8 @@ class Store:
         """Turns what SQLite says into an ArtifactError."""
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        # UnicodeDecodeError: of what SQLite says about a table whose name was altered.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             fix = "See whether another process has it, and to permissions and space on the disk."
             raise _unusable(self.path, f"cannot be used ({error})", fix) from error
 
