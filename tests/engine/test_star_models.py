@@ -1,4 +1,4 @@
-"""A star finds, to the last bit, what a federation in one process finds, where sites must search."""
+"""A star of sites that search finds, to the last bit, what a federation in one process finds."""
 
 import warnings
 
