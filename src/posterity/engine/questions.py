@@ -112,8 +112,6 @@ def admitted_answer(
     if not isinstance(answer, Answer) or not answer.answers(question):
         found = f"a {type(answer).__name__} that is no answer"
         raise _refused(found, f"one of {question.site!r}, to what it was asked", "membership")
-    if dumps(answer) != content:
-        raise _refused("an answer of another spelling", "the only one of its content", "canonical")
     if isinstance(answer, Failure):
         return failed(question, answer.error), proposed
     match question, answer:

@@ -215,8 +215,8 @@ class Server(Machine):
         """The server once the answer to an open question is taken, and what follows is asked."""
         course, site = memory.course, asked.site
         assert course is not None
-        open_ = {name: each for name, each in course.open.items() if name != site}
-        outbox = {k: v for k, v in memory.outbox.items() if k != QUESTION + site}
+        open_, outbox = dict(course.open), dict(memory.outbox)
+        del open_[site], outbox[QUESTION + site]
         course = dataclasses.replace(course, open=open_)
         memory = dataclasses.replace(memory, course=course, outbox=outbox)
         memory = _with_answer(memory, asked, answer, content)
@@ -469,8 +469,9 @@ class Server(Machine):
                 status=str(course.status),
             )
             entries = (*entries, end)
-        held = before.outbox
-        sent = tuple(each for place, each in after.outbox.items() if held.get(place) is not each)
+        held, sent = before.outbox, ()
+        if course and (old is None or course.asked > old.asked):
+            sent = tuple(m for place, m in after.outbox.items() if held.get(place) is not m)
         return Step(after, sent, entries, erase)
 
 
