@@ -172,6 +172,7 @@ class SiteFiles(NamedTuple):
         """
         from posterity.engine.machine import Machine
         from posterity.engine.signing import PrivateKey
+        from posterity.engine.star import Server
         from posterity.federation.site import Site
 
         key = PrivateKey.load(self.key)
@@ -182,7 +183,8 @@ class SiteFiles(NamedTuple):
                 fix="Name the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
-        return Machine(self.terms, site, key)
+        kind = Server if self.name == self.terms.server else Machine
+        return kind(self.terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:
