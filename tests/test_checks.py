@@ -6,12 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posterity.adapters.samples.variables import CHAINS
+from posterity.arguments import COUNT
 from posterity.arrays.tree import identical, structure
 from posterity.checks import (
     check_finite,
     check_proper,
     check_same_structure,
 )
+from posterity.distillation.sampling.noise import KEY
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import (
     DiagonalGaussian,
@@ -22,6 +25,10 @@ from posterity.families import (
     Plate,
     Product,
 )
+from posterity.federation.run import GOSSIP
+from posterity.models import LogisticRegression
+from posterity.networks.training import LAYERS
+from posterity.pursuit.learning.conjugate import FEATURES
 from tests.laws.table import TABLE, some, to_jax
 
 
@@ -119,3 +126,18 @@ def test_an_error_can_be_placed() -> None:
     codes = [kind.exit_code for kind in PosterityError.__subclasses__()]
     assert len(set(codes)) == len(codes)
     assert 0 not in codes
+
+
+def test_a_constraint_says_what_to_do() -> None:
+    key, layers, model = object(), object(), LogisticRegression()
+    for act, fix in (
+        (lambda: CHAINS.check(chains="third"), "axis holds the chains"),
+        (lambda: KEY.check(key=key), "Pass jax.random.key"),
+        (lambda: LAYERS.check(layers=layers), "Pass Layers.dense"),
+        (lambda: FEATURES.check(features=key), "OwnFeatures"),
+        (lambda: GOSSIP.check(schedule=model), "Use `advance` and `forget`"),
+        (lambda: COUNT.check(steps=0), "Mend this argument."),
+    ):
+        with pytest.raises(PosterityError) as error:
+            act()
+        assert fix in error.value.fix

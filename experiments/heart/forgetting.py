@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.heart.kinds import Array, Kind
 from experiments.heart.kinds import logistic as logistic_kind
-from experiments.heart.membership import attack_auc, auc_difference, loss_scores, ratio_scores
+from experiments.heart.membership import loss_scores, ratio_scores
 from experiments.heart.preparation import Split
 from experiments.heart.trials import (
     NOISE,
@@ -25,6 +25,7 @@ from experiments.heart.trials import (
     together,
     training,
 )
+from posterity.engine.privacy.membership import attack_auc, auc_difference
 from posterity.errors import ParameterError
 from posterity.federation import Run
 

@@ -28,7 +28,7 @@ RESULTS = Path(__file__).parent / "results"
 CACHE = harness.CACHES / "heart"
 SEEDS = 10
 NUTS_SEEDS = 2
-LIBRARY = ("arrays", "families", "federation", "graphs", "inference", "models")
+LIBRARY = ("arrays", "engine/privacy", "families", "federation", "graphs", "inference", "models")
 
 Part = Callable[[dict[str, Split], int, bool], dict[str, Any]]
 

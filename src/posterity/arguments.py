@@ -12,7 +12,7 @@ from posterity.errors import PosterityError, UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """A condition on a value, in words and as a function.
+    """A condition on a value, in words and as a function; ``fix`` says what to do about it.
 
     >>> COUNT.check(steps=3)
     """
@@ -20,14 +20,14 @@ class Constraint:
     expected: str
     holds: Callable[[Any], bool]
     error: type[PosterityError] = UsageError
+    fix: str = "Mend this argument."
 
     def check(self, **arguments: Any) -> None:
         """Raise the error if an argument does not hold."""
         for name, value in arguments.items():
             if not self.allows(value):
-                raise self.error(
-                    found=f"{name}={value!r}", expected=self.expected, fix="Mend this argument."
-                )
+                found = f"{name}={value!r}"
+                raise self.error(found=found, expected=self.expected, fix=self.fix)
 
     def allows(self, value: Any) -> bool:
         """True for a value that meets the condition."""

@@ -146,3 +146,23 @@ def test_no_cell_of_a_table_is_computed_by_a_spreadsheet():
         assert '"=' not in line and '"@' not in line, line
     succeed("import", "odd.csv", "-o", "again.safetensors")
     assert posterity.load("again.safetensors").names == law.names
+
+
+TABLES = {
+    "names that are a number": '{"names": 5, "mean": [1], "sd": [1]}',
+    "no names": '{"names": null, "mean": [1], "sd": [1]}',
+    "names that are a word": '{"names": "ab", "mean": [1, 2], "sd": [1, 1]}',
+    "a number beyond float64": '{"names": ["a"], "mean": [1%s], "sd": [1]}' % ("0" * 400),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_in_json_that_are_none_are_refused(name):
+    Path("t.json").write_text(TABLES[name])
+    refuse("import t.json -o t.safetensors", 5, "t.json")
+
+
+def test_names_of_sites_stay_on_one_line():
+    posterity.save(DiagonalGaussian.from_standard([0.0], [1.0]), "q.safetensors")
+    error = fail(2, "forget", "q.safetensors", "-o", "o.safetensors", "--site", "a\rb")
+    assert "on one line" in error["expected"]

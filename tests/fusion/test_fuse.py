@@ -362,7 +362,7 @@ def test_blocks_may_bear_any_name() -> None:
     np.testing.assert_allclose(np.sort(means), [7.0, 90.05])
 
 
-def test_one_posterior_given_twice_has_itself_as_barycentre() -> None:
+def test_two_sites_with_one_posterior_have_it_as_barycentre() -> None:
     q: ExponentialFamily = stack([Gamma.from_standard(2.0, 3.0)])[0]
     assert fuse({"a": q, "b": q}).posterior == q
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posterity.errors import UsageError
 from posterity.families import (
     Beta,
     Categorical,
@@ -148,3 +149,18 @@ def test_collapse_across_coordinates_is_seen() -> None:
     with jax.enable_x64(True):
         parameters = (jnp.zeros(2), jnp.array([[1.0, 0.0], [1.0, 1e-10]]))
         assert form.narrowest(parameters, np.ones(2)) < 1e-9
+
+
+def test_log_odds_are_free() -> None:
+    q = Categorical.from_standard([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]])
+    free = q.free_parameters()
+    assert free.shape == (2, q.free_size) and q.with_free_parameters(free) == q
+
+
+def test_forms_that_are_not_smooth_say_so() -> None:
+    form: Any = Gamma.from_standard(2.0, 1.0).free_form()
+    assert not form.smooth
+    for act in (lambda: form.place(1.0, 1.0), lambda: form.deviation(1.0),
+                lambda: form.narrowest(1.0, np.ones(1))):  # fmt: skip
+        with pytest.raises(UsageError, match="StandardForm, whose members cannot be placed"):
+            act()

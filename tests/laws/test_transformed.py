@@ -54,3 +54,9 @@ def test_parts_are_not_torn_apart(places: list[int]) -> None:
     assert flat.reordered(np.array([1, 0, 2, 3, 4])).supports == flat.supports
     with pytest.raises(StructureError, match="another order"):
         flat.reordered(np.array([4, 0, 1, 2, 3]))
+
+
+@pytest.mark.parametrize("supports", [3, {"a": 3}, None, {}, LAW])
+def test_what_is_no_support_is_refused(supports: Any) -> None:
+    with pytest.raises(StructureError, match="supports"):
+        Transformed.from_standard(LAW, supports)

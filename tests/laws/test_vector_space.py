@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posterity.families import Gamma
+from posterity.errors import UsageError
+from posterity.families import Gamma, LowRankGaussian
+from posterity.families.base import ExponentialFamily
+from posterity.families.coordinates import scalar
 from tests.laws.table import NAMES, close, identical, laws, members, some, to_jax
 
 SCALARS = st.floats(-8, 8, allow_subnormal=False)
@@ -97,3 +100,32 @@ def test_only_members_of_one_family_add(other: Any) -> None:
         p + other
     with pytest.raises(TypeError):
         p - other
+
+
+def test_a_family_whose_author_does_not_say_tells_what_is_missing() -> None:
+    class Unsaid(Gamma):
+        log_base_measure = ExponentialFamily.log_base_measure
+
+    q = Unsaid.from_standard(2.0, 1.0)
+    assert q.kl(q) == 0
+    for act in (lambda: q.log_prob(1.0), q.entropy):
+        with pytest.raises(UsageError, match="Unsaid, which does not say its base measure"):
+            act()
+
+    class Lacking(Gamma):
+        standard = {"mode": scalar()}  # noqa: RUF012
+
+    class Silent(Gamma):
+        standard = {}  # noqa: RUF012
+
+    for kind, says in ((Lacking, "properties .'mode'"), (Silent, "Give its class standard")):
+        with pytest.raises(UsageError, match=says):
+            kind(2.0, 1.0).standard_parameters()
+
+    class Renamed(LowRankGaussian):
+        @classmethod
+        def from_standard(cls, center):
+            return cls(center, np.ones((1, 1)), np.ones(1))
+
+    with pytest.raises(UsageError, match="Give its class standard_parameters"):
+        Renamed.from_standard(np.zeros(1)).standard_parameters()

@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.tree import structure
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import Handover, Letter, sender_of
+from posterity.engine.messages import Answer, Handover, Letter, Question, sender_of
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import MESSAGE, Envelope
 from posterity.errors import ArtifactError
@@ -39,9 +39,10 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
             f"one for {receiver!r} under {terms.digest[:16]!r}",
             "membership",
         )
+    if isinstance(letter.body, Token | Question | Answer) and letter.sender in gone:
+        kind = type(letter.body).__name__
+        raise _refused(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
     if isinstance(letter.body, Token):
-        if letter.sender in gone:
-            raise _refused(f"a token of {letter.sender!r}", "one of who stays", "tombstone")
         _check_token(terms, letter.sender, letter.body)
     if isinstance(letter.body, Handover):
         _check_artifact(letter.body.content)

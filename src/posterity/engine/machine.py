@@ -20,22 +20,26 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import admitted, check_posterior
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.memory import RESTING, TOKEN, File, Memory, Step, line, refused
+from posterity.engine.memory import ANSWER, RESTING, TOKEN, File, Memory, Step, line, refused
 from posterity.engine.messages import (
     MOST_EPOCHS,
     Acknowledgement,
+    Answer,
     Body,
     Handover,
     Letter,
     Notice,
+    Question,
     digest_of,
 )
-from posterity.engine.notices import Answer, Author, Known, posterior_of, read, status_by
+from posterity.engine.notices import Author, Known, Standing, posterior_of, read, status_by
+from posterity.engine.questions import Order
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Envelope, PrivateKey
 from posterity.engine.store import Outgoing
@@ -64,6 +68,7 @@ class Machine:
     site: Site
     key: PrivateKey
     clock: Callable[[], float] = time.time
+    MEMORY: ClassVar[type[Memory]] = Memory
 
     @property
     def name(self) -> str:
@@ -77,7 +82,7 @@ class Machine:
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> Memory:
         """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
-        memory = Memory.from_bytes(state, rows)
+        memory = self.MEMORY.from_bytes(state, rows)
         if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
             raise ArtifactError(
                 found=f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}",
@@ -100,6 +105,8 @@ class Machine:
             step, answer = self._taken(heard.memory, letter, digest)
         except Refusal as refusal:
             return refused(memory, refusal, digest)
+        if answer is None:  # an answer to a question, which stands for it
+            return heard.then(step)
         reply = self._sealed(step.memory, letter.sender, answer)
         return dataclasses.replace(heard.then(step), sent=(reply, *heard.sent, *step.sent))
 
@@ -117,7 +124,9 @@ class Machine:
         notices = [memory.tombstones[site] for site in sorted(unknown)]
         return self._passed_on(memory, notices, [letter.sender])
 
-    def _taken(self, memory: Memory, letter: Letter, digest: str) -> tuple[Step, Acknowledgement]:
+    def _taken(
+        self, memory: Memory, letter: Letter, digest: str
+    ) -> tuple[Step, Acknowledgement | None]:
         """What follows from a letter that is none of those that only acknowledge."""
         match letter.body:
             case Notice(envelope):
@@ -130,7 +139,35 @@ class Machine:
                 return step, Acknowledgement(digest)
             case Token():
                 return self._receive_token(memory, letter.body, frozenset(letter.gone), digest)
+            case Question():
+                return self._replied(memory, letter.sender, letter.body)
+            case Answer():
+                return self._receive_answer(memory, letter.sender, letter.body), Acknowledgement(
+                    digest
+                )
         raise _forbidden(f"a letter with a {type(letter.body).__name__}", "schema")
+
+    def _replied(
+        self, memory: Memory, sender: str, asked: Question
+    ) -> tuple[Step, Acknowledgement | None]:
+        """The answer to a server's question; the one that waits already, if it asks again."""
+        order, own = Order.of(self.terms, sender, self.name, asked), memory.own
+        if order.place == (own.epoch, own.answered) and ANSWER in memory.outbox:
+            return Step(memory, (memory.outbox[ANSWER],)), None
+        if order.place <= (own.epoch, own.answered) or self.name in memory.gone:
+            reason = "replay" if order.place[0] == own.epoch else "epoch"
+            refusal = _forbidden(f"question {asked.number} of epoch {order.place[0]}", reason)
+            return refused(memory, refusal, order.question.digest), Acknowledgement("")
+        answer, entry = order.answered(self.site)
+        own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
+        memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
+        message = self._sealed(memory, sender, answer)
+        memory = dataclasses.replace(memory, outbox={**memory.outbox, ANSWER: message})
+        return Step(memory, (message,), (entry,)), None
+
+    def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
+        """The server of a star overrides this."""
+        raise _forbidden(f"an answer of {sender!r} to {answer.question[:16]!r}", "order")
 
     def _acknowledged(self, memory: Memory, letter: Letter) -> Step:
         """An acknowledgement counts from the receiver of a letter alone."""
@@ -253,7 +290,7 @@ class Machine:
                 report = Report(self.name)
         independent = own.entry is None or own.entry.independent
         gone = tuple(sorted(memory.gone))
-        answer = Answer(counted or silent, silent, silent or independent, report, gone)
+        answer = Standing(counted or silent, silent, silent or independent, report, gone)
         return self.author.residual(survey, answer)
 
     def _concluded(self, step: Step) -> Step:

@@ -18,6 +18,8 @@ from posterity.federation import SiteState
 TOKEN, RESTING = "token", "resting"
 """Places in the outbox: of the token that waits for its acknowledgement, and of the one that stays
 here, to be sent once the walk goes on."""
+ANSWER = "answer"
+"""The place in the outbox of a site's answer to the server of a star."""
 NOTICE = "notice "
 """How the rows of a store begin that hold no letter but a notice."""
 MOST_REFUSALS = 100

@@ -37,7 +37,26 @@ class Handover:
     content: bytes
 
 
-Body = Token | Acknowledgement | Notice | Handover
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What the server of a star asks a site, its ``number``-th question of all.
+
+    ``content`` is a question of :mod:`posterity.federation.messages` as bytes.
+    """
+
+    number: int
+    content: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a site answers to the question of this digest."""
+
+    question: str
+    content: bytes
+
+
+Body = Token | Acknowledgement | Notice | Handover | Question | Answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +85,10 @@ class Letter:
                 pass
             case Handover(name, content):
                 body = as_text({"name": name}).encode() + b"\n" + content
+            case Question(number, content):
+                body = as_text({"number": number}).encode() + b"\n" + content
+            case Answer(question, content):
+                body = as_text({"question": question}).encode() + b"\n" + content
         head = {field: getattr(self, field) for field in HEAD} | {"kind": type(self.body).__name__}
         return as_text(head).encode() + b"\n" + body
 
@@ -137,11 +160,29 @@ def _handover(body: bytes) -> Handover:
     return Handover(name, content)
 
 
+def _question(body: bytes) -> Question:
+    head, _, content = body.partition(b"\n")
+    number = read_json(head, "the head of a question")["number"]
+    if type(number) is not int or not 0 <= number < MOST_EPOCHS:
+        raise ValueError(f"question {number!r}")
+    return Question(number, content)
+
+
+def _answer(body: bytes) -> Answer:
+    head, _, content = body.partition(b"\n")
+    question = read_json(head, "the head of an answer")["question"]
+    if not isinstance(question, str):
+        raise ValueError(f"an answer to {question!r}")
+    return Answer(question, content)
+
+
 _READERS: dict[str, Any] = {
     "Token": _token,
     "Acknowledgement": _acknowledgement,
     "Notice": Notice,
     "Handover": _handover,
+    "Question": _question,
+    "Answer": _answer,
 }
 
 

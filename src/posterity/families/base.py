@@ -15,7 +15,7 @@ import numpy as np
 from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
 from posterity.families.batches import broadcasts
 from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
@@ -79,8 +79,16 @@ class ExponentialFamily(VectorSpace):
         """``s(z)``, flat."""
 
     def log_base_measure(self) -> float:
-        """``log h``, in nats; zero unless a family says otherwise."""
-        return 0.0
+        """``log h``, in nats: a constant, zero for many a choice of natural parameters.
+
+        Raises:
+            UsageError: of a family whose author does not say.
+        """
+        raise UsageError(
+            found=f"a {type(self).__name__}, which does not say its base measure",
+            expected="a family with the constant that its density is multiplied by",
+            fix="Give its class the method log_base_measure, which returns log h; 0.0 where h = 1.",
+        )
 
     # --- what a family may know beside -------------------------------------------------------
 

@@ -65,6 +65,10 @@ class Categorical(ExponentialFamily):
         p = np.asarray(self.probabilities, float)
         return [known_moments(p, np.sqrt(p * (1 - p)))]
 
+    def log_base_measure(self) -> float:
+        """Zero: ``h = 1``."""
+        return 0.0
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""
         return self.xp.logsumexp(self._logits())
@@ -85,6 +89,20 @@ class Categorical(ExponentialFamily):
         xp = namespace(z, self.log_odds).np
         labels = xp.arange(self.log_odds.shape[-1])
         return (xp.asarray(z)[..., None] == labels).astype(self.log_odds.dtype)
+
+    @property
+    def free_size(self) -> int:
+        """The log odds."""
+        return self.own_size
+
+    def free_parameters(self) -> Float[Real, "*batch free"]:
+        """The log odds, which have no bounds."""
+        return self.log_odds
+
+    def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
+        """From log odds against the last label."""
+        self._check_length(free)
+        return self._of(log_odds=free)
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         if axis == len(self.batch_shape):

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -52,8 +53,17 @@ class Distribution(Node, abc.ABC):
         """From the parameters that textbooks use."""
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that textbooks use, by the names that ``from_standard`` takes."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """The parameters that textbooks use, by the names that ``from_standard`` takes.
+
+        Raises:
+            UsageError: of a law whose fields are others, and whose author does not say.
+        """
+        names = [field.name for field in dataclasses.fields(self)]
+        try:
+            inspect.signature(type(self).from_standard).bind(**dict.fromkeys(names))
+        except TypeError:
+            raise unsaid(self, "standard_parameters") from None
+        return {name: getattr(self, name) for name in names}
 
     @property
     @abc.abstractmethod
@@ -342,3 +352,12 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
             fix="Put the axes of one event last; name parts as events do.",
         ) from None
     return event
+
+
+def unsaid(law: Distribution, what: str) -> UsageError:
+    """The error of a law that does not say its textbook parameters."""
+    return UsageError(
+        found=f"a {type(law).__name__}, which does not say its textbook parameters",
+        expected="a law with the parameters that its from_standard takes",
+        fix=f"Give its class {what}.",
+    )

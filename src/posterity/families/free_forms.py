@@ -21,6 +21,7 @@ from jaxtyping import Float
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import PyTree, Real
+from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 
 LOG_2PI = math.log(2 * math.pi)
@@ -74,15 +75,23 @@ class FreeForm(abc.ABC):
 
         Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
         """
-        raise NotImplementedError("only of smooth forms")
+        raise self._not_smooth()
 
     def deviation(self, parameters: PyTree) -> Any:
         """Standard deviations of the coordinates, shaped as an event; if draws are smooth."""
-        raise NotImplementedError("only of smooth forms")
+        raise self._not_smooth()
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates; if smooth."""
-        raise NotImplementedError("only of smooth forms")
+        raise self._not_smooth()
+
+    def _not_smooth(self) -> UsageError:
+        """The error of a form whose draws are not smooth, where only smooth ones will do."""
+        return UsageError(
+            found=f"a {type(self).__name__}, whose members cannot be placed about an event",
+            expected="a form whose draws are smooth functions of normal noise",
+            fix="See its `smooth`; members of the others are found by their moments.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

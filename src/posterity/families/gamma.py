@@ -68,6 +68,10 @@ class Gamma(ExponentialFamily):
         """Gamma."""
         return [Closed(GAMMA, same_shape(self.shape, self.rate)).expanded()]
 
+    def log_base_measure(self) -> float:
+        """Zero: ``h = 1``."""
+        return 0.0
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""
         return self.xp.special.gammaln(self.shape) - self.shape * self.xp.np.log(self.rate)

@@ -22,6 +22,10 @@ class MixingWeights(ExponentialFamily):
     shows_prior: ClassVar[bool]
     """Whether counts are known without the prior."""
 
+    def log_base_measure(self) -> float:
+        """Zero: ``h = 1``."""
+        return 0.0
+
     @property
     @abc.abstractmethod
     def weights_shape(self) -> tuple[int, ...]:

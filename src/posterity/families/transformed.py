@@ -18,6 +18,7 @@ from posterity.families.numeric import DRAWS
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
+    Support,
     listed,
     map_supports,
 )
@@ -59,8 +60,22 @@ class Transformed(Distribution):
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
-        """From the law of ``u`` and a tree of supports, as ``Distribution.support`` is."""
-        return cls(law, supports if isinstance(supports, Supports) else Supports(supports))
+        """From the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
+
+        Raises:
+            StructureError: if they are no supports, or of another number of coordinates.
+        """
+        if not isinstance(supports, Supports):
+            every = listed(supports)
+            if not every or not all(isinstance(each, Support) for each in every):
+                raise StructureError(
+                    found=f"supports {supports!r}",
+                    expected="what is in posterity.families.supports, or dictionaries and tuples "
+                    "of such",
+                    fix="Take those of a law: law.support.",
+                )
+            supports = Supports(supports)
+        return cls(law, supports)
 
     @classmethod
     def onto(cls, like: Distribution, law: Distribution) -> Self:

@@ -24,7 +24,7 @@ from posterity.families.coordinates import (
     common_size,
     symmetrized,
 )
-from posterity.families.distribution import Distribution
+from posterity.families.distribution import Distribution, unsaid
 from posterity.families.names import alike
 
 
@@ -77,8 +77,15 @@ class VectorSpace(Distribution):
         return self
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that ``standard`` lists, and what is static."""
-        names = (*self.standard, *static_names(type(self)))
+        """The parameters that ``standard`` lists, and what is static.
+
+        Raises:
+            UsageError: of a family that lists none, or lacks one of them.
+        """
+        names = (*getattr(self, "standard", ()), *static_names(type(self)))
+        lacking = [name for name in names if not hasattr(self, name)]
+        if lacking or not names:
+            raise unsaid(self, f"the properties {lacking}" if lacking else "standard")
         return {name: getattr(self, name) for name in names}
 
     # --- shapes ------------------------------------------------------------------------------

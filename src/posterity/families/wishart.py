@@ -102,6 +102,10 @@ class Wishart(ExponentialFamily):
         nu = np.asarray(self.degrees_of_freedom, float)[..., None]
         return [WishartEntry(*same_shape(size, rho, nu))]
 
+    def log_base_measure(self) -> float:
+        """Zero: ``h = 1``."""
+        return 0.0
+
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
         half = self.degrees_of_freedom / 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
     Raises:
         ArtifactError: if the file cannot be written; what was there before stays.
     """
-    state, members = run.state, _Members(run.state.entries)
+    state, members = run.state, Members(run.state.entries)
     position = {
         "step": state.step,
         "epoch": list(state.epoch),
@@ -112,7 +113,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
     if members.others:
         value["others"] = stacked(state.prior, list(map(at_rest, members.others)))
     if run.trace:
-        value["trace"], position["errors"] = _columns(run.trace)
+        value["trace"], position["errors"] = visit_columns(run.trace)
     checkpoint.save(value, position, without=_gone(value))
 
 
@@ -128,7 +129,8 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
     value, position = saved
     try:
         ledger, trace = value["ledger"], value.get("trace")
-        members = _Members(ledger.entries, value.get("others"))
+        others = value.get("others")
+        members = Members(ledger.entries, [] if others is None else unstacked(at_rest(others)))
         state = dataclasses.replace(
             run.with_ledger(ledger).state,
             step=position["step"],
@@ -138,7 +140,7 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
             schedule=members.unpacked(position["schedule"]),
             known=members.unpacked(position["known"]),
         )
-        visits = () if trace is None else _visits(trace, position["errors"])
+        visits = () if trace is None else visits_of(trace, position["errors"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise checkpoint.foreign() from error
     return dataclasses.replace(run, state=state, trace=visits)
@@ -155,7 +157,7 @@ OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten", "restarted")
 NUMBERS = ("residual", "change", "quadrature_error")
 
 
-def _columns(trace: tuple[Visit, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+def visit_columns(trace: tuple[Visit, ...]) -> tuple[dict[str, Any], dict[str, str]]:
     """The visits as columns, and the errors of some by their number."""
     names = sorted({visit.site for visit in trace})
     places = {name: place for place, name in enumerate(names)}
@@ -167,7 +169,7 @@ def _columns(trace: tuple[Visit, ...]) -> tuple[dict[str, Any], dict[str, str]]:
     return {"sites": names, "visits": np.array(rows), "bits": bits, "none": none}, errors
 
 
-def _visits(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...]:
+def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...]:
     """The visits of which these are the columns."""
     sites, numbers = columns["sites"], columns["bits"].view(float).tolist()
     rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
@@ -182,14 +184,14 @@ def _visits(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...
 # --- the state of a schedule as JSON -----------------------------------------------------------
 
 
-class _Members:
+class Members:
     """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
 
     Each is kept once, however many maps hold it.
     """
 
-    def __init__(self, entries: Map, stack: ExponentialFamily | None = None):
-        self.others: list[Any] = [] if stack is None else unstacked(at_rest(stack))
+    def __init__(self, entries: Map, others: Sequence[ExponentialFamily] = ()):
+        self.others = list(others)
         self.factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
         self.known: dict[int, str | int] = {id(f): site for site, f in self.factors.items()}
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +35,13 @@ class Federation:
     def records(self) -> dict[str, int]:
         """How many records each site has."""
         return {name: site.records.size for name, site in self.sites.items()}
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Called with questions of which none waits for another's answer, before they are asked.
+
+        Where all sites are in this process nothing has to be done; a driver with sites elsewhere
+        sends them all at once.
+        """
 
     def ask(self, question: Question) -> Answer:
         """The answer of the site that a question is for.

@@ -98,14 +98,15 @@ def stepped(federation: Federation, state: State) -> State | None:
 
 def _reports(federation: Federation, state: State, q: DiagonalGaussian, part: Part) -> list[Report]:
     """Of the sites that contribute; one that has not had its turn yet does not begin here."""
-    agreed, reports = federation.agreement, []
+    agreed, asked = federation.agreement, []
     for site in agreed.sites:
         factor = state.factor(site)
         if site in agreed.silent or not np.any(factor.natural_parameters):
             continue
         version = {"epoch": state.epoch, "step": state.step}
-        asked = Measure(site, q, factor, (part,), 1, first_key(), **version)
-        reports.append(federation.demand(asked))
+        asked.append(Measure(site, q, factor, (part,), 1, first_key(), **version))
+    federation.prepare(asked)
+    reports: Any = [federation.demand(question) for question in asked]
     return reports
 
 

@@ -27,8 +27,10 @@ class SitePosterior:
     """The posterior of one site's own parameters ``b`` (p,), and what it predicts there.
 
     ``q(b) = ∫ q(b | z) q(z) dz``: the shared posterior ``q(z)``, in which the site's own records
-    count already, and for each ``z`` the Gaussian of the tightest bound. The integral over ``z``
-    is a mean over draws that are the same whenever it is asked for.
+    count already, and for each ``z`` a Gaussian: of a regression the one that expectation
+    propagation over the records gives, exact where the likelihood is Gaussian; of any other model
+    that of the tightest bound on the evidence. The integral over ``z`` is a mean over draws that
+    are the same whenever it is asked for.
     """
 
     model: PersonalModel

@@ -26,7 +26,11 @@ from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import cut, listed
 
 WHEN = one_of("now", "visit")
-GOSSIP = Constraint("Gossip, which alone has one token", lambda it: isinstance(it, Gossip))
+GOSSIP = Constraint(
+    "Gossip, which alone has one token",
+    lambda it: isinstance(it, Gossip),
+    fix="Use `advance` and `forget`, or start the run with schedule=Gossip(graph).",
+)
 ROUNDS = 100
 """Rounds after which a run that has not converged ends, unless told otherwise."""
 NOISY_ROUNDS = 5
@@ -324,4 +328,5 @@ class Run(Position):
 
     def _check_known(self, site: str) -> None:
         known = self.agreement.sites
-        Constraint(f"one of {list(known)}", known.__contains__, LedgerError).check(site=site)
+        expected, fix = f"one of {list(known)}", "Check the name of the site."
+        Constraint(expected, known.__contains__, LedgerError, fix).check(site=site)

@@ -125,14 +125,14 @@ class Site:
                 return Improvement(self.name, factor)
             check_same_structure(factor, exact, "what the model found")
             check_finite(exact, "what the model found")
-            return Improvement(self.name, _canonical(exact))
+            return Improvement(self.name, canonical(exact))
         if isinstance(self.update, TrainedApart):
             trained = self.update.trained(self.model, view, self.records, key=key)
-            return Improvement(self.name, _canonical(factor + (trained - view) * self.share))
+            return Improvement(self.name, canonical(factor + (trained - view) * self.share))
         if isinstance(self.update, PartialPooling):
             regression: Any = self.model
             factor, pooled = self.update.improved(regression, view, factor, self.records, count)
-            return Improvement(self.name, _canonical(factor), 0, *pooled)
+            return Improvement(self.name, canonical(factor), 0, *pooled)
         records = self.records.padded() if self.agreement.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update
@@ -149,7 +149,7 @@ class Site:
                 new = at_rest(new)
                 view, factor = view + (new - factor), new
         residual, error = float(info.residual), float(info.quadrature_error)
-        return Improvement(self.name, _canonical(new), int(info.halvings), residual, error)
+        return Improvement(self.name, canonical(new), int(info.halvings), residual, error)
 
     def report(
         self,
@@ -266,8 +266,8 @@ def failure_of(error: Exception, site: str) -> SiteError:
     )
 
 
-def _canonical(factor: ExponentialFamily) -> ExponentialFamily:
-    """At rest, and matrices symmetric to the last bit: as it will come back from a file."""
+def canonical(factor: ExponentialFamily) -> ExponentialFamily:
+    """The factor at rest, and matrices symmetric to the last bit: as it comes back from a file."""
     return _symmetric(at_rest(factor))
 
 

@@ -186,12 +186,15 @@ def reports_of(
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
     """
-    state, posterior, reports = run.state, run.posterior, {}
+    state, posterior, asked, reports = run.state, run.posterior, [], {}
+    place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
     for site in run.contributing:
-        place = {"epoch": state.epoch, "step": state.step}
-        asked = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
-        answer = run.federation.ask(Measure(site, *asked, **place))
-        reports[site] = answer if isinstance(answer, Report) else Report(site)
+        of_site = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
+        asked.append(Measure(site, *of_site, **place))
+    run.federation.prepare(asked)
+    for question in asked:
+        answer = run.federation.ask(question)
+        reports[question.site] = answer if isinstance(answer, Report) else Report(question.site)
     return reports
 
 

@@ -18,7 +18,12 @@ from posterity.models.base import ConjugateModel, ExpectedModel
 from posterity.models.data import COUNTS, FLIPS, TIMES, VECTORS, Column, labels, vectors
 from posterity.models.records import Records
 
-MATRIX = Constraint("a matrix (d, d)", lambda given: np.ndim(given) == 2, StructureError)
+MATRIX = Constraint(
+    "a matrix (d, d)",
+    lambda given: np.ndim(given) == 2,
+    StructureError,
+    "Give the covariance (d, d) of one record.",
+)
 
 
 class BetaBernoulli(ConjugateModel[Beta]):

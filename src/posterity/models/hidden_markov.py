@@ -1,6 +1,6 @@
 """Hidden Markov models: sequences whose states nobody has seen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import jax
@@ -26,9 +26,7 @@ OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType
 """Axes of chains that share starts and moves, and of their lengths."""
 
 
-def padded(
-    sequences: Sequence[Any], length: int | None = None
-) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
     """Sequences as records: all of one length, and how much of each is data.
 
     Args:
@@ -46,6 +44,12 @@ def padded(
     >>> x.shape, lengths.tolist()
     ((2, 16, 2), [3, 5])
     """
+    if not isinstance(sequences, Iterable):
+        raise StructureError(
+            found=f"{sequences!r} for sequences",
+            expected="a list of sequences, each of vectors (T, d) or symbols (T,)",
+            fix="Wrap a single sequence in a list.",
+        )
     arrays = [_checked(sequence) for sequence in sequences]
     kinds = {(array.shape[1:], array.dtype.kind) for array in arrays}
     if len(kinds) != 1:
@@ -132,12 +136,17 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
                 expected="x of shape (n, T, d) or (n, T), and n lengths",
                 fix="Make them by posterity.models.padded(sequences).",
             )
-        outside = ((lengths < 1) | (lengths > x.shape[1]) | (lengths % 1 != 0)).any()
-        if outside or (x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any()):
-            spread = f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}"
+        wrong, broken = "", lengths % 1 != 0
+        if broken.any():
+            wrong = f"{lengths[broken][0]} among the lengths, which is no whole number"
+        elif ((lengths < 1) | (lengths > x.shape[1])).any():
+            wrong = f"lengths from {lengths.min()} to {lengths.max()} of at most {x.shape[1]}"
+        elif x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any():
+            wrong = "symbols that are no whole numbers from zero"
+        if wrong:
             raise ParameterError(
-                found=spread if outside else "symbols that are no whole numbers from zero",
-                expected="lengths from 1 to the padded length, and symbols 0, 1, 2, …",
+                found=wrong,
+                expected="whole lengths from 1 to the padded length, and symbols 0, 1, 2, …",
                 fix="Make them by posterity.models.padded(sequences); vectors have a third axis, "
                 "also of one channel: (n, T, 1).",
             )

@@ -39,8 +39,10 @@ class PersonalRegression(PersonalModel):
     about the population's, with standard deviations ``exp(log_spread)``; those that are not
     ``personal`` are the population's. Data as for the ``model``: ``(x, y)``.
 
-    With a Gaussian likelihood what a site says is its exact marginal likelihood, else the
-    tightest Gaussian bound, whose expectations are Gauss-Hermite sums along each predictor.
+    What a site says is its marginal likelihood: with a Gaussian likelihood the exact one, else by
+    the Gaussian of its own coefficients that expectation propagation finds (minka2001); see
+    :class:`~posterity.inference.pooling.PartialPooling`. Where an estimator is named it is the
+    tightest Gaussian bound instead, whose expectations are sums along each predictor.
     """
 
     model: PredictorModel | LinearRegression

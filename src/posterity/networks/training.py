@@ -46,7 +46,9 @@ TOLERANCE = 0.01
 size, and has risen by more, times the lesser of the two."""
 
 LAYERS = Constraint(
-    "Layers, as Layers.dense(inputs, hidden units, outputs)", lambda own: isinstance(own, Layers)
+    "Layers, as Layers.dense(inputs, hidden units, outputs)",
+    lambda own: isinstance(own, Layers),
+    fix="Pass Layers.dense(inputs, hidden units, outputs).",
 )
 
 State = tuple[Parameters, Any]

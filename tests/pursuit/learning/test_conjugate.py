@@ -203,9 +203,19 @@ def test_what_makes_no_sense_is_refused() -> None:
         all_three().predict(X[:, :1])
     with pytest.raises(ParameterError):
         all_three().predict(X * np.inf)
-    for classes, features in ((5, FEATURES), (CLASSES, VectorFeatures(2, width=30, seed=1))):
-        with pytest.raises(StructureError):
-            all_three().merge(ConjugateLearner(classes, features))
+    for wrong, says in (
+        (ConjugateLearner(5, FEATURES), "5 classes to be merged with one of 4"),
+        (
+            ConjugateLearner(CLASSES, VectorFeatures(2, width=30, seed=1)),
+            "features .* to be merged",
+        ),
+        (all_three().ledger, "a Ledger to be merged"),
+    ):
+        with pytest.raises(StructureError, match=says):
+            all_three().merge(wrong)
+    for scale in ("a", [[1.0], [1.0, 2.0]], None, 0.0):
+        with pytest.raises(UsageError, match="scale="):
+            VectorFeatures(3, scale=scale)
     with pytest.raises(StructureError):
         ConjugateLearner(5, FEATURES, Ledger(all_three().ledger.prior))  # type: ignore[union-attr]
 

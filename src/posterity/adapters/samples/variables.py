@@ -32,12 +32,14 @@ SUPPORTS: dict[str, type[Continuous]] = {
 }
 """What ``support=`` can say of a variable."""
 WORD = Constraint(
-    f"{one_of(*SUPPORTS).expected}; intervals other than from zero to one have to be scaled first",
+    one_of(*SUPPORTS).expected,
     lambda word: word in SUPPORTS,
+    fix="Intervals other than from zero to one have to be scaled to it first.",
 )
 CHAINS = Constraint(
     "None, a whole number, 'first' or 'second'",
     lambda value: value in (None, "first", "second") or COUNT.allows(value),
+    fix="Say which axis holds the chains, or how many there are: see from_samples.",
 )
 EVENT = "z"
 """What coordinates of an array without names go by in reports."""

@@ -334,6 +334,8 @@ def _json(path: Path) -> Moments:
         by_name = isinstance(data["mean"], dict)
         if by_name == ("names" in data):
             raise ValueError("names of the means twice, or nowhere")
+        if not by_name and not isinstance(data["names"], list):
+            raise ValueError(f"names {data['names']!r}, which are no list")
         names = list(data["mean"] if by_name else data["names"])
         mean, sd, covariance = _numbers(data["mean"], names, "mean"), None, None
         if "sd" in data:
@@ -377,4 +379,7 @@ def _numbers(values: object, names: Sequence[str], what: str) -> list[float]:
     for value in listed:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{what} {value!r}, which is no number")
-    return [float(value) for value in listed]
+    try:
+        return [float(value) for value in listed]
+    except OverflowError:
+        raise ValueError(f"{what} beyond the range of float64") from None

@@ -30,6 +30,7 @@ KINDS = one_of("binomial", "normal")
 KEY = Constraint(
     "a typed key, as jax.random.key(0)",
     lambda key: isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key),
+    fix="Pass jax.random.key(0), or jax.random.wrap_key_data(key) for a key without a type.",
 )
 BELOW = Constraint("a whole number from 1 to 2³¹ - 1", lambda n: COUNT.allows(n) and n < 2**31)
 BITS = 32

@@ -246,7 +246,7 @@ class Participant:
             raise _refused(found, f"at least {self.plan.least}", "order")
 
     def _seed(self, peer: str, keys: Mapping[str, str]) -> bytes:
-        """Of the masks shared with a peer, for these keys alone."""
+        """Of the masks shared with a peer, for these keys: X25519 (rfc7748), HKDF (rfc5869)."""
         theirs = X25519PublicKey.from_public_bytes(_raw(keys[peer]))
         pair = {"roster": dict(keys), "pair": sorted((self.site, peer)), "plan": self.plan.digest}
         try:
@@ -274,7 +274,8 @@ def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
     lists = [openings[site]["masked"] for site in first]
     if not whole or any(each != first for each in lists) or any(r != rosters[0] for r in rosters):
         raise _refused("masked factors that are not those opened", "the ones signed for", "order")
-    gone, numbers = rosters[0].keys() - first.keys(), 0
+    numbers: Any = 0
+    gone = rosters[0].keys() - first.keys()
     for site in first:
         words, opened = _words(_raw(masked[site]["words"])), openings[site]
         if opened["dropped"].keys() != gone:

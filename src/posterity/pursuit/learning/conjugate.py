@@ -26,11 +26,13 @@ ORIGINALS = Constraint(
     "a whole number for each record",
     lambda own: own is not None and own.dtype.kind in "iu",
     StructureError,
+    "Number the classes of all sites in one list.",
 )
 OPTIONS = Constraint("no other than arguments of ConjugateLearner", lambda names: not names)
 FEATURES = Constraint(
     "VectorFeatures, or OwnFeatures(function, size, name)",
     lambda own: own is None or isinstance(own, Features),
+    fix="Wrap a function: OwnFeatures(function, size, name).",
 )
 DRAWS = 8
 """Draws of a score's error, half of them mirrored, that a prediction averages over."""
@@ -178,15 +180,14 @@ class ConjugateLearner:
             StructureError: if classes or features differ.
             LedgerError: if one version of a task has two contents.
         """
-        alike = isinstance(other, ConjugateLearner) and self.classes == other.classes
-        if not alike or (
-            None not in (self.features, other.features) and self.features != other.features
-        ):
-            raise StructureError(
-                found=f"{other!r} to be merged with {self!r}",
-                expected="a conjugate learner of the same classes and features",
-                fix="Agree on `classes` and `features`, seeds too, before tasks are observed.",
-            )
+        if not isinstance(other, ConjugateLearner):
+            raise _unlike(f"a {type(other).__name__} to be merged with a learner", "a learner")
+        if self.classes != other.classes:
+            found = f"a learner of {other.classes} classes to be merged with one of {self.classes}"
+            raise _unlike(found, "as many classes, numbered alike")
+        if None not in (self.features, other.features) and self.features != other.features:
+            found = f"features {other.features!r} to be merged with {self.features!r}"
+            raise _unlike(found, "features that are one, their seeds too")
         if self.ledger is None or other.ledger is None:
             return other if self.ledger is None else self
         return dataclasses.replace(self, ledger=self.ledger.merge(other.ledger))
@@ -265,6 +266,12 @@ class ConjugateLearner:
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
         return f"ConjugateLearner({self.classes} classes, {tasks})"
+
+
+def _unlike(found: str, expected: str) -> StructureError:
+    """The error of learners that cannot be merged."""
+    fix = "Agree on `classes` and `features`, seeds too, before tasks are observed."
+    return StructureError(found=found, expected=expected, fix=fix)
 
 
 def new_records(

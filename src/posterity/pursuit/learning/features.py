@@ -126,11 +126,15 @@ class VectorFeatures(Features):
         COUNT.check(columns=self.columns)
         NATURAL.check(width=self.width, seed=self.seed)
         for name in ("shift", "scale"):
-            value = np.array(getattr(self, name), np.float64)
+            given = getattr(self, name)
+            try:
+                value = np.array(given, np.float64)
+            except (TypeError, ValueError):  # NumPy's, for what are no numbers
+                value = np.full(1, np.nan)
             fits = value.shape in ((), (self.columns,)) and np.isfinite(value).all()
             if not fits or (name == "scale" and not (value > 0).all()):
                 raise UsageError(
-                    found=f"{name}={value} for {self.columns} columns",
+                    found=f"{name}={given!r} for {self.columns} columns",
                     expected="one finite number, or one a column; positive ones of a scale",
                     fix="Give as many as there are columns, 1 as the scale of a constant one.",
                 )

@@ -1,0 +1,278 @@
+"""Differential privacy of natural parameters: clipped contributions, their sum, Gaussian noise.
+
+The length of a contribution is that in the Fisher metric of a reference that everybody knows, such
+as the prior: ``sqrt(stepᵀ F step)``, in sqrt(nats). Contributions are shortened to at most
+``clip``, added up, and Gaussian noise is added that is equally large in all directions of this
+metric. So no change of units or of coordinates changes what is released. Whose privacy this is
+depends on what a contribution is: a **site's** whole factor, or a **record's** part of it, where
+the factor is a sum over records (:func:`record_contributions`). A posterior that was fitted to its
+records is no such sum; of it the site alone can be the unit.
+"""
+
+import dataclasses
+import functools
+import math
+import os
+from typing import Any, Literal, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
+from posterity.arrays.typing import ArrayLike
+from posterity.checks import check_finite, check_proper
+from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.families import ExponentialFamily, at_rest
+from posterity.families.coordinates import POSITIVE_DEFINITE
+from posterity.inference.choice import best_estimator
+from posterity.inference.estimators import Evaluator, Exact
+from posterity.models import ConjugateModel, Model
+from posterity.models.records import Records
+
+Relation = Literal["replace", "add or remove"]
+NOT_NEGATIVE = Constraint("a finite number, not negative", lambda x: 0 <= float(x) < math.inf)
+BETWEEN = Constraint("a number between 0 and 1", lambda x: 0 < float(x) < 1)
+USEFUL = Constraint(
+    "a positive number up to 15: more protects nobody", lambda x: 0 < float(x) <= 15
+)
+MOST_PARAMETERS = 4096
+LEAST_SHARP = 0.3
+"""The noise, in sensitivities, below which the exact accountant takes long: epsilon is above 19."""
+DRAWS = 4
+"""Normal draws that make up one, so that low bits do not tell what was added (holohan2021)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianMechanism:
+    """Releases of sums of contributions to natural parameters, with noise.
+
+    Args:
+        reference: whose Fisher metric measures lengths: a law that does not depend on the data that
+            are protected, or only by way of earlier releases.
+        clip: the greatest length of one contribution, in sqrt(nats), chosen without the data.
+        noise: the standard deviation of the noise, in sensitivities; 0 protects nobody.
+        relation: of data that are not to be told apart: one contribution replaced by another
+            (sensitivity ``2 clip``), or there or not (``clip``). A site that adds the noise to its
+            own factor is protected, whatever it holds, by "replace".
+        shares: sites whose noise adds up before anybody sees the sum, as in secure aggregation:
+            each adds its share. Count those alone that are honest and do not drop out.
+    """
+
+    reference: ExponentialFamily
+    clip: float
+    noise: float
+    relation: Relation = "replace"
+    shares: int = 1
+
+    def __post_init__(self) -> None:
+        check_proper(self.reference, "the reference")
+        POSITIVE.check(clip=self.clip)
+        NOT_NEGATIVE.check(noise=self.noise)
+        one_of("replace", "add or remove").check(relation=self.relation)
+        COUNT.check(shares=self.shares)
+        if self.reference.batch_shape or self.reference.dimension > MOST_PARAMETERS:
+            raise UsageError(
+                found=f"a reference of {self.reference.dimension} natural parameters, of batch "
+                f"shape {self.reference.batch_shape}",
+                expected=f"one law of at most {MOST_PARAMETERS}",
+                fix="Protect fewer parameters: noise in so many leaves little of what they say.",
+            )
+        object.__setattr__(self, "reference", at_rest(self.reference))
+
+    @classmethod
+    def calibrated(
+        cls,
+        reference: ExponentialFamily,
+        clip: float,
+        *,
+        epsilon: float,
+        delta: float,
+        releases: int = 1,
+        **options: Any,
+    ) -> Self:
+        """The mechanism whose ``releases`` together have this ``epsilon``, or hardly less.
+
+        Raises:
+            MissingExtraError: without the extra ``privacy``.
+        """
+        POSITIVE.check(epsilon=epsilon)
+        BETWEEN.check(delta=delta)
+        exceeds = lambda log_noise: _delta(math.exp(log_noise), epsilon) - delta
+        noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
+        found = cls(reference, clip, noise, **options)
+        while found.epsilon(delta, releases) > epsilon:  # by the accountant
+            found = dataclasses.replace(found, noise=found.noise * (1 + 1e-4))
+        return found
+
+    def epsilon(self, delta: float, releases: int = 1) -> float:
+        """The ``epsilon`` of all ``releases`` together, for this ``delta``, as accountants tell.
+
+        Of one contribution (``relation``) that may be in each of them; of releases from different
+        records it is the greatest. Exact to four digits up to about 19, and an upper bound beyond.
+
+        Raises:
+            MissingExtraError: without the extra ``privacy``.
+        """
+        BETWEEN.check(delta=delta)
+        COUNT.check(releases=releases)
+        if not self.noise:
+            return math.inf
+        accounting, noise = _accounting(), self.noise / math.sqrt(releases)
+        sharp = noise >= LEAST_SHARP
+        accountant = (accounting.pld.PLDAccountant if sharp else accounting.rdp.RdpAccountant)()
+        return float(accountant.compose(accounting.GaussianDpEvent(noise)).get_epsilon(delta))
+
+    @property
+    def sensitivity(self) -> float:
+        """The greatest length by which one contribution changes the sum, in sqrt(nats)."""
+        return self.clip * (2.0 if self.relation == "replace" else 1.0)
+
+    def release(
+        self, contributions: ArrayLike, *, rng: np.random.Generator | None = None
+    ) -> ExponentialFamily:
+        """The noisy sum of clipped contributions (n, dim), as a factor that may be improper.
+
+        Each row is one unit of privacy, flat as ``natural_parameters`` are. A generator is for
+        experiments: who knows its seed takes the noise off again. Without one the noise is made of
+        the system's own randomness.
+
+        Raises:
+            ParameterError, StructureError: for rows that are not finite, or of another length.
+        """
+        total = self.clipped(contributions).sum(0)
+        scale = self.noise * self.sensitivity / math.sqrt(self.shares)
+        total = total + scale * _normal(len(total), rng)
+        flat = solve_triangular(self._root, total, lower=True, trans=1)
+        return self.reference.with_natural_parameters(flat)
+
+    def clipped(self, contributions: ArrayLike) -> Float[np.ndarray, "n dim"]:
+        """The clipped contributions, where their length is the Euclidean one."""
+        rows = np.asarray(contributions, np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.reference.dimension:
+            raise StructureError(
+                found=f"contributions of shape {rows.shape}",
+                expected=f"(n, {self.reference.dimension}): a row for each unit of privacy",
+                fix="Pass [factor.natural_parameters] of a site, or `record_contributions`.",
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = rows @ self._root
+        if not np.isfinite(rows).all():
+            raise ParameterError(
+                found="NaN, infinity or overflow among contributions",
+                expected="finite numbers",
+                fix="Look for the records that they come from; do not tell others which.",
+            )
+        largest = np.abs(rows).max(1, keepdims=True, initial=np.finfo(float).tiny)
+        lengths = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
+        # A little less than `clip`, so that rounding does not exceed it.
+        return rows * np.minimum(1.0, self.clip * (1 - 1e-9) / lengths)
+
+    @functools.cached_property
+    def _root(self) -> np.ndarray:
+        """``L`` of ``F = L Lᵀ``: ``Lᵀ`` turns lengths into Euclidean ones."""
+        return np.linalg.cholesky(np.asarray(self.reference.fisher_information()))
+
+
+def record_contributions(
+    model: Model, reference: ExponentialFamily, data: Any
+) -> Float[np.ndarray, "n dim"]:
+    """What each record adds to the natural parameters of its site's factor, flat.
+
+    Of a conjugate model its sufficient statistics, whatever the reference. Of others the natural
+    gradient ``∇_μ E_q[log p(record | z)]`` at the reference ``q``: one step towards the posterior,
+    as in heikkila2023; further steps are taken from where the noisy sum led, each a release.
+
+    Raises:
+        UsageError: if records tell of each other, or their gradients are drawn at random: of such
+            models the site is the unit of privacy.
+        StructureError, ParameterError: for data that the model cannot take.
+    """
+    rule = best_estimator(model, reference)
+    if model.joint or not isinstance(rule, Evaluator | Exact):
+        raise UsageError(
+            found=f"{type(model).__name__} with a {type(reference).__name__}, whose factor is no "
+            "sum that can be told record by record",
+            expected="a conjugate model, or one whose expectations are known",
+            fix="Release the site's whole factor: [factor.natural_parameters] is the one row.",
+        )
+    records = Records.of(data)
+    if not records.size:
+        return np.zeros((0, reference.dimension))
+    model.check(data)
+    records = records.widened()
+    if isinstance(model, ConjugateModel):
+        each = [jax.tree.map(lambda leaf: leaf[n : n + 1], records) for n in range(records.size)]  # noqa: B023
+        return np.stack([at_rest(model.factor(one)).natural_parameters for one in each])
+    with jax.enable_x64(True):
+        rows = _gradients(rule, model, at_rest(reference), records.padded().data)
+    return np.asarray(rows)[: records.size]
+
+
+@eqx.filter_jit
+def _gradients(rule: Any, model: Model, q: Any, data: Any) -> Any:
+    def one(data: Any) -> Any:
+        alone = Records(jax.tree.map(lambda leaf: leaf[None], data), np.ones(1))
+        return rule.evaluate(model, q, alone).gradient.natural_parameters
+
+    return jax.vmap(one)(data)
+
+
+def proper_factor(prior: Any, factor: Any) -> Any:
+    """The factor without what noise took away that data only add: nothing private is asked again.
+
+    Where a natural parameter of the family is bounded below, as counts and precisions are, the
+    factor's is made positive (semi-definite: eigenvalues relative to the prior). A sum with the
+    prior that is still no distribution is moved towards the prior until it is one.
+    """
+    check_finite(factor, "the factor")
+    factor = _raised(prior, factor)
+    while not np.all((prior + factor).is_proper()):
+        factor = factor * 0.9
+    return factor
+
+
+def _raised(prior: Any, factor: Any) -> Any:
+    if prior.composed:
+        pairs = zip(prior.parts(), factor.parts(), strict=True)
+        return factor.rebuild([_raised(*pair) for pair in pairs])
+    made = {}
+    for name, coordinate in factor.coordinates.items():
+        leaf = np.asarray(getattr(factor, name))
+        if coordinate.domain is POSITIVE_DEFINITE:
+            root = np.linalg.cholesky(np.asarray(getattr(prior, name)))
+            half = np.swapaxes(np.linalg.solve(root, leaf), -1, -2)
+            values, vectors = np.linalg.eigh(np.linalg.solve(root, half))
+            wide = root @ vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+            leaf = wide @ np.swapaxes(wide, -1, -2)
+        elif coordinate.domain.above != -np.inf:
+            leaf = np.maximum(leaf, 0.0)
+        made[name] = leaf
+    return type(factor)(**made)
+
+
+def _delta(noise: float, epsilon: float) -> float:
+    """Of one release (balle2018, theorem 8)."""
+    beyond = log_ndtr(-0.5 / noise - epsilon * noise) + epsilon
+    return float(ndtr(0.5 / noise - epsilon * noise) - math.exp(beyond))
+
+
+def _accounting() -> Any:
+    try:
+        import dp_accounting  # pyright: ignore[reportMissingImports]
+        import dp_accounting.pld  # pyright: ignore[reportMissingImports]
+        import dp_accounting.rdp  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError.of("dp-accounting", "privacy") from error
+    return dp_accounting
+
+
+def _normal(size: int, rng: np.random.Generator | None) -> np.ndarray:
+    if rng is not None:
+        return rng.standard_normal(size)
+    bits = np.frombuffer(os.urandom(8 * DRAWS * size), "<u8").reshape(DRAWS, size)
+    return ndtri(((bits >> np.uint64(12)) + 0.5) / 2.0**52).sum(0) / math.sqrt(DRAWS)

@@ -1,0 +1,161 @@
+"""Questions of a server and answers of sites: what is admitted of either, and how sites answer."""
+
+import hashlib
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from posterity.arrays.tree import leaves
+from posterity.engine import messages as letters
+from posterity.engine.admission import check_posterior, check_structure
+from posterity.engine.agreement import Terms
+from posterity.engine.memory import line
+from posterity.engine.messages import MOST_EPOCHS
+from posterity.engine.refusal import Reason, Refusal
+from posterity.errors import PosterityError
+from posterity.families import ExponentialFamily
+from posterity.federation.messages import (
+    Answer,
+    Epoch,
+    Failure,
+    Improve,
+    Improvement,
+    Measure,
+    Question,
+    Report,
+    dumps,
+    loads,
+)
+from posterity.federation.site import Site, canonical, failure_of
+from posterity.federation.status import SAMPLES
+
+NO_RECORDS = "it has no records"
+"""The error of a site that contributes nothing; from then on it is not asked."""
+MOST_CHARACTERS = 300
+"""Of an error that a server keeps."""
+
+
+def failed(question: Question, error: str) -> Failure:
+    """The answer that says that there is none, and why."""
+    about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
+    return Failure(question.site, error[:MOST_CHARACTERS], **about)
+
+
+def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
+    """The site's answer, which is a failure where it has none to give, and the answer as bytes."""
+    error = NO_RECORDS
+    if not site.records.silent:
+        try:
+            answer = site.answer(question)
+            return answer, dumps(answer)
+        except Exception as raised:  # whatever a model does
+            error = str(failure_of(raised, site.name))
+    answer = failed(question, error)
+    return answer, dumps(answer)
+
+
+# --- at a site -----------------------------------------------------------------------------------
+
+
+class Order(NamedTuple):
+    """A question as it came to a site; its place is the epoch and how many were asked before."""
+
+    question: Question
+    place: tuple[Epoch, int]
+
+    @classmethod
+    def of(cls, terms: Terms, sender: str, site: str, body: letters.Question) -> Self:
+        """The question in a letter; a Refusal unless the server may ask it of this site."""
+        if terms.server is None or sender != terms.server:
+            raise _refused(f"a question of {sender!r}", f"one of {terms.server!r}", "membership")
+        question = _read(body.content)
+        if not isinstance(question, Improve | Measure) or question.site != site:
+            kind = type(question).__name__
+            raise _refused(f"a {kind} of {question.site!r}", "what a server asks", "membership")
+        if not 0 < question.epoch[0] < MOST_EPOCHS:
+            raise _refused(f"a question of epoch {question.epoch}", "one that was begun", "epoch")
+        if isinstance(question, Measure) and question.samples > SAMPLES:
+            raise _refused(f"{question.samples} samples", f"at most {SAMPLES}", "magnitude")
+        view = question.view if isinstance(question, Improve) else question.posterior
+        for part in (view, question.factor):
+            check_structure(terms, part)
+        return cls(question, (question.epoch, body.number))
+
+    def answered(self, site: Site) -> tuple[letters.Answer, bytes]:
+        """The site's answer for a letter, and what its log says of it."""
+        answer, content = answer_of(site, self.question)
+        entry = line(
+            "failed" if isinstance(answer, Failure) else "answered",
+            question=self.question.digest,
+            kind=type(self.question).__name__,
+            epoch=list(self.place[0]),
+            step=self.question.step,
+            answer=hashlib.sha256(content).hexdigest(),
+        )
+        return letters.Answer(self.question.digest, content), entry
+
+
+# --- at the server -------------------------------------------------------------------------------
+
+
+def admitted_answer(
+    terms: Terms, question: Question, content: bytes, proposed: ExponentialFamily
+) -> tuple[Answer, ExponentialFamily]:
+    """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
+
+    ``proposed`` is that posterior before it.
+
+    Raises:
+        Refusal: if it is no answer to that, or what it holds is beyond what was agreed.
+    """
+    answer = _read(content)
+    if not isinstance(answer, Answer) or not answer.answers(question):
+        found = f"a {type(answer).__name__} that is no answer"
+        raise _refused(found, f"one of {question.site!r}, to what it was asked", "membership")
+    if isinstance(answer, Failure):
+        return failed(question, answer.error), proposed
+    match question, answer:
+        case Improve(), Improvement():
+            check_structure(terms, answer.factor)
+            pairs = zip(leaves(canonical(answer.factor)), leaves(answer.factor), strict=True)
+            if any(one.tobytes() != other.tobytes() for one, other in pairs):
+                raise _refused("a factor in another form", "one at rest", "canonical")
+            numbers = [answer.halvings, answer.residual or 0.0, answer.quadrature_error]
+            _check_size(terms, *numbers)
+            proposed = proposed + (answer.factor - question.factor)
+            check_posterior(terms, proposed)
+            return answer, proposed
+        case Measure(), Report():
+            for law in (answer.direction, answer.improved, answer.fixed_point):
+                if law is not None:
+                    check_structure(terms, law)
+                    _check_size(terms, law.natural_parameters)
+            size = question.posterior.own_size if answer.slope is not None else 0
+            for part, shape in ((answer.slope, (size,)), (answer.curvature, (size, size))):
+                if part is not None and np.shape(part) != shape:
+                    raise _refused(f"a report of shape {np.shape(part)}", f"{shape}", "family")
+            numbers = [answer.slope, answer.curvature, answer.value]
+            numbers += [answer.variance, answer.quadrature_error]
+            _check_size(terms, *(part for part in numbers if part is not None))
+            return answer, proposed
+    raise AssertionError("an answer is of the kind of its question")
+
+
+def _check_size(terms: Terms, *numbers: Any) -> None:
+    most = terms.limits.magnitude
+    for number in numbers:
+        if np.size(number) and not np.abs(number).max() <= most:
+            raise _refused(f"a number beyond {most:.3g}", f"at most {most:.3g}", "magnitude")
+
+
+def _read(content: bytes) -> Any:
+    try:
+        return loads(content)
+    except PosterityError as error:
+        raise _refused(
+            f"{error.found} in a letter", "a message of a federation", "schema"
+        ) from error
+
+
+def _refused(found: str, expected: str, reason: Reason) -> Refusal:
+    return Refusal(found=found, expected=expected, reason=reason)

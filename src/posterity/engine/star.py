@@ -1,0 +1,503 @@
+"""The durable server of a star: it asks the sites, and takes each answer once.
+
+A member named ``terms.server`` drives any server schedule of :mod:`posterity.federation.schedules`
+as :func:`posterity.federation.federate` does in one process: a step of the schedule, the joint
+Newton step where there is one, and a look at how far all has come, until it has converged or made
+all steps; then it rests. What it asks goes out as letters, sent again until they are answered; an
+answer counts if it names the question that its site is asked now. Whoever is silent can be passed
+over. A site keeps nothing but its last answer, until the server has acknowledged it.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import jax
+
+from posterity import artifact
+from posterity.engine import messages as letters
+from posterity.engine.course import ANSWER, PART, RUN, Course, Elsewhere, Unanswered
+from posterity.engine.machine import Machine, _forbidden
+from posterity.engine.memory import Memory, Step, line, refused
+from posterity.engine.messages import MOST_EPOCHS, Letter
+from posterity.engine.notices import Known
+from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import Envelope
+from posterity.engine.store import Outgoing
+from posterity.errors import ParameterError
+from posterity.federation import Machine as Schedules
+from posterity.federation import Run, Sequential, Visit, step_key
+from posterity.federation.keys import fold_in
+from posterity.federation.messages import Answer, Question, dumps, loads
+from posterity.federation.newton import applies
+from posterity.federation.run import NOISY_ROUNDS, ROUNDS
+from posterity.federation.schedules import Done, Turn
+from posterity.federation.state import State
+from posterity.federation.status import TOLERANCE, is_final
+from posterity.federation.visit import leave
+from posterity.status import Status
+
+ABSENT = "it was passed over"
+"""The error of a site that does not answer for the time being."""
+QUESTION = "question to "
+"""How places in the outbox begin where a question waits for its answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerMemory(Memory):
+    """What a server must not lose: the memory of a member, and the course of the federation.
+
+    Before the first :meth:`Server.begin` there is none; ``parts`` are the course as bytes.
+    """
+
+    course: Course | None = None
+    parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
+
+    @property
+    def rows(self) -> dict[str, Outgoing]:
+        """What a store keeps beside the state: that of any member, and the parts."""
+        return {**super().rows, **self.parts}
+
+    @classmethod
+    def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
+        """The memory of these rows, but for the course; an ArtifactError if there is none."""
+        parts = {place: row for place, row in rows.items() if place.startswith(PART)}
+        others = {place: row for place, row in rows.items() if place not in parts}
+        return dataclasses.replace(super().from_bytes(content, others), parts=parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Server(Machine):
+    """The server of a star: its terms, its own records, if it has any, and its key."""
+
+    MEMORY: ClassVar[type[Memory]] = ServerMemory
+
+    def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
+        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
+        memory = _known(super().load(state, rows))
+        parts = memory.parts
+        if RUN not in parts:
+            return memory
+        open_ = {
+            place.removeprefix(QUESTION): loads(_question(message).content)
+            for place, message in memory.outbox.items()
+            if place.startswith(QUESTION)
+        }
+        agreed, schedule = self.terms.agreement, self.terms.schedule
+        assert schedule is not None
+        course = Course.of_parts(parts, open_, agreed, schedule, **self._options)
+        return dataclasses.replace(memory, course=course)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        tolerance = self.terms.tolerance or TOLERANCE
+        return {"key": jax.random.key(self.terms.seed), "tolerance": tolerance}
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def begin(
+        self, memory: Memory, number: int | None = None, without: Collection[str] = ()
+    ) -> Step:
+        """A new epoch: everything begins at the prior, for all but those ``without`` whom it goes.
+
+        Whoever is not there yet is let in later. Its number is by default the next after all that
+        the server has heard of.
+
+        Raises:
+            Refusal: if it is not above the present one, or nobody would take part.
+        """
+        name, known = self.name, _known(memory)
+        epoch = (memory.highest + 1 if number is None else number, name)
+        absent = {*without, *memory.gone, *([name] if self.site.records.silent else [])}
+        sites = tuple(sorted(self.terms.members.keys() - absent))
+        last = (0, "") if known.course is None else known.course.run.state.epoch
+        erase, asked = known.course is not None, getattr(known.course, "asked", 0)
+        if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
+            raise _forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
+        schedule: Any = self.terms.schedule
+        agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
+        run = Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **self._options)
+        state = schedule.init(run.state, sites, key=fold_in(run.key, 0))
+        run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
+        known = dataclasses.replace(known, parts={}, outbox=_without_questions(known))
+        after = self._at(known, Course(run, asked=asked), sites)
+        entry = line("begun", epoch=list(epoch), sites=len(sites))
+        return self._made(memory, self._onward(after), entry, erase=erase)
+
+    def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
+        """Go on without members that do not answer, until they are heard of again.
+
+        What they were asked counts as failed.
+
+        Raises:
+            Refusal: if one of them is no member, or the server itself.
+        """
+        step = super().pass_over(memory, sites)
+        after = _known(step.memory)
+        for site in sorted(after.absent):
+            if after.course is not None and site in after.course.open:
+                asked = after.course.open[site]
+                answer = failed(asked, ABSENT)
+                after = self._take(after, asked, answer, dumps(answer))
+        return step.then(self._made(step.memory, after))
+
+    def let_in(self, memory: Memory, site: str) -> Step:
+        """A member takes part from the next step on, and is asked its first question then.
+
+        Raises:
+            Refusal: if it takes part, was forgotten, or is no member, or nothing was begun.
+        """
+        known = _known(memory)
+        course = known.course
+        if (
+            course is None
+            or site in (*course.run.agreement.sites, *course.joining, *memory.gone)
+            or site not in self.terms.members
+        ):
+            raise _forbidden(f"{site!r} to be let in", "order")
+        course = dataclasses.replace(course, joining=(*course.joining, site))
+        if course.phase == "rest":
+            course = dataclasses.replace(course, phase="look", sweeps=0)
+        after = dataclasses.replace(known, course=course, parts={**known.parts, RUN: course.head()})
+        after = after if course.open else self._onward(after)
+        return self._made(memory, after, line("let in", site=site))
+
+    def resume(self, memory: Memory) -> Step:
+        """Go on from where the server rests, with more passes: all are asked anew.
+
+        Raises:
+            Refusal: if it does not rest.
+        """
+        known = _known(memory)
+        if known.course is None or known.course.phase != "rest":
+            raise _forbidden("a server that does not rest", "order")
+        course = dataclasses.replace(known.course, phase="look", sweeps=0)
+        known = dataclasses.replace(known, absent=frozenset())
+        after = self._onward(self._at(known, course, ()))
+        return self._made(memory, after, line("resumed"))
+
+    # --- letters ---------------------------------------------------------------------------------
+
+    def _receive_answer(self, memory: Memory, sender: str, answer: letters.Answer) -> Step:
+        """The answer of a site, which counts if it is to what the site is asked now.
+
+        One that is of no use counts as a failure of its site, and the federation goes on.
+        """
+        known, digest = _known(memory), hashlib.sha256(answer.content).hexdigest()
+        course = known.course
+        asked = None if course is None else course.open.get(sender)
+        if course is None or asked is None or asked.digest != answer.question:
+            refusal = _forbidden(f"an answer of {sender!r} that nobody waits for", "replay")
+            return refused(memory, refusal, digest)
+        step, total = Step(known), course.total
+        try:
+            taken, total = admitted_answer(self.terms, asked, answer.content, total)
+            content = answer.content
+        except Refusal as refusal:
+            taken = failed(asked, refusal.found)
+            content = dumps(taken)
+            step = refused(known, refusal, digest)
+        course = dataclasses.replace(course, proposed=total)
+        before = dataclasses.replace(_known(step.memory), course=course)
+        made = self._made(before, self._take(before, asked, taken, content))
+        entry = line(
+            "answer", site=sender, kind=type(taken).__name__, question=asked.digest, answer=digest
+        )
+        return step.then(Step(before, entries=(entry,))).then(made)
+
+    def _take(
+        self, memory: ServerMemory, asked: Question, answer: Answer, content: bytes
+    ) -> ServerMemory:
+        """The server once the answer to an open question is taken, and what follows is asked."""
+        course, site = memory.course, asked.site
+        assert course is not None
+        open_, outbox = dict(course.open), dict(memory.outbox)
+        del open_[site], outbox[QUESTION + site]
+        course = dataclasses.replace(course, open=open_)
+        memory = dataclasses.replace(memory, course=course, outbox=outbox)
+        memory = _with_answer(memory, asked, answer, content)
+        if course.phase == "step":
+            memory = self._stepping(memory, answer)
+        return self._onward(memory)
+
+    # --- the course ------------------------------------------------------------------------------
+
+    def _onward(self, memory: ServerMemory) -> ServerMemory:
+        """On from where nothing is asked, until something is or nothing is left to do."""
+        while (course := memory.course) and course.phase != "rest" and not course.open:
+            match course.phase:
+                case "step":
+                    memory = self._stepping(memory)
+                case "newton":
+                    memory = self._newton(memory)
+                case "look":
+                    memory = self._look(self._joined(memory))
+        assert course is not None
+        return self._heard(memory, course.state.epoch[0])
+
+    def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
+        """On with a step: from its beginning, or by one more answer."""
+        course = memory.course
+        assert course is not None
+        run = course.run
+        schedule = run.schedule if course.sweeps is None else Sequential()
+        machine = Schedules(run.agreement, schedule)
+        if course.live is None:
+            answer = Turn(step_key(run.key, run.state.step))
+        state, sent = machine.receive(course.state, answer)
+        waiting, asked = collections.deque(sent), []
+        while waiting:
+            message = waiting.popleft()
+            if isinstance(message, Done):
+                return self._stepped(memory, state, message.visits)
+            memory, answers, missing = self._answered(memory, [message])
+            asked += missing
+            for own in answers:
+                state, more = machine.receive(state, own)  # pyright: ignore[reportArgumentType]
+                waiting.extend(more)
+        course = dataclasses.replace(memory.course, live=state)  # pyright: ignore
+        return self._ask(dataclasses.replace(memory, course=course), asked)
+
+    def _stepped(
+        self, memory: ServerMemory, state: State, visits: tuple[Visit, ...]
+    ) -> ServerMemory:
+        """The position after a step."""
+        course, changed = memory.course, [visit.site for visit in visits]
+        assert course is not None
+        run, recent, sweeps = course.run, dict(course.recent), course.sweeps
+        for visit in visits:
+            if visit.outcome != "relayed":
+                recent[visit.site] = (*recent.get(visit.site, ())[-1:], visit)
+        without = [visit.site for visit in visits if visit.error == NO_RECORDS]
+        federation = run.federation
+        if without:
+            silent = run.agreement.silent | set(without)
+            agreed = dataclasses.replace(run.agreement, silent=silent)
+            federation = Elsewhere(agreed, {})
+        if sweeps is not None:
+            sweeps, changed = sweeps + 1, list(run.agreement.sites)
+            state = run.schedule.learn(state, state.entries)
+            due = sweeps % _looks(run) == 0
+        else:
+            due = self.terms.tolerance is not None and state.step % run.round == 0
+        run = dataclasses.replace(run, federation=federation, state=state)
+        phase = "newton" if due and applies(run.agreement) else "look"
+        return self._at(memory, course.at(run, phase, recent=recent, sweeps=sweeps), changed)
+
+    def _newton(self, memory: ServerMemory) -> ServerMemory:
+        course = memory.course
+        assert course is not None
+        try:
+            run = course.position().newton_step()
+        except Unanswered as unanswered:
+            return self._wanted(memory, unanswered)
+        changed = () if run.state is course.run.state else run.agreement.sites
+        run = dataclasses.replace(course.run, state=run.state)
+        return self._at(memory, course.at(run, "look"), changed)
+
+    def _look(self, memory: ServerMemory) -> ServerMemory:
+        course = memory.course
+        assert course is not None
+        try:
+            status = self._status_at_goal(course)
+        except Unanswered as unanswered:
+            return self._wanted(memory, unanswered)
+        if status is None:
+            return self._at(memory, course.at(course.run, "step"), ())
+        phase = "rest" if course.sweeps is None else "look"  # refined; is that the goal?
+        return self._at(memory, course.at(course.run, phase, sweeps=None, status=status), ())
+
+    def _status_at_goal(self, course: Course) -> Status | None:
+        """The status of a run that is to go no further, or is refined; None before."""
+        run, most = course.position(), self.terms.steps
+        if course.sweeps is not None:
+            looked = course.sweeps > 0 and course.sweeps % _looks(run) == 0
+            return (
+                run.status if course.sweeps >= ROUNDS or (looked and is_final(run.status)) else None
+            )
+        most = ROUNDS * run.round if most is None else most
+        return run.status if run.is_at_goal(most, self.terms.tolerance is not None) else None
+
+    def _joined(self, memory: ServerMemory) -> ServerMemory:
+        """With those who were let in."""
+        course = memory.course
+        if course is None or not course.joining:
+            return memory
+        run, came = course.run, tuple(sorted(set(course.joining) - memory.gone))
+        sites = tuple(sorted({*run.agreement.sites, *came}))
+        agreed = dataclasses.replace(run.agreement, sites=sites)
+        state, own = run.state, run.state.schedule
+        theirs = run.schedule.init(State.of(agreed.prior), sites, key=fold_in(run.key, 0)).schedule
+        if own is not None:
+            own = {
+                k: {s: own[k].get(s, theirs[k][s]) for s in sites if s in own[k] or s in came}
+                for k in own
+            }
+        run = dataclasses.replace(
+            run, federation=Elsewhere(agreed, {}), state=dataclasses.replace(state, schedule=own)
+        )
+        return self._at(memory, dataclasses.replace(course.at(run, "look"), joining=()), came)
+
+    # --- forgetting ------------------------------------------------------------------------------
+
+    def _departed(self, memory: Memory, site: str) -> ServerMemory:
+        """The server without a site's factor, and without what holds it; the others refine theirs.
+
+        Where the factors that stay would be no distribution, all train anew.
+        """
+        known = _known(memory)
+        course, outbox = known.course, _without_questions(known)
+        if course is None or site not in course.run.agreement.sites:
+            return known
+        run, state = course.run, self._caught_up(known)
+        try:
+            left = leave(run.agreement, state, site)
+        except ParameterError:
+            left = state.restarted().without(site)
+        left = run.schedule.learn(left, {site: left.entries[site]})
+        epoch = (max(left.epoch[0], memory.highest + 1), self.name)
+        run = dataclasses.replace(run, state=dataclasses.replace(left, epoch=epoch))
+        more: dict[str, Any] = {"recent": {}}
+        phase = "look"
+        if not run.ledger.independent:
+            more["sweeps"] = 0
+        elif course.phase == "rest":
+            phase, more["status"] = "rest", Status.of(0.0, run.tolerance)
+        known = dataclasses.replace(known, outbox=outbox)
+        return self._at(known, course.at(run, phase, **more), run.agreement.sites)
+
+    def _caught_up(self, memory: ServerMemory) -> State:
+        """The state by all answers that were taken."""
+        course = memory.course
+        assert course is not None
+        if course.phase == "step" and course.live is None:
+            course = self._stepping(memory).course
+        assert course is not None
+        return course.state
+
+    def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
+        if known.site == self.name:
+            raise _forbidden("a tombstone of the server", "order")
+        step = super()._buried(step, known, sender)
+        after = self._departed(step.memory, known.site)
+        return step.then(self._made(step.memory, self._onward(after)))
+
+    def _returned(self, step: Step, site: str) -> Step:
+        """Somebody is back: a server that rests without them asks them anew."""
+        step = super()._returned(step, site)
+        course = _known(step.memory).course
+        if course is None or course.phase != "rest" or not course.recent.get(site):
+            return step
+        failed_last = course.recent[site][-1].outcome == "failed"
+        return step.then(self.resume(step.memory)) if failed_last else step
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    def awaited(self, memory: Memory) -> frozenset[str]:
+        """The members without whose answers nothing goes on here."""
+        course = _known(memory).course
+        return frozenset() if course is None else frozenset(course.open)
+
+    def status(self, memory: Memory) -> Status:
+        """How far the posterior has come, as was found when the server last came to rest."""
+        course = _known(memory).course
+        if course is None or course.status is None:
+            return Status.of(math.inf, self._options["tolerance"], ("nothing rests yet",))
+        return course.status
+
+    # --- helpers ---------------------------------------------------------------------------------
+
+    def _answered(
+        self, memory: ServerMemory, questions: Iterable[Question]
+    ) -> tuple[ServerMemory, list[Answer], list[Question]]:
+        """The answers that are there, the server's own made now, and the questions without one."""
+        answers, missing = [], []
+        for asked in questions:
+            assert memory.course is not None
+            answer = memory.course.answers.get(asked.digest)
+            if answer is None and asked.site == self.name:
+                answer, content = answer_of(self.site, asked)
+                memory = _with_answer(memory, asked, answer, content)
+            elif answer is None and asked.site in memory.absent:
+                answer = failed(asked, ABSENT)
+                memory = _with_answer(memory, asked, answer, dumps(answer))
+            if answer is None:
+                missing.append(asked)
+            else:
+                answers.append(answer)
+        return memory, answers, missing
+
+    def _wanted(self, memory: ServerMemory, unanswered: Unanswered) -> ServerMemory:
+        memory, _, missing = self._answered(memory, unanswered.questions)
+        return self._ask(memory, missing)
+
+    def _ask(self, memory: ServerMemory, questions: Sequence[Question]) -> ServerMemory:
+        """Put questions into the outbox, but for those that are there."""
+        course = memory.course
+        assert course is not None
+        memory: Any = self._heard(memory, course.state.epoch[0])
+        outbox, open_, count = dict(memory.outbox), dict(course.open), course.asked
+        for asked in questions:
+            site = asked.site
+            if site not in open_ or open_[site].digest != asked.digest:
+                count, open_[site] = count + 1, asked
+                body = letters.Question(count, dumps(asked))
+                outbox[QUESTION + site] = self._sealed(memory, site, body)
+        course = dataclasses.replace(course, open=open_, asked=count)
+        parts = {**memory.parts, RUN: course.head()}
+        return dataclasses.replace(memory, course=course, outbox=outbox, parts=parts)
+
+    def _at(self, memory: ServerMemory, course: Course, changed: Iterable[str]) -> ServerMemory:
+        """The server at a position that differs from the last one kept in these sites."""
+        parts = course.parts(memory.parts, changed)
+        return dataclasses.replace(memory, course=course, parts=parts)
+
+    def _made(
+        self, before: Memory, after: ServerMemory, *entries: bytes, erase: bool = False
+    ) -> Step:
+        """The step between two memories: what was not in the outbox before is sent."""
+        course, old = after.course, _known(before).course
+        if course and course.phase == "rest" and (old is None or old.phase != "rest"):
+            end = line(
+                "rests",
+                step=course.run.state.step,
+                posterior=artifact.digest(course.run.posterior),
+                status=str(course.status),
+            )
+            entries = (*entries, end)
+        held, sent = before.outbox, ()
+        if course and (old is None or course.asked > old.asked):
+            sent = tuple(m for place, m in after.outbox.items() if held.get(place) is not m)
+        return Step(after, sent, entries, erase)
+
+
+def _with_answer(
+    memory: ServerMemory, asked: Question, answer: Answer, content: bytes
+) -> ServerMemory:
+    course = memory.course
+    assert course is not None
+    course = dataclasses.replace(course, answers={**course.answers, asked.digest: answer})
+    parts = {**memory.parts, ANSWER + asked.digest: Outgoing("", content)}
+    return dataclasses.replace(memory, course=course, parts=parts)
+
+
+def _known(memory: Memory) -> ServerMemory:
+    assert isinstance(memory, ServerMemory)
+    return memory
+
+
+def _without_questions(memory: Memory) -> dict[str, Outgoing]:
+    return {k: message for k, message in memory.outbox.items() if not k.startswith(QUESTION)}
+
+
+def _looks(run: Run) -> int:
+    return NOISY_ROUNDS if run.agreement.update.noisy else 1
+
+
+def _question(message: Outgoing) -> letters.Question:
+    body: Any = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+    return body

@@ -1,0 +1,320 @@
+"""A star: its server counts each answer once, and gets where a federation in one process gets."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from engine.coins import PRIOR, opened
+from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
+
+from posterity.artifact import digest
+from posterity.engine.agent import Agent
+from posterity.engine.course import RUN, SITE
+from posterity.engine.memory import ANSWER, Step
+from posterity.engine.messages import Answer, Question
+from posterity.engine.refusal import Refusal
+from posterity.engine.star import QUESTION, ServerMemory
+from posterity.engine.store import Outgoing, Store
+from posterity.errors import ArtifactError
+from posterity.families import Beta, Gamma
+from posterity.federation import Asynchronous, Sequential, Synchronous, federate, forget
+from posterity.federation.messages import DescribeOwn, Failure, Improvement, dumps, loads
+from posterity.models import BetaBernoulli
+
+SCHEDULES = {
+    "sequential": Sequential(),
+    "synchronous": Synchronous(),
+    "asynchronous": Asynchronous(),
+}
+
+
+def in_process(*sites: str, kind: str = "sequential"):
+    data = {site: COINS[site] for site in sites or COINS}
+    return federate(data, BetaBernoulli(), PRIOR, schedule=SCHEDULES[kind])
+
+
+def stands_at(star: Star, run) -> bool:
+    return digest(star.course.run.ledger) == digest(run.ledger)
+
+
+def question_to(star: Star, site: str):
+    """What a site is asked now, and the letter that asks it."""
+    content = star.memories["server"].outbox[QUESTION + site].content
+    return loads(opened(content).body.content), content
+
+
+@pytest.mark.parametrize("faults", [None, FAULTS])
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_star_is_a_federation_in_one_process(kind, faults):
+    star = Star(terms(kind), faults=faults, killed=None if faults is None else 0.1)
+    star.command("server", "begin")
+    star.run()
+    run = in_process(kind=kind)
+    assert star.course.phase == "rest" and stands_at(star, run)
+    assert star.course.run.state.step == run.state.step
+    assert str(star.course.status) == str(run.status)
+
+
+def test_the_server_may_have_records_too():
+    data = COINS | {"server": np.array([1, 1, 1, 0])}
+    star = Star(terms("synchronous"), data, killed=0.0)
+    star.command("server", "begin")
+    star.run()
+    run = federate(data, BetaBernoulli(), PRIOR, schedule=Synchronous())
+    assert stands_at(star, run)
+
+
+def test_an_answer_counts_once():
+    star = Star(terms())
+    star.command("server", "begin")
+    _, letter = question_to(star, "a")
+    step = star.deliver("a", letter)
+    (answer,) = step.sent
+    # Asked again before it was acknowledged, the site says the same, and does not compute it anew.
+    assert star.deliver("a", letter).sent == (answer,)
+    star.deliver("server", answer.content)
+    before = star.memories["server"]
+    again = star.deliver("server", answer.content)
+    assert again.memory.course == before.course and star.reasons() == ["replay"]
+    (receipt,) = again.sent
+    star.deliver("a", receipt.content)
+    assert ANSWER not in star.memories["a"].outbox
+    assert star.deliver("a", letter).sent[0].content != answer.content
+    assert star.reasons("a") == ["replay"]
+    star.run()
+    assert stands_at(star, in_process())
+
+
+def test_many_answers_are_taken_in_one_write(tmp_path):
+    star = Star(terms("synchronous"))
+    Store.create(tmp_path / "server.db", Step(star.memories["server"]).change).close()
+    agent = Agent(star.machines["server"], Store(tmp_path / "server.db"))
+    asked = agent.command(star.machines["server"].begin)
+    answers = [star.deliver(letter.receiver, letter.content).sent[0] for letter in asked]
+    assert len(agent.receive(*(letter.content for letter in answers[:3]))) == 3
+    agent.store.close()
+    agent = Agent(star.machines["server"], Store(tmp_path / "server.db"))
+    assert len(agent.memory.course.answers) == 3
+    agent.receive(answers[0].content, answers[3].content)
+    assert agent.memory.course.phase == "rest"
+    assert digest(agent.memory.course.run.ledger) == digest(in_process(kind="synchronous").ledger)
+    agent.store.close()
+
+
+def test_a_silent_site_is_asked_again_and_can_be_passed_over():
+    star = Star(terms())
+    star.command("server", "begin")
+    star.run(200, deaf=("b",))
+    assert list(star.course.open) == ["b"] and star.course.run.state.step == 0
+    star.command("server", "pass_over", ["b"])
+    star.run(400, deaf=("b",))
+    assert star.course.phase == "rest" and "no update of 'b'" in str(star.course.status)
+    assert digest(star.course.run.posterior) == digest(in_process("a", "c", "d").posterior)
+    star.command("server", "resume")
+    star.run()
+    assert digest(star.course.run.posterior) == digest(in_process().posterior)
+    assert star.course.status.converged
+    with pytest.raises(Refusal):
+        star.command("server", "pass_over", ["server"])
+
+
+def test_a_site_without_records_is_asked_once():
+    star = Star(terms(), COINS | {"c": np.zeros(0)})
+    star.command("server", "begin")
+    star.run()
+    assert star.course.run.agreement.silent == {"c"}
+    run = federate(COINS | {"c": np.zeros(0)}, BetaBernoulli(), PRIOR)
+    assert stands_at(star, run)
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_site_joins_when_it_is_let_in(kind):
+    star = Star(terms(kind), killed=0.0)
+    star.command("server", "begin", without=["d"])
+    star.run()
+    posterior = digest(star.course.run.posterior)
+    assert posterior == digest(in_process("a", "b", "c", kind=kind).posterior)
+    star.command("server", "let_in", "d")
+    star.run()
+    assert digest(star.course.run.posterior) == digest(in_process().posterior)
+    for site in ("d", "server", "z"):
+        if site != "server":
+            with pytest.raises(Refusal):
+                star.command("server", "let_in", site)
+
+
+def test_a_site_is_let_in_while_others_work():
+    star = Star(terms("synchronous"), killed=0.0)
+    star.command("server", "begin", without=["d"])
+    star.run(100, deaf=("b",))
+    star.command("server", "let_in", "d")
+    assert list(star.course.open) == ["b"] and star.course.joining == ("d",)
+    star.run()
+    assert digest(star.course.run.posterior) == digest(in_process().posterior)
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_site_is_forgotten_and_no_later_answer_of_it_counts(kind):
+    star = Star(terms(kind), killed=0.0)
+    star.command("server", "begin")
+    star.run()
+    late = Answer("0" * 64, dumps(Failure("b", "?")))
+    factor = star.course.run.state.entries["b"].factor
+    star.command("b", "forget")
+    star.run()
+    assert star.course.phase == "rest" and star.course.status.converged
+    done = forget(in_process(kind=kind), "b")
+    assert stands_at(star, done.run)
+    memory = star.memories["server"]
+    assert digest(factor) and memory.gone == {"b"}
+    with pytest.raises(Refusal):
+        star.command("server", "let_in", "b")
+    star.send("b", "server", late)
+    assert star.reasons()[-1] == "tombstone"
+
+
+def test_forgetting_in_the_middle_of_a_step_voids_what_was_asked():
+    star = Star(terms("synchronous"))
+    star.command("server", "begin")
+    old = {site: question_to(star, site)[1] for site in COINS}
+    answers = {site: star.deliver(site, old[site]).sent[0] for site in "abc"}
+    star.deliver("server", answers["b"].content)
+    star.command("b", "forget")
+    tombstone = next(m for m in star.memories["b"].outbox.values() if m.receiver == "server")
+    step = star.deliver("server", tombstone.content)
+    assert step.erase and set(star.course.open) == {"a", "c", "d"} and not star.course.answers
+    star.deliver("server", answers["a"].content)  # of the step that is void
+    assert star.reasons()[-1] == "replay"
+    assert star.deliver("d", old["d"]) and not star.reasons("d")
+    star.run()
+    assert digest(star.course.run.posterior) == digest(in_process("a", "c", "d").posterior)
+
+
+def test_of_a_forgotten_site_no_byte_stays_in_the_files_of_the_server(tmp_path):
+    data = {"a": np.array([1]), "b": np.random.default_rng(9).integers(0, 2, 77)}
+    data |= {"c": np.array([1, 0]), "d": np.array([0])}
+    prior = Beta.from_standard(0.12345678912345, 1.98765432198765)
+    star = Star(terms("asynchronous", prior=prior), data)
+    path = tmp_path / "server.db"
+    Store.create(path, Step(star.memories["server"]).change).close()
+    agent = Agent(star.machines["server"], Store(path))
+    waiting = [("server", m) for m in agent.command(star.machines["server"].begin)]
+    held, with_b = [], []
+    for _ in range(200):
+        if waiting:
+            _, message = waiting.pop(0)
+            if message.receiver == "server":
+                sent = agent.receive(message.content)
+            else:
+                sent = star.deliver(message.receiver, message.content).sent
+            waiting += [("", m) for m in sent]
+    state = agent.memory.course.run.state
+    held = [leaf.tobytes() for leaf in vars(state.entries["b"].factor).values()]
+    with_b = [leaf.tobytes() for leaf in vars(state.posterior).values()]
+    bytes_of = lambda: b"".join(file.read_bytes() for file in tmp_path.glob("server.db*"))
+    assert all(piece in bytes_of() for piece in held)
+    step = star.command("b", "forget")
+    agent.receive(*(m.content for m in step.sent if m.receiver == "server"))
+    assert not any(piece in bytes_of() for piece in (*held, *with_b))
+    agent.store.close()
+
+
+def nonsense(question):
+    """Answers of no use, and the reasons that a log gives for them."""
+    good = Improvement("a", PRIOR, epoch=question.epoch, step=question.step, asked=question)
+    change = lambda **fields: dumps(dataclasses.replace(good, **fields))
+    return {
+        "schema": b"\x10\0\0\0\0\0\0\0 no header at all",
+        "size": b"\xff\xff\xff\xff\xff\xff\xff\x7f{}",
+        "family": change(factor=Gamma(1.0, 2.0)),
+        "magnitude": change(factor=Beta(1e7, 1e7)),
+        "large number": change(residual=1e200),
+        "proper": change(factor=Beta(-5.0, -5.0)),
+        "canonical": change(factor=Beta(-0.0, 1.0)),
+        "membership": change(site="b"),
+        "another step": change(step=7),
+    }
+
+
+@pytest.mark.parametrize("what", nonsense(DescribeOwn("a", PRIOR)))
+def test_an_answer_of_no_use_is_a_failure_of_its_site(what):
+    star = Star(terms())
+    star.command("server", "begin")
+    question, letter = question_to(star, "a")
+    star.deliver("a", letter)
+    head = opened(star.memories["a"].outbox[ANSWER].content)
+    body = Answer(question.digest, nonsense(question)[what])
+    star.deliver("server", dataclasses.replace(head, body=body).sealed(KEYS["a"]))
+    reason = {"large number": "magnitude", "another step": "membership", "size": "schema"}
+    assert star.reasons() == [reason.get(what, what)]
+    assert list(star.course.open) == ["b"] and star.course.state.entries == {}
+    star.run()  # its own answer comes too late
+    assert "no update of 'a'" in str(star.course.status)
+    star.command("server", "resume")
+    star.run()
+    assert digest(star.course.run.posterior) == digest(in_process().posterior)
+
+
+def test_only_the_server_asks_and_only_who_is_asked_answers():
+    star = Star(terms())
+    star.command("server", "begin")
+    question, letter = question_to(star, "a")
+    body = opened(letter).body
+    assert star.send("b", "a", body) and star.reasons("a") == ["membership"]
+    star.send("a", "b", Answer(question.digest, b""))
+    assert star.reasons("b") == ["order"]
+    star.send("server", "b", body)  # of another site
+    other = dataclasses.replace(question, site="b", view=Gamma(1.0, 2.0))
+    star.send("server", "b", Question(8, dumps(other)))
+    assert star.reasons("b")[1:] == ["membership", "family"]
+
+
+def test_a_new_epoch_begins_at_the_prior_and_voids_the_old_one():
+    star = Star(terms(), killed=0.0)
+    star.command("server", "begin")
+    _, letter = question_to(star, "a")
+    star.run(30)
+    step = star.command("server", "begin")
+    assert star.course.run.state.epoch == (2, "server") and not star.course.run.state.entries
+    assert {m.receiver for m in step.sent} == {"a"}
+    star.run()
+    assert stands_at(star, in_process())
+    star.deliver("a", letter)
+    assert star.reasons("a")[-1] == "epoch"
+    for number in (0, 1, 2, 2**53):
+        with pytest.raises(Refusal):
+            star.command("server", "begin", number)
+    with pytest.raises(Refusal):
+        star.command("server", "begin", without=list(COINS))
+
+
+def test_a_server_that_lost_its_store_hears_of_the_epochs_before():
+    star = Star(terms(), killed=0.0)
+    star.command("server", "begin", 5)
+    star.run()
+    star.memories["server"] = ServerMemory.empty("server")
+    star.command("server", "begin")
+    star.run(100)
+    assert star.memories["server"].highest == 5
+    star.command("server", "begin")
+    star.run()
+    assert stands_at(star, in_process())
+
+
+def test_a_site_that_lost_its_store_answers_again():
+    star = Star(terms("asynchronous"), killed=0.0)
+    star.command("server", "begin")
+    star.run(20)
+    star.memories["b"] = star.memories["b"].empty("b", 1)
+    star.run()
+    assert stands_at(star, in_process(kind="asynchronous"))
+
+
+def test_a_course_of_another_form_is_refused():
+    star = Star(terms())
+    memory = star.command("server", "begin").memory
+    for content in ({RUN: b"{}"}, {RUN: b"?"}, {f"{SITE}a": b"?"}):
+        rows = {place: Outgoing("", each) for place, each in content.items()}
+        with pytest.raises(ArtifactError):
+            star.machines["server"].load(memory.to_bytes(), memory.rows | rows)
+    assert isinstance(memory.outbox[QUESTION + "a"], Outgoing) and LONG
