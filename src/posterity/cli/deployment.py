@@ -183,7 +183,8 @@ class SiteFiles(NamedTuple):
                 fix="Name the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
-        return (Server if self.terms.server == self.name else Machine)(self.terms, site, key)
+        kind = Server if self.name == self.terms.server else Machine
+        return kind(self.terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:

@@ -1,6 +1,8 @@
 """``posterity federation``: what members of a federation agree on, and how it stands."""
 
 import json
+import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from posterity.cli.report import Data
 from posterity.cli.schema import OUTPUT
 from posterity.cli.site import FOLDER, status_table, told
 from posterity.cli.streams import Json, present
-from posterity.interrupts import heed
+from posterity.interrupts import Interrupts, deferred, heed
 
 federation = typer.Typer(
     help="A federation between organisations: what its members agree on, and how it stands.",
@@ -103,3 +105,39 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = told(client.ask("status"))
             except Absent:
                 data = data | {"running": None}
+
+
+@federation.command(epilog=example("posterity federation submit kits/admin@hearts.org"))
+def submit(
+    kit: Annotated[
+        Path, typer.Argument(metavar="KIT", help="What NVFlare provisioned for an administrator.")
+    ],
+    seconds: Annotated[
+        float, typer.Option(metavar="X", help="After which a job is followed by the next.")
+    ] = 3600.0,
+    encrypted: Annotated[
+        bool, typer.Option(help="Whether letters are encrypted from end to end.")
+    ] = True,
+) -> None:
+    """Keep a job of NVFlare running that carries the letters of sites (Ctrl-C, SIGTERM end it).
+
+    Where a job ends, because a site was lost or its time is over, another follows, and so it does
+    where a site comes that it lacks. Nothing is lost between them: the sites keep all letters.
+    """
+    from posterity.engine.transports import nvflare
+
+    heed()
+    POSITIVE.check("--seconds", seconds)
+    over = threading.Event()
+
+    def end(interrupts: Interrupts, number: int, count: int) -> None:
+        over.set()
+        if count > 1:
+            os._exit(128 + number)
+
+    with deferred(end):
+        nvflare.submit(kit, encrypted=encrypted, seconds=seconds, tell=_say, until=over)
+
+
+def _say(line: str) -> None:
+    print(printable(line), flush=True)

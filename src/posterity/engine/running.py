@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "pass_over": ("sites",),
 }
 """Commands of the machine that can be asked for at the socket, and what they take."""
+_PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
 _NAMES = Constraint(
     "names, or null",
@@ -325,6 +326,7 @@ class Running:
 
     def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
         """Entries of the log from ``start`` on, as many as a frame holds, and its checkpoint."""
+        _PLACE.check(start=start)
         store, machine = self.agent.store, self.agent.machine
         head = store.checkpoint(key_name(machine.terms.name, machine.name), machine.key)
         lines, size = list[bytes](), self._largest

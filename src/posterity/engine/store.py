@@ -8,6 +8,7 @@ that is killed between any two writes goes on from before the message or from af
 import contextlib
 import dataclasses
 import hashlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,7 @@ class Store:
                 was altered.
         """
         self.path, self._lock = Path(path), threading.RLock()
-        if not self.path.is_file():
+        if not os.path.isfile(self.path):  # also where its name is too long for one
             raise _unusable(
                 self.path,
                 "does not exist",
@@ -203,7 +204,8 @@ class Store:
         """Turns what SQLite says into an ArtifactError."""
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        # UnicodeDecodeError: of what SQLite says about a table whose name was altered.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             fix = "See whether another process has it, and to permissions and space on the disk."
             raise _unusable(self.path, f"cannot be used ({error})", fix) from error
 
