@@ -224,6 +224,8 @@ def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
         if settings["data.path"] is not None:
             raise conflict("data.file", "data.path")
         return lambda: _read_file(settings, path, terms)
+    if settings["data.path"] is None and settings["name"] == terms.server:
+        return lambda: None  # it only asks
     loader, options = settings.need("data.path"), settings["data.options"] or {}
     return lambda: build(imported(loader, "data.path"), options, "data")
 

@@ -168,7 +168,7 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
     from posterity.engine.store import Store
 
     if not path.exists():
-        Store.create(path, Step(Memory.empty(machine.name, epoch or 0)).change).close()
+        Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
         return
     with Store(path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)
@@ -247,9 +247,12 @@ def status_table(data: Data) -> Any:
     rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
     rows.add_row("terms", data["terms"][:16])
     rows.add_row("epoch", printable(f"{number} by {who or 'nobody'}, sequence {data['sequence']}"))
-    rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
-    counted = "counts" if data["counted"] else "does not count yet"
-    rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    if data["server"] is None:
+        rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
+        counted = "counts" if data["counted"] else "does not count yet"
+        rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    else:
+        rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
         if name in data["absent"]:
             rows.add_row(printable(name), "passed over, until it is heard of")
