@@ -289,7 +289,8 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
     def function(settings: Settings) -> Data:
         given = {place: value for place, value in settings.values.items() if place != "yes"}
         if do == "forget" and not settings["yes"]:
-            _confirm(_folder(settings))
+            folder = printable(_folder(settings))
+            confirm(f"Destroy the factor of the site in {folder} for good?")
         return told(deployment.ask(_folder(settings), do, **given))
 
     function.__doc__ = help
@@ -340,14 +341,14 @@ _command(
 )
 
 
-def _confirm(folder: Path) -> None:
+def confirm(question: str) -> None:
+    """Ask whether that is meant; an error where it is not, or nobody can be asked."""
     if not sys.stdin.isatty():
         raise UsageError(
             found="a forgetting that nobody confirms",
             expected="--yes, where nobody can be asked",
             fix="Give --yes if it is meant: it cannot be undone.",
         )
-    question = f"Destroy the factor of the site in {printable(folder)} for good?"
     typer.confirm(question, abort=True, err=True)
 
 
