@@ -70,6 +70,7 @@ SITE = (
     Option("federation", FILE, "The federation.toml that all members have."),
     Option("key", FILE, "The private key of this site."),
     Option("store", FILE, "The database of this site."),
+    Option("silence", POSITIVE, "Seconds after which it goes on without a member.", default=300.0),
     Option("data.file", FILE, "Records: a .csv with a header, or an .npz.", "--data"),
     Option("data.target", TEXT, "The column to predict."),
     Option("data.intercept", FLAG, "Whether there is a column of ones."),
@@ -80,8 +81,9 @@ SITE = (
     Option("transport.encrypted", FLAG, "Whether couriers have to encrypt.", default=True),
 )
 """What ``site.toml`` holds."""
-SOCKET = "site.sock"
-"""The name of the socket of a site's agent, in the folder of the site."""
+SOCKET, WAIT = "site.sock", 10.0
+"""The name of the socket of a site's agent, in the folder of the site; seconds for which an agent
+waits where a command has its store open."""
 
 
 def read_terms(file: Path) -> "Terms":
@@ -158,6 +160,7 @@ class SiteFiles(NamedTuple):
     records: Callable[[], Any]
     sockets: Mapping[str, Path]
     encrypted: bool
+    silence: float
 
     def machine(self) -> "Machine":
         """The machine of the site, with its key and its records.
@@ -169,6 +172,7 @@ class SiteFiles(NamedTuple):
         """
         from posterity.engine.machine import Machine
         from posterity.engine.signing import PrivateKey
+        from posterity.engine.star import Server
         from posterity.federation.site import Site
 
         key = PrivateKey.load(self.key)
@@ -179,7 +183,8 @@ class SiteFiles(NamedTuple):
                 fix="Name the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
-        return Machine(self.terms, site, key)
+        kind = Server if self.name == self.terms.server else Machine
+        return kind(self.terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:
@@ -205,7 +210,8 @@ def read_site(file: Path) -> SiteFiles:
         paths = Path(settings.need("key")), Path(settings.need("store"))
         others = {other: Path(path) for other, path in sockets.items()}
         records = _records(settings, terms)
-        return SiteFiles(name, terms, *paths, records, others, settings["transport.encrypted"])
+        how = settings["transport.encrypted"], settings["silence"]
+        return SiteFiles(name, terms, *paths, records, others, *how)
 
 
 def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
@@ -218,6 +224,8 @@ def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
         if settings["data.path"] is not None:
             raise conflict("data.file", "data.path")
         return lambda: _read_file(settings, path, terms)
+    if settings["data.path"] is None and settings["name"] == terms.server:
+        return lambda: None  # it only asks
     loader, options = settings.need("data.path"), settings["data.options"] or {}
     return lambda: build(imported(loader, "data.path"), options, "data")
 
@@ -270,7 +278,7 @@ def _from(folder: Path, kind: Kind, value: Any) -> Any:
     """A value in which paths start in a folder."""
     if isinstance(value, dict) and kind.of is not None:
         return {name: _from(folder, kind.of, path) for name, path in value.items()}
-    return os.path.relpath(value, start=folder) if kind is FILE else value
+    return os.path.relpath(str(value), start=folder) if kind is FILE else value
 
 
 def _toml(value: Any) -> str:
@@ -300,9 +308,10 @@ def opened(
     from posterity.engine.store import Store
 
     site = read_site(configuration(folder))
-    with Store(site.store) as store:
+    with Store(site.store, WAIT) as store:
         agent = Agent(site.machine(), store)
-        yield Running(agent, sockets=site.sockets, encrypted=site.encrypted, tell=tell)
+        options = {"sockets": site.sockets, "encrypted": site.encrypted, "silence": site.silence}
+        yield Running(agent, tell=tell, **options)
 
 
 def configuration(folder: Path) -> Path:
@@ -317,7 +326,7 @@ def configuration(folder: Path) -> Path:
     return file
 
 
-def ask(folder: Path, do: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+def ask(folder: Path, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
     """The answer of a site to a request: of its agent, or from its store where none runs.
 
     Raises:
@@ -328,9 +337,9 @@ def ask(folder: Path, do: str, **arguments: Any) -> tuple[dict[str, Any], bytes]
     configuration(folder)
     try:
         with Client(folder / SOCKET, timeout=300.0) as client:
-            return client.ask(do, **arguments)
+            return client.ask(do, body, **arguments)
     except Absent:
         pass
     with opened(folder) as running:
-        head, body = running.answer({"do": do, **arguments}, b"")
+        head, body = running.answer({"do": do, **arguments}, body)
         return dict(head), body

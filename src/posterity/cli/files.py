@@ -104,7 +104,8 @@ def no_likelihood(path: Path) -> UsageError:
 
 def check_regular(path: Path) -> None:
     """Raise an ArtifactError for a pipe or a device, which might never end."""
-    if path.exists() and not path.is_file() and not path.is_dir():
+    # A name that is too long is one that does not exist, not an error of its own.
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ArtifactError(
             found=f"{str(path)!r}, which is a pipe or a device",
             expected="a regular file",

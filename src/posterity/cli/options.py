@@ -121,7 +121,7 @@ def _value(text: str) -> Any:
     """A number, array or table as TOML writes it; other text as it is."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         with contextlib.suppress(ValueError):
             if math.isfinite(value := float(text)):
                 return value
@@ -380,7 +380,7 @@ def read(
                 values[place] = _beside(file, kind, kind.check(place, value))
         except PosterityError as error:
             raise error.at(f"configuration {str(file)!r}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             refusal = ArtifactError if isinstance(error, OSError) else UsageError
             raise refusal(
                 found=f"configuration {str(file)!r} that cannot be read ({error})",

@@ -16,8 +16,19 @@ from posterity.cli import deployment, files
 from posterity.cli.app import app, example
 from posterity.cli.deployment import SITE, SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import COUNT, FILE, FLAG, NATURAL, Option, Settings, read, verb
-from posterity.cli.report import Data, table
+from posterity.cli.options import (
+    COUNT,
+    FILE,
+    FLAG,
+    NAME,
+    NAMES,
+    NATURAL,
+    Option,
+    Settings,
+    read,
+    verb,
+)
+from posterity.cli.report import Data, group, status_report, table
 from posterity.cli.schema import OUTPUT
 from posterity.errors import ArtifactError, UsageError
 from posterity.interrupts import Interrupts, deferred, heed
@@ -52,10 +63,8 @@ def _init_report(data: Data) -> str:
         lines.append("--federation federation.toml once all keys are in it.")
     else:
         lines += ["", *data["terms"], ""]
-        lines.append(
-            f"Its store is empty, and takes part from epoch {data['epoch']} on. To take part is to "
-            "agree:\nposterity site run " + data["folder"]
-        )
+        lines.append("To take part is to agree to that:")
+        lines.append(f"posterity site run {data['folder']}")
     return "\n".join(map(_line, lines))
 
 
@@ -80,7 +89,8 @@ def init(settings: Settings) -> Data:
     The first time it makes the folder with a key, and prints the public half of that. With
     --federation it says in words what was agreed on, and makes the store. A site that joins those
     that have begun, or comes back without its store, is let in by an epoch that another one begins
-    by `posterity site begin`: give the number of that by --epoch.
+    by `posterity site begin`: give the number of that by --epoch. A site that has a store takes
+    over new terms, under which others have joined.
     """
     from posterity.engine.signing import PrivateKey
 
@@ -104,10 +114,9 @@ def init(settings: Settings) -> Data:
         return data
     _name_federation(file, Path(settings["federation"]))
     made = deployment.read_site(file)
-    machine, epoch = made.machine(), settings["epoch"] or 0
-    _make_store(made.store, machine, epoch)
+    _make_store(made.store, made.machine(), settings["epoch"])
     said = deployment.in_words(made.terms)
-    return data | {"terms": said, "epoch": epoch, "digest": made.terms.digest}
+    return data | {"terms": said, "epoch": settings["epoch"], "digest": made.terms.digest}
 
 
 def _write_site(folder: Path, file: Path, settings: Settings) -> None:
@@ -153,17 +162,23 @@ def _name_federation(file: Path, federation: Path) -> None:
     write_file(file, "\n".join(lines).encode())
 
 
-def _make_store(path: Path, machine: Any, epoch: int) -> None:
-    from posterity.engine.machine import Memory, Step
+def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
+    """An empty store, or under new terms the one that there is."""
+    from posterity.engine.memory import Memory, Step
     from posterity.engine.store import Store
 
-    if path.exists():
-        raise ArtifactError(
-            found=f"store {str(path)!r}, which exists",
-            expected="a site without one",
-            fix="Run it as it is; if it is to begin anew, move the store away, and give --epoch.",
-        )
-    Store.create(path, Step(Memory.empty(machine.site.name, epoch)).change).close()
+    if not path.exists():
+        Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
+        return
+    with Store(path) as store:
+        memory = Memory.from_bytes(store.state, store.outbox)
+        if epoch is not None or memory.terms in ("", machine.terms.digest):
+            raise ArtifactError(
+                found=f"store {str(path)!r}, which exists",
+                expected="none, or one under other terms",
+                fix="Run it as it is; if it is to begin anew, move the store away, give --epoch.",
+            )
+        store.commit(Step(machine.adopt(memory)).change)
 
 
 # --- run -----------------------------------------------------------------------------------------
@@ -232,19 +247,27 @@ def status_table(data: Data) -> Any:
     rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
     rows.add_row("terms", data["terms"][:16])
     rows.add_row("epoch", printable(f"{number} by {who or 'nobody'}, sequence {data['sequence']}"))
-    rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
-    counted = "counts" if data["counted"] else "does not count yet"
-    rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    if data["server"] is None:
+        rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
+        counted = "counts" if data["counted"] else "does not count yet"
+        rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    else:
+        rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
+        if name in data["absent"]:
+            rows.add_row(printable(name), "passed over, until it is heard of")
+            continue
         heard = "not heard yet" if seconds is None else f"heard {seconds:.0f} s ago"
         waits = data["waiting"].get(name, 0)
-        rows.add_row(printable(name), heard + (f", {waits} letters wait for it" * bool(waits)))
+        heard += f", {waits} letters wait for it" * bool(waits)
+        heard += ", nothing goes on without it" * (name in data["awaited"])
+        rows.add_row(printable(name), heard)
     if data["forgotten"]:
         rows.add_row("forgotten", printable(", ".join(data["forgotten"])))
     refused = [f"{count} for {reason}" for reason, count in sorted(data["refused"].items())]
     rows.add_row("refused", ", ".join(refused) or "nothing")
     rows.add_row("log", f"{data['log']} entries")
-    return rows
+    return group(rows, status_report("The posterior", data["posterior"]))
 
 
 def told(answer: tuple[Data, bytes]) -> Data:
@@ -258,11 +281,19 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
     def function(settings: Settings) -> Data:
         given = {place: value for place, value in settings.values.items() if place != "yes"}
         if do == "forget" and not settings["yes"]:
-            _confirm(_folder(settings))
+            folder = printable(_folder(settings))
+            confirm(f"Destroy the factor of the site in {folder} for good?")
         return told(deployment.ask(_folder(settings), do, **given))
 
     function.__doc__ = help
-    verb(*options, files=FOLDER, report=status_table, examples=examples, name=do, of=site)(function)
+    verb(
+        *options,
+        files=FOLDER,
+        report=status_table,
+        examples=examples,
+        name=do.replace("_", "-"),
+        of=site,
+    )(function)
 
 
 _command(
@@ -285,25 +316,31 @@ _command(
     examples=["posterity site leave north"],
 )
 _command(
+    "pass_over",
+    Option("sites", NAMES, "Who does not answer; may be repeated.", "--site"),
+    help="""Go on without members that do not answer, until they are heard of again.""",
+    examples=["posterity site pass-over north --site south"],
+)
+_command(
     "forget",
     Option("yes", FLAG, "Do not ask whether that is meant."),
     help="""Destroy the site's factor at once, for good, and all messages that hold it.
 
-    The others learn of it by a signed tombstone, and take no token of an older epoch any more. Any
-    of them begins the next epoch.
+    The others learn of it by a signed tombstone, and take no token of an older epoch any more. The
+    first of them by name begins the next one.
     """,
     examples=["posterity site forget north"],
 )
 
 
-def _confirm(folder: Path) -> None:
+def confirm(question: str) -> None:
+    """Ask whether that is meant; an error where it is not, or nobody can be asked."""
     if not sys.stdin.isatty():
         raise UsageError(
             found="a forgetting that nobody confirms",
             expected="--yes, where nobody can be asked",
             fix="Give --yes if it is meant: it cannot be undone.",
         )
-    question = f"Destroy the factor of the site in {printable(folder)} for good?"
     typer.confirm(question, abort=True, err=True)
 
 
@@ -318,7 +355,6 @@ def _audit_report(data: Data) -> str:
 
 
 @verb(
-    Option("since", FILE, "A checkpoint that the auditor kept: proves that the log continues it."),
     OUTPUT,
     files=FOLDER,
     report=_audit_report,
@@ -326,38 +362,83 @@ def _audit_report(data: Data) -> str:
     of=site,
 )
 def audit(settings: Settings) -> Data:
-    """Write what an auditor gets: the log's entries, its signed checkpoint, and proofs.
+    """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it.
 
-    Keep the checkpoint: with --since the next audit proves that nothing before it was rewritten.
+    `posterity verify` checks it. Who keeps the checkpoint can tell later whether anything before it
+    was rewritten.
     """
     from posterity.files import write_file
 
     folder, output = _folder(settings), settings.output
-    files.check_outputs([output], [settings.path("since"), folder / "site.toml"])
-    entries, head = list[str](), Data()
+    files.check_outputs([output], [folder / "site.toml"])
+    entries = list[str]()
     while True:
         head, body = deployment.ask(folder, "audit", start=len(entries))
         if not head["lines"]:
             break
         entries += body.decode().split("\n")
-    bundle = _bundle(head, entries, settings.path("since"))
-    write_file(output, json.dumps(bundle, indent=1).encode())
-    return {"output": str(output), "site": bundle["site"], "entries": len(entries)}
+    bundle = {name: value for name, value in head.items() if name not in ("ok", "lines")}
+    write_file(output, json.dumps({**bundle, "entries": entries}, indent=1).encode())
+    return {"output": str(output), "site": head["site"], "entries": len(entries)}
 
 
-def _bundle(head: Data, entries: list[str], since: Path | None) -> Data:
-    """What an auditor gets; with the path from an older checkpoint, if the log continues that."""
-    from posterity.engine.log import Tree, TreeHead, continues
-    from posterity.engine.signing import PublicKey
+# --- results and files ---------------------------------------------------------------------------
 
-    told = {name: head[name] for name in ("site", "terms", "key", "checkpoint")}
-    if since is None:
-        return {**told, "entries": entries}
-    files.check_regular(since)
-    old = TreeHead.from_bytes(since.read_bytes())
-    new = TreeHead.from_bytes(head["checkpoint"].encode())
-    tree = Tree(entry.encode() for entry in entries)
-    path = tree.consistency(min(old.size, len(tree)))
-    continues(old, new, path, PublicKey.of(head["key"]))
-    proof = {"since": old.to_bytes().decode(), "path": [step.hex() for step in path]}
-    return {**told, **proof, "entries": entries}
+
+def _result_report(data: Data) -> str:
+    number, who = data["epoch"]
+    said = f"The posterior of epoch {number}, begun by {who}, at sequence {data['sequence']}"
+    with_it = f", and its certificate by {data['by']} to {data['certificate']}"
+    return printable(f"Wrote to {data['output']}: {said}{with_it * bool(data['certificate'])}")
+
+
+@verb(
+    Option("certificate", FILE, "Where to write the certificate of it, which others signed."),
+    OUTPUT,
+    files=FOLDER,
+    report=_result_report,
+    examples=["posterity site result north -o shared.safetensors --certificate certificate.json"],
+    of=site,
+)
+def result(settings: Settings) -> Data:
+    """Write the newest posterior that the site knows, and what members have signed about it."""
+    from posterity.artifact.artifact import from_bytes
+    from posterity.files import write_file
+
+    folder, output, certificate = _folder(settings), settings.output, settings.path("certificate")
+    files.check_outputs([output, certificate], [folder / "site.toml"])
+    head, content = deployment.ask(folder, "result")
+    if certificate is not None and head["certificate"] is None:
+        raise UsageError(
+            found=f"--certificate {certificate}, and no certificate of that posterior yet",
+            expected="a posterior about which all have answered",
+            fix="Wait for it, or leave --certificate out.",
+        )
+    if certificate is not None:
+        write_file(certificate, head["certificate"].encode())
+    record = {"epoch": str(head["epoch"]), "sequence": str(head["sequence"]), "by": head["by"]}
+    written = files.write(from_bytes(content, what="a posterior"), output, "site result", record)
+    about = {"output": written.path, "digest": written.digest}
+    about |= {name: head[name] for name in ("epoch", "sequence", "by")}
+    return about | {"certificate": None if certificate is None else str(certificate)}
+
+
+@verb(
+    Option("to", NAME, "The member that gets it."),
+    files="The folder of the site, and the file.",
+    report=lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."),
+    examples=["posterity site send north posterior.safetensors --to south"],
+    of=site,
+)
+def send(settings: Settings) -> Data:
+    """Hand a file to another member, into the inbox of its folder: to be fused or distilled."""
+    if len(settings.files) != 2:
+        raise UsageError(
+            found=f"{len(settings.files)} files",
+            expected="the folder of the site, and a file",
+            fix="See `posterity site send --help`.",
+        )
+    folder, file = settings.files
+    files.check_regular(file)
+    deployment.ask(folder, "send", file.read_bytes(), to=settings.need("to"), name=file.name)
+    return {"name": file.name, "to": settings["to"]}

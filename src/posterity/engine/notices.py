@@ -12,8 +12,9 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -28,10 +29,10 @@ from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
 from posterity.federation.messages import Epoch, Report, dumps, loads
 from posterity.federation.status import status_from
-from posterity.status import Status
+from posterity.status import State, Status
 
 TOMBSTONE = "tombstone"
-MOST_RESIDUALS = 2**20
+MOST_RESIDUALS = 2**16
 """Bytes of all residuals together up to which a certificate holds them, not their digests alone."""
 
 
@@ -130,9 +131,13 @@ def read(terms: Terms, envelope: bytes) -> Known:
         if predicate.keys() != {"terms", "site", *_FIELDS[claim].split()}:
             raise ValueError("other fields")
         site = predicate["site"]
+        if any(type(predicate.get(name, "")) is not str for name in ("site", "by", "to")):
+            raise ValueError("who is no name")
         version = _VERSIONS[claim](predicate)
         if dict(statement.subjects) != _SUBJECTS[claim](terms, predicate):
             raise ValueError("another subject")
+        if claim in _FORMS and not _FORMS[claim](predicate):
+            raise ValueError("values of another kind")
     except (PosterityError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(f"a notice that cannot be read ({error!r})", "schema") from error
     if site not in terms.members:
@@ -142,8 +147,12 @@ def read(terms: Terms, envelope: bytes) -> Known:
     )
     if not allowed.intersection(signers):
         raise _refused(f"a notice about {site!r} by {signers[0]!r}", "membership")
-    signer = min(allowed.intersection(signers))
-    return Known(claim, site, signer, version, envelope)
+    known = Known(claim, site, min(allowed.intersection(signers)), version, envelope)
+    if claim in ("survey", "certificate"):
+        posterior_of(terms, known)
+    if claim == "residual":
+        answer_of(terms, known)
+    return known
 
 
 def _counted(value: Any) -> int:
@@ -182,6 +191,25 @@ _VERSIONS: dict[str, Any] = {
     "checkpoint": _size,
     "cosignature": _size,
 }
+
+
+def _is_certificate(p: Mapping[str, Any]) -> bool:
+    """Tell whether what a certificate says of the answers is of the kinds that it has to be."""
+    texts = [*p["residuals"].values(), *p["forgotten"].values()]
+    texts += [*p["reasons"], *p["envelopes"], *p["tombstones"]]
+    numbers = [p["tolerance"], *filter(lambda left: left is not None, [p["left"]])]
+    known = p["state"] in get_args(State) and type(p["independent"]) is bool
+    counts = all(type(n) in (int, float) and 0 <= n < math.inf for n in numbers)
+    return known and counts and {str} >= set(map(type, texts)) and _counted(p["time"]) >= 0
+
+
+_FORMS: dict[str, Any] = {
+    "certificate": _is_certificate,
+    "checkpoint": lambda p: all(
+        len(bytes.fromhex(s)) == 32 for own in p["paths"].values() for s in own
+    ),
+}
+"""By claim: whether the values are of the kinds that whoever reads them counts on."""
 _POSTERIOR = lambda terms, p: {"posterior": hashlib.sha256(posterior_bytes(p)).hexdigest()}
 _NOTE = lambda terms, p: {"checkpoint": hashlib.sha256(p["note"].encode()).hexdigest()}
 _SUBJECTS: dict[str, Any] = {

@@ -6,18 +6,24 @@ What is durable is in the store alone: it may be killed at any moment, and be st
 """
 
 import contextlib
+import dataclasses
 import json
+import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
+from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import Agent
-from posterity.engine.memory import TOKEN
+from posterity.engine.log import key_name
+from posterity.engine.memory import RESTING, TOKEN, Memory, Step
+from posterity.engine.messages import FILE_NAME, Handover
+from posterity.engine.notices import posterior_bytes
 from posterity.engine.post import Post
+from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
 from posterity.errors import PosterityError, SiteError, UsageError
@@ -28,8 +34,20 @@ MOST_SIZE = 4
 """Letters of the largest size that has been agreed on that may wait."""
 PATIENCE = 30.0
 """Seconds that somebody waits at a full inbox, or for the agent of another site."""
-COMMANDS: Mapping[str, tuple[str, ...]] = {"begin": ("number",), "leave": (), "forget": ()}
+SILENCE = 300.0
+"""Seconds after which a member without whom nothing goes on is passed over, unless said otherwise.
+"""
+ANEW = 60.0
+"""Seconds between two checkpoints of a log that grows; after what matters there is one at once."""
+MATTERS = ("rests", "forgotten", "file sent", "file received")
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "begin": ("number",),
+    "leave": (),
+    "forget": (),
+    "pass_over": ("sites",),
+}
 """Commands of the machine that can be asked for at the socket, and what they take."""
+_PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
 _NAMES = Constraint(
     "names, or null",
@@ -42,7 +60,8 @@ class Running:
     """A site that runs once :meth:`run` is called; before, it answers requests all the same.
 
     ``sockets`` are those of other sites, by name; letters to whom none is known wait for couriers,
-    who have to encrypt them from end to end if ``encrypted``. ``tell`` is called with each event.
+    who have to encrypt them from end to end if ``encrypted``. Members that are silent for so many
+    seconds are passed over if nothing goes on without them. ``tell`` is called with each event.
     """
 
     def __init__(
@@ -51,16 +70,18 @@ class Running:
         *,
         sockets: Mapping[str, Path] | None = None,
         encrypted: bool = True,
+        silence: float = SILENCE,
         tell: Callable[[Event], None] | None = None,
     ):
         self.agent, self.encrypted, self.post = agent, encrypted, Post()
+        self.silence, self._checkpoint = silence, (0, time.monotonic())
         self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
         self._largest = agent.machine.terms.limits.bytes
         self._started, self._heard = None, dict[str, float]()
-        self._inbox: dict[bytes, None] = {}
+        self._awaited, self._inbox = dict[str, float](), dict[bytes, None]()
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
         self._stopping, self._error = False, None
-        self._refused, self._last, self._told = Counter[str](), Event(), 0
+        self._last, self._told, self._matters = Event(), 0, False
         self._read_log(lambda event: None)
         self._kept = set(agent.resend())
         self.post.update(agent.resend())
@@ -78,9 +99,11 @@ class Running:
             for name, socket in self.sockets.items():
                 threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
             self._started = time.monotonic()
-            self.tell({"event": "started", **self._position()})
+            self._command(self.agent.machine.start)
             while not self._stopping:
-                self._take_in()
+                with contextlib.suppress(PosterityError):  # of the store: it is noted, and all ends
+                    self._take_in()
+                    self._look_around()
         self.tell({"event": "stopped"})
         if self._error is not None:
             raise self._error
@@ -95,15 +118,37 @@ class Running:
     def _take_in(self) -> None:
         """Wait for letters, and take in all that have come."""
         with self._moved:
-            self._moved.wait_for(lambda: self._inbox or self._stopping)
+            self._moved.wait_for(lambda: self._inbox or self._stopping, 1.0)
             letters, self._inbox = list(self._inbox), dict[bytes, None]()
             self._moved.notify_all()
         if letters and not self._stopping:
-            with contextlib.suppress(PosterityError):  # of the store: it is noted, and all ends
-                self._done(lambda: self.agent.receive(*letters))
+            self._done(lambda: self.agent.receive(*letters), True)
 
-    def _done(self, act: Callable[[], Iterable[Outgoing]]) -> None:
-        """Do something durable, and then what follows from it."""
+    def _look_around(self) -> None:
+        """What is to be done now and then: a checkpoint of the log, and going on without others."""
+        machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
+        size, last = self._checkpoint
+        if self._stopping or not memory.highest:
+            return
+        if self._told > size and (self._matters or now > last + ANEW):
+            tree = self.agent.store.log
+            self._checkpoint, self._matters = (self._told, now), False
+            self._command(lambda memory: machine.checkpoint(memory, tree))
+        awaited = machine.awaited(memory) - memory.absent
+        self._awaited = {name: self._awaited.get(name, now) for name in awaited}
+        silent = {
+            name
+            for name, since in self._awaited.items()
+            if now > max(since, self._heard.get(name, since)) + self.silence
+        }
+        if silent:
+            self._command(lambda memory: machine.pass_over(memory, silent))
+
+    def _command(self, command: Callable[[Memory], Step]) -> None:
+        self._done(lambda: self.agent.command(command), False)
+
+    def _done(self, act: Callable[[], Iterable[Outgoing]], arrived: bool) -> None:
+        """Do something durable, and then what follows from it: of letters, if some arrived."""
         try:
             sent = act()
         except PosterityError as error:
@@ -115,7 +160,9 @@ class Running:
             kept = self.agent.resend()
             receipts = set(sent).difference(kept)
             self.post.update(kept, receipts)
-            heard = {letter.receiver for letter in receipts or self._kept.difference(kept)}
+            heard = set[str]()
+            if arrived:  # who is answered, and who acknowledged something
+                heard = {letter.receiver for letter in receipts | self._kept.difference(kept)}
             self._kept = set(kept)
             self._heard |= dict.fromkeys(heard, time.monotonic())
             self._read_log(self.tell)
@@ -125,10 +172,9 @@ class Running:
         """Tell of the lines that the log has got since, and keep what they say of now."""
         for line in self.agent.store.entries(self._told):
             entry, self._told = json.loads(line), self._told + 1
-            if entry["event"] == "refused":
-                self._refused[entry["reason"]] += 1
             if "answer" in entry:
                 self._last = entry
+            self._matters = self._matters or entry["event"] in MATTERS
             tell(entry)
 
     def _carry(self, name: str, socket: Path) -> None:
@@ -163,10 +209,13 @@ class Running:
             "collect": self._collect,
             "status": lambda: (self.status(), b""),
             "audit": self._audit,
+            "result": self._result,
+            "send": lambda **asked: self._send(body, **asked),
+            "post": lambda: self._post(body),
             "stop": self._stop,
         }
         if do in COMMANDS and not asked.keys() - set(COMMANDS[do]):
-            return self._command(do, asked), b""
+            return self._asked(do, asked), b""
         if do not in requests:
             raise UsageError(
                 found=f"a request to do {do!r} with {sorted(asked)}",
@@ -221,26 +270,82 @@ class Running:
         lengths = [[letter.receiver, len(letter.content)] for letter in letters]
         return {"letters": lengths}, b"".join(letter.content for letter in letters)
 
-    def _command(self, do: str, arguments: Mapping[str, Any]) -> Head:
-        machine = self.agent.machine
-        if (number := arguments.get("number")) is not None:
-            COUNT.check(number=number)
-        command = getattr(machine, do)
-        self._done(lambda: self.agent.command(lambda memory: command(memory, **arguments)))
+    def _asked(self, do: str, arguments: Mapping[str, Any]) -> Head:
+        """Carry out a command of the machine; how the site stands then."""
+        COUNT.or_none().check(number=arguments.get("number"))
+        _NAMES.check(sites=arguments.get("sites"))
+        command = getattr(self.agent.machine, do)
+        self._command(lambda memory: command(memory, **arguments))
         return {"ok": True, **self.status()}
+
+    def _send(self, content: bytes, *, to: str = "", name: str = "") -> tuple[Head, bytes]:
+        """Hand a file over to another member, which will take it as it is agreed on."""
+        machine = self.agent.machine
+
+        def command(memory: Memory) -> Step:
+            step = machine.hand_over(memory, to, Handover(name, content))
+            size = max((len(letter.content) for letter in step.sent), default=0)
+            if not FILE_NAME.fullmatch(name) or size > self._largest:
+                raise UsageError(
+                    found=f"file {name!r}, whose letter has {size:,} bytes",
+                    expected=f"letters, digits, '.', '-' and '_', and {self._largest:,} bytes",
+                    fix="Give it another name, or agree on larger letters.",
+                )
+            return step
+
+        self._command(command)
+        return self.status(), b""
+
+    def _post(self, envelope: bytes) -> tuple[Head, bytes]:
+        """Take a notice in that did not come by a letter."""
+        self._command(lambda memory: self.agent.machine.post(memory, envelope))
+        return self.status(), b""
+
+    def _result(self) -> tuple[Head, bytes]:
+        """The newest posterior that the site knows, as an artifact, and the certificate of it."""
+        if (course := getattr(self.agent.memory, "course", None)) is not None:  # of a star's server
+            state, who = course.run.state, self.agent.machine.name
+            about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
+            return {**about, "certificate": None}, to_bytes(state.posterior)
+        notices = self.agent.memory.notices
+        certificate, known = notices.get("certificate"), notices.get("survey")
+        if certificate is not None and (known is None or certificate.version >= known.version):
+            known = certificate
+        if known is None:
+            raise Refusal(
+                found="a site that knows of no posterior yet",
+                expected="one that all were asked about",
+                fix="Wait until the token rests, or ask the server: see `posterity site status`.",
+                reason="order",
+            )
+        epoch, sequence = known.version
+        about = {"epoch": list(epoch), "sequence": sequence, "by": known.site, "certificate": None}
+        if known is certificate:
+            about["certificate"] = known.envelope.decode()
+        return about, posterior_bytes(known.predicate)
 
     def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
         """Entries of the log from ``start`` on, as many as a frame holds, and its checkpoint."""
+        _PLACE.check(start=start)
         store, machine = self.agent.store, self.agent.machine
-        head = store.checkpoint(machine.site.name, machine.key)
+        head = store.checkpoint(key_name(machine.terms.name, machine.name), machine.key)
         lines, size = list[bytes](), self._largest
         for entry in store.entries(start, min(start + 10_000, head.size)):
             size -= len(entry) + 1
             if lines and size < 0:
                 break
             lines.append(entry)
-        about = {"site": machine.site.name, "terms": machine.terms.digest}
-        about |= {"key": str(machine.key.public), "checkpoint": head.to_bytes().decode()}
+        notices = self.agent.memory.notices.values()
+        about = {
+            "site": machine.name,
+            "terms": machine.terms.digest,
+            "checkpoint": head.to_bytes().decode(),
+            "cosignatures": [
+                known.predicate["note"]
+                for known in notices
+                if (known.claim, known.site) == ("cosignature", machine.name)
+            ],
+        }
         return {**about, "lines": len(lines)}, b"\n".join(lines)
 
     def _stop(self) -> tuple[Head, bytes]:
@@ -253,34 +358,42 @@ class Running:
         """How the site stands, as far as it knows: plain values."""
         terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
         others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
+        reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)
+        at = memory.own if course is None else course.run.state
+        number = reached.left if math.isfinite(reached.left) else None
         since = {name: now - self._heard[name] if name in self._heard else None for name in others}
         return {
             "site": memory.own.name,
             "federation": terms.name,
             "terms": terms.digest,
-            **self._position(),
+            "server": terms.server,
+            "epoch": list(at.epoch),
+            "sequence": memory.own.answered if course is None else at.step,
             "counted": memory.own.counted,
             "leaving": memory.own.leaving,
             "highest": memory.highest,
             "forgotten": sorted(memory.gone),
+            "absent": sorted(memory.absent),
+            "posterior": {**dataclasses.asdict(reached), "left": number},
             "holder": self._holder(),
+            "awaited": sorted(self.agent.machine.awaited(memory)),
             "heard": since,
             "waiting": self.post.waiting(),
-            "refused": dict(self._refused),
+            "refused": dict(memory.refusals),
             "log": len(self.agent.store.log),
             "running": None if self._started is None else now - self._started,
         }
 
-    def _position(self) -> Event:
-        own = self.agent.memory.own
-        return {"epoch": list(own.epoch), "sequence": own.answered}
-
     def _holder(self) -> str | None:
         """Who has the token as far as the site knows: itself until that is acknowledged."""
-        memory = self.agent.memory
-        waiting = memory.outbox.get(TOKEN)
-        if waiting is not None:
+        memory, server = self.agent.memory, self.agent.machine.terms.server
+        if server is not None:
+            return server
+        if memory.outbox.keys() & {TOKEN, RESTING}:
             return memory.own.name
+        survey = memory.notices.get("survey")
+        if survey is not None and survey.version >= (memory.own.epoch, memory.own.answered):
+            return survey.signer
         return self._last.get("to")
 
 

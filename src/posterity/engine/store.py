@@ -8,6 +8,7 @@ that is killed between any two writes goes on from before the message or from af
 import contextlib
 import dataclasses
 import hashlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -58,21 +59,21 @@ class Store:
     is_open = True
     """Whether it can be used: a commit that failed closes it."""
 
-    def __init__(self, path: Path | str):
-        """Open the store in a file.
+    def __init__(self, path: Path | str, wait: float = 0.0):
+        """Open the store in a file, for which it waits some seconds where another has it open.
 
         Raises:
             ArtifactError: if there is none, another process has it open, it is of another form, or
                 was altered.
         """
         self.path, self._lock = Path(path), threading.RLock()
-        if not self.path.is_file():
+        if not os.path.isfile(self.path):  # also where its name is too long for one
             raise _unusable(
                 self.path,
                 "does not exist",
                 "Run `posterity site init`. A site that lost its store is let in by a new epoch.",
             )
-        self._connect()
+        self._connect(wait)
         try:
             with self._translated():
                 self._read()
@@ -158,11 +159,11 @@ class Store:
 
     # --- SQLite ----------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
+    def _connect(self, wait: float = 0.0) -> None:
         with self._translated():
             # Threads of an engine's pool take turns, by the lock.
             self._connection = sqlite3.connect(
-                self.path, timeout=0, isolation_level=None, check_same_thread=False
+                self.path, timeout=wait, isolation_level=None, check_same_thread=False
             )
             try:
                 for pragma in (
@@ -203,7 +204,8 @@ class Store:
         """Turns what SQLite says into an ArtifactError."""
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        # UnicodeDecodeError: of what SQLite says about a table whose name was altered.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             fix = "See whether another process has it, and to permissions and space on the disk."
             raise _unusable(self.path, f"cannot be used ({error})", fix) from error
 

@@ -248,10 +248,9 @@ class Server(socketserver.ThreadingUnixStreamServer):
 class _Connection(socketserver.BaseRequestHandler):
     """Answers the frames of a connection, until it ends or breaks a rule."""
 
-    server: Server
-
     def handle(self) -> None:
         server, connection = self.server, self.request
+        assert isinstance(server, Server)
         with contextlib.suppress(OSError, EOFError):
             while True:
                 try:
