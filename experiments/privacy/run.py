@@ -1,6 +1,6 @@
 """What noise on factors costs four hospitals: `python -m experiments.privacy.run`.
 
-Writes `expected.json` into `results` beside this file; about two minutes on one core.
+Writes `expected.json` into `results` beside this file; about four minutes on one core.
 """
 
 from __future__ import annotations
