@@ -40,6 +40,12 @@ site = typer.Typer(
 )
 app.add_typer(site, name="site")
 FOLDER, KEY = "The folder of the site.", "site.key"
+COMPILED = {
+    "JAX_COMPILATION_CACHE_DIR": "{folder}/compiled",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+"""Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
 OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
 
 
@@ -197,6 +203,8 @@ def run(
     moment, and started again.
     """
     heed()
+    for variable, value in COMPILED.items():  # before JAX is imported
+        os.environ.setdefault(variable, value.format(folder=folder.absolute()))
     running: list[Any] = []
 
     def end(interrupts: Interrupts, number: int, count: int) -> None:
