@@ -124,7 +124,7 @@ class Agents:
                 env={**os.environ, "PYTHONPATH": path},
             )
         for site in sites:
-            self.until(lambda site=site: self.status(site) is not None)
+            self.until(lambda site=site: self.answers(site))
         return time.monotonic() - start
 
     def kill(self, site: str) -> None:
@@ -140,7 +140,12 @@ class Agents:
         except PosterityError:
             return None
 
-    def until(self, condition, most: float = 120.0) -> None:
+    def answers(self, site: str) -> bool:
+        if self.running[site].poll() is not None:
+            raise Violation(f"{site} does not come back: exit {self.running[site].returncode}")
+        return self.status(site) is not None
+
+    def until(self, condition, most: float = 300.0) -> None:
         deadline = time.monotonic() + most
         while not condition():
             if time.monotonic() > deadline:
