@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all test-offline test-data test-adapters test-wheel lint format types docs dev clean
+.PHONY: help demo test test-slow test-all test-offline test-data test-adapters test-wheel test-engine lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -33,7 +33,7 @@ test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simu
 	$(PYTEST) $(PYTEST_FLAGS) -m slow
 
 test-all: $(VENV)/.test ## run both, which are collected once
-	$(PYTEST) $(PYTEST_FLAGS) -m 'not data and not wheel'
+	$(PYTEST) $(PYTEST_FLAGS) -m 'not data and not wheel and not engine'
 
 test-offline: $(VENV)/.test ## run both without a network (on Linux)
 	.ci/offline $(MAKE) test-all
@@ -47,6 +47,9 @@ test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, w
 
 test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
 	$(PYTEST) -n 0 -m wheel tests/anywhere
+
+test-engine: .venv-engine/.engine ## run deployments over NVFlare and Flower, in namespaces of their own
+	.ci/apart .venv-engine/bin/python -m pytest -n 0 -m engine -W ignore tests/deployment
 
 lint: $(VENV)/.lint ## check style
 	$(BIN)/ruff check .
@@ -78,6 +81,14 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.dev: $(VENV)/.%
 $(VENV)/.torch: Makefile $(VENV)/.test
 	@echo "Installing $(TORCH) into $(VENV) (once; it can take a few minutes)"
 	@$(PIP) --editable '.[torch]' '$(TORCH)'
+	@touch $@
+
+# An environment of its own, since engines pin what others take newer (docs/engines.md).
+.venv-engine/.engine: pyproject.toml
+	@echo "Installing posterity[nvflare,flower] into .venv-engine (once; it can take a few minutes)"
+	@$(PYTHON) -m venv .venv-engine
+	@.venv-engine/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[nvflare,flower]' beartype hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(VENV)/.python:

@@ -6,6 +6,7 @@ from engine.coins import PRIOR, terms
 from engine.keys import PUBLIC
 
 from posterity.engine.agreement import Limits
+from posterity.engine.signing import PrivateKey
 from posterity.errors import PosterityError, UsageError
 from posterity.families import Beta, Gaussian
 
@@ -79,3 +80,13 @@ def test_limits_are_positive():
         Limits(pseudo_counts=float("nan"))
     assert Limits().bytes == 2**26
     assert terms().agreement.prior == PRIOR
+
+
+def test_a_few_listeners_are_enough_only_where_all_are_linked():
+    names = [f"{number:02}" for number in range(12)]
+    keys = {name: str(PrivateKey(name.encode() * 16).public) for name in names}
+    everybody = terms(members=keys)
+    assert len(everybody.listeners("00", frozenset())) == 6
+    hub = terms(members=keys, server="00")
+    assert hub.listeners("00", frozenset(["01"])) == tuple(names[2:])
+    assert hub.listeners("05", frozenset()) == ("00",)

@@ -15,6 +15,7 @@ from posterity.cli import (  # noqa: F401
     show,
     site,
     tables,
+    verify,
 )
 from posterity.cli.app import app, main
 from posterity.cli.failures import DEBUG, printable

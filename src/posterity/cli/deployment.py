@@ -172,6 +172,7 @@ class SiteFiles(NamedTuple):
         """
         from posterity.engine.machine import Machine
         from posterity.engine.signing import PrivateKey
+        from posterity.engine.star import Server
         from posterity.federation.site import Site
 
         key = PrivateKey.load(self.key)
@@ -182,7 +183,8 @@ class SiteFiles(NamedTuple):
                 fix="Name the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
-        return Machine(self.terms, site, key)
+        kind = Server if self.name == self.terms.server else Machine
+        return kind(self.terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:
@@ -222,6 +224,8 @@ def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
         if settings["data.path"] is not None:
             raise conflict("data.file", "data.path")
         return lambda: _read_file(settings, path, terms)
+    if settings["data.path"] is None and settings["name"] == terms.server:
+        return lambda: None  # it only asks
     loader, options = settings.need("data.path"), settings["data.options"] or {}
     return lambda: build(imported(loader, "data.path"), options, "data")
 

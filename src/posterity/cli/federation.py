@@ -1,6 +1,8 @@
 """``posterity federation``: what members of a federation agree on, and how it stands."""
 
 import json
+import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +17,10 @@ from posterity.cli.failures import printable
 from posterity.cli.options import POSITIVE, Settings, verb
 from posterity.cli.report import Data
 from posterity.cli.schema import OUTPUT
-from posterity.cli.site import FOLDER, status_table, told
+from posterity.cli.site import FOLDER, confirm, status_table, told
 from posterity.cli.streams import Json, present
-from posterity.interrupts import heed
+from posterity.errors import UsageError
+from posterity.interrupts import Interrupts, deferred, heed
 
 federation = typer.Typer(
     help="A federation between organisations: what its members agree on, and how it stands.",
@@ -103,3 +106,78 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = told(client.ask("status"))
             except Absent:
                 data = data | {"running": None}
+
+
+@federation.command(
+    epilog=example("posterity federation forget north --by south --key officer.key --yes")
+)
+def forget(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The member to be forgotten.")],
+    by: Annotated[Path, typer.Option(metavar="FOLDER", help="Any member's site, which tells all.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The private key of an authority.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether that is meant.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Have a member forgotten at once, for good, by who the terms allow to say so.
+
+    Its tombstone goes to all; each destroys what holds its factor, and a new epoch begins without
+    it. Once that has converged, `posterity site result --certificate` has the proof.
+    """
+    present(lambda: _forgotten(name, by, key, yes), status_table, as_json)
+
+
+def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
+    from posterity.engine.notices import Author
+    from posterity.engine.signing import PrivateKey
+
+    terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)
+    owners = [who for who, own in terms.authorities.items() if own == private.public]
+    owners += [name] if terms.members.get(name) == private.public else []
+    if name not in terms.members or not owners:
+        raise UsageError(
+            found=f"the key {str(private.public)!r}, to have {name!r} forgotten",
+            expected=f"a member of {sorted(terms.members)}, and the key of it or of an authority: "
+            f"{sorted(terms.authorities)}",
+            fix="See `authorities` in federation.toml.",
+        )
+    if not yes:
+        confirm(f"Destroy the factor of {printable(name)} at all members for good?")
+    highest = deployment.ask(by, "status")[0]["highest"]
+    tombstone = Author(terms, owners[0], private).tombstone(name, highest)
+    return told(deployment.ask(by, "post", tombstone.envelope))
+
+
+@federation.command(epilog=example("posterity federation submit kits/admin@hearts.org"))
+def submit(
+    kit: Annotated[
+        Path, typer.Argument(metavar="KIT", help="What NVFlare provisioned for an administrator.")
+    ],
+    seconds: Annotated[
+        float, typer.Option(metavar="X", help="After which a job is followed by the next.")
+    ] = 3600.0,
+    encrypted: Annotated[
+        bool, typer.Option(help="Whether letters are encrypted from end to end.")
+    ] = True,
+) -> None:
+    """Keep a job of NVFlare running that carries the letters of sites (Ctrl-C, SIGTERM end it).
+
+    Where a job ends, because a site was lost or its time is over, another follows, and so it does
+    where a site comes that it lacks. Nothing is lost between them: the sites keep all letters.
+    """
+    from posterity.engine.transports import nvflare
+
+    heed()
+    POSITIVE.check("--seconds", seconds)
+    over = threading.Event()
+
+    def end(interrupts: Interrupts, number: int, count: int) -> None:
+        over.set()
+        if count > 1:
+            os._exit(128 + number)
+
+    with deferred(end):
+        nvflare.submit(kit, encrypted=encrypted, seconds=seconds, tell=_say, until=over)
+
+
+def _say(line: str) -> None:
+    print(printable(line), flush=True)

@@ -168,7 +168,7 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
     from posterity.engine.store import Store
 
     if not path.exists():
-        Store.create(path, Step(Memory.empty(machine.name, epoch or 0)).change).close()
+        Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
         return
     with Store(path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)
@@ -247,9 +247,12 @@ def status_table(data: Data) -> Any:
     rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
     rows.add_row("terms", data["terms"][:16])
     rows.add_row("epoch", printable(f"{number} by {who or 'nobody'}, sequence {data['sequence']}"))
-    rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
-    counted = "counts" if data["counted"] else "does not count yet"
-    rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    if data["server"] is None:
+        rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
+        counted = "counts" if data["counted"] else "does not count yet"
+        rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+    else:
+        rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
         if name in data["absent"]:
             rows.add_row(printable(name), "passed over, until it is heard of")
@@ -278,7 +281,8 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
     def function(settings: Settings) -> Data:
         given = {place: value for place, value in settings.values.items() if place != "yes"}
         if do == "forget" and not settings["yes"]:
-            _confirm(_folder(settings))
+            folder = printable(_folder(settings))
+            confirm(f"Destroy the factor of the site in {folder} for good?")
         return told(deployment.ask(_folder(settings), do, **given))
 
     function.__doc__ = help
@@ -329,14 +333,14 @@ _command(
 )
 
 
-def _confirm(folder: Path) -> None:
+def confirm(question: str) -> None:
+    """Ask whether that is meant; an error where it is not, or nobody can be asked."""
     if not sys.stdin.isatty():
         raise UsageError(
             found="a forgetting that nobody confirms",
             expected="--yes, where nobody can be asked",
             fix="Give --yes if it is meant: it cannot be undone.",
         )
-    question = f"Destroy the factor of the site in {printable(folder)} for good?"
     typer.confirm(question, abort=True, err=True)
 
 

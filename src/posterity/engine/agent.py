@@ -48,15 +48,15 @@ class Agent:
 
     def _made(self, steps: Iterable[Callable[[Memory], Step]]) -> tuple[Outgoing, ...]:
         with self._lock:
-            memory, made = self.memory, []
+            whole = Step(self.memory)
             for step in steps:
-                made.append(step(memory))
-                memory = made[-1].memory
-            for file in (file for each in made for file in each.files):
+                whole = whole.then(step(whole.memory))
+            for file in whole.files:
                 self._keep(file)
-            self.store.commit(*(each.change for each in made if _changes(self.memory, each)))
-            self.memory = memory
-            return tuple(message for each in made for message in each.sent)
+            if whole.memory is not self.memory or whole.entries:
+                self.store.commit(whole.change)
+            self.memory = whole.memory
+            return whole.sent
 
     def _keep(self, file: File) -> None:
         """Write a file that a member handed over into the folder ``inbox`` beside the store."""
@@ -64,7 +64,3 @@ class Agent:
         inbox.mkdir(exist_ok=True)
         sender = urllib.parse.quote(file.sender, safe="")
         write_file(inbox / f"{sender}-{file.handover.name}", file.handover.content)
-
-
-def _changes(before: Memory, step: Step) -> bool:
-    return step.memory is not before or bool(step.entries)

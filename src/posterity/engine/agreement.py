@@ -196,8 +196,18 @@ class Terms:
 
     def neighbours(self, site: str, gone: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Members whom a site talks to, once those that are ``gone`` were forgotten."""
-        graph = _graph(tuple(self.members), self.links, gone - {site})
-        return tuple(sorted(graph.neighbors(site)))
+        return tuple(sorted(self._graphs(gone - {site}).neighbors(site)))
+
+    @functools.cached_property
+    def _graphs(self) -> Callable[[frozenset[str]], nx.Graph]:
+        """The links that are left without some members; the last ones are kept."""
+        left = functools.partial(_graph, tuple(self.members), self.links)
+        return functools.lru_cache(maxsize=16)(left)
+
+    @functools.cached_property
+    def walk(self) -> Callable[[frozenset[str]], Gossip]:
+        """The walk of the token among all but those who are gone."""
+        return functools.lru_cache(maxsize=16)(lambda gone: Gossip(self._graphs(gone)))
 
     def staying(self, gone: frozenset[str]) -> tuple[str, ...]:
         """Names of the members that are not gone, sorted."""
@@ -224,33 +234,21 @@ class Terms:
         Where everybody may talk to everybody, those at distances of powers of two in the order of
         names: every notice still reaches all, in a few hops.
         """
-        around = self.neighbours(site, gone)
-        if len(around) <= MOST_LISTENERS:
+        around, names = self.neighbours(site, gone), self.staying(gone - {site})
+        pairs = len(names) * (len(names) - 1) // 2
+        if len(around) <= MOST_LISTENERS or len(self._graphs(gone - {site}).edges) < pairs:
             return around
-        names = self.staying(gone - {site})
         place, size = names.index(site), len(names)
         distances = [sign << power for power in range(size.bit_length()) for sign in (1, -1)]
         few = {names[(place + distance) % size] for distance in distances} - {site}
-        return tuple(sorted(few)) if few <= set(around) else around
+        return tuple(sorted(few))
 
     def towards(self, site: str, other: str, gone: frozenset[str]) -> str:
         """The neighbour by which a site reaches another member: itself, where they are linked."""
-        graph = _graph(tuple(self.members), self.links, gone - {site, other})
+        graph = self._graphs(gone - {site, other})
         return other if graph.has_edge(site, other) else nx.shortest_path(graph, site, other)[1]
 
-    def walk(self, gone: frozenset[str]) -> Gossip:
-        """The walk of the token among those who are not gone."""
-        return _walk(tuple(self.members), self.links, gone)
 
-
-@functools.lru_cache(maxsize=1024)
-def _walk(
-    members: tuple[str, ...], links: tuple[tuple[str, str], ...], gone: frozenset[str]
-) -> Gossip:
-    return Gossip(_graph(members, links, gone))
-
-
-@functools.lru_cache(maxsize=1024)
 def _graph(
     members: tuple[str, ...], links: tuple[tuple[str, str], ...], gone: frozenset[str]
 ) -> nx.Graph:

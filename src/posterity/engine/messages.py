@@ -29,6 +29,10 @@ class Notice:
     envelope: bytes
 
 
+FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+"""Names that files may have that one member gives to another."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Handover:
     """A file that one member gives to another, such as a posterior to be fused or distilled."""
@@ -155,7 +159,7 @@ def _acknowledgement(body: bytes) -> Acknowledgement:
 def _handover(body: bytes) -> Handover:
     head, _, content = body.partition(b"\n")
     name = read_json(head, "the head of a file")["name"]
-    if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
+    if not FILE_NAME.fullmatch(name):
         raise ValueError("a file name with other than letters, digits, '.', '-' and '_'")
     return Handover(name, content)
 

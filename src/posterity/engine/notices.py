@@ -32,7 +32,7 @@ from posterity.federation.status import status_from
 from posterity.status import State, Status
 
 TOMBSTONE = "tombstone"
-MOST_RESIDUALS = 2**20
+MOST_RESIDUALS = 2**16
 """Bytes of all residuals together up to which a certificate holds them, not their digests alone."""
 
 

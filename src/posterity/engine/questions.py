@@ -21,7 +21,6 @@ from posterity.federation.messages import (
     Improve,
     Improvement,
     Measure,
-    Message,
     Question,
     Report,
     dumps,
@@ -42,16 +41,17 @@ def failed(question: Question, error: str) -> Failure:
     return Failure(question.site, error[:MOST_CHARACTERS], **about)
 
 
-def answer_of(site: Site, question: Question) -> Answer:
-    """The site's answer, which is a failure where it has none to give."""
-    if site.records.silent:
-        return failed(question, NO_RECORDS)
-    try:
-        answer = site.answer(question)
-        dumps(answer)  # finite
-        return answer
-    except Exception as error:  # whatever a model does
-        return failed(question, str(failure_of(error, site.name)))
+def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
+    """The site's answer, which is a failure where it has none to give, and the answer as bytes."""
+    error = NO_RECORDS
+    if not site.records.silent:
+        try:
+            answer = site.answer(question)
+            return answer, dumps(answer)
+        except Exception as raised:  # whatever a model does
+            error = str(failure_of(raised, site.name))
+    answer = failed(question, error)
+    return answer, dumps(answer)
 
 
 # --- at a site -----------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Order(NamedTuple):
         """The question in a letter; a Refusal unless the server may ask it of this site."""
         if terms.server is None or sender != terms.server:
             raise _refused(f"a question of {sender!r}", f"one of {terms.server!r}", "membership")
-        question = _read(body.content, "a question")
+        question = _read(body.content)
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
             raise _refused(f"a {kind} of {question.site!r}", "what a server asks", "membership")
@@ -83,8 +83,7 @@ class Order(NamedTuple):
 
     def answered(self, site: Site) -> tuple[letters.Answer, bytes]:
         """The site's answer for a letter, and what its log says of it."""
-        answer = answer_of(site, self.question)
-        content = dumps(answer)
+        answer, content = answer_of(site, self.question)
         entry = line(
             "failed" if isinstance(answer, Failure) else "answered",
             question=self.question.digest,
@@ -109,9 +108,10 @@ def admitted_answer(
     Raises:
         Refusal: if it is no answer to that, or what it holds is beyond what was agreed.
     """
-    answer = _read(content, "an answer")
+    answer = _read(content)
     if not isinstance(answer, Answer) or not answer.answers(question):
-        raise _refused(f"an answer of {answer.site!r}", f"one of {question.site!r}", "membership")
+        found = f"a {type(answer).__name__} that is no answer"
+        raise _refused(found, f"one of {question.site!r}, to what it was asked", "membership")
     if isinstance(answer, Failure):
         return failed(question, answer.error), proposed
     match question, answer:
@@ -148,17 +148,13 @@ def _check_size(terms: Terms, *numbers: Any) -> None:
             raise _refused(f"a number beyond {most:.3g}", f"at most {most:.3g}", "magnitude")
 
 
-def _read(content: bytes, what: str) -> Any:
+def _read(content: bytes) -> Any:
     try:
-        message = loads(content)
-        canonical = isinstance(message, Message) and dumps(message) == content
+        return loads(content)
     except PosterityError as error:
         raise _refused(
-            f"{what} that cannot be read ({error.found})", "a message", "schema"
+            f"{error.found} in a letter", "a message of a federation", "schema"
         ) from error
-    if not canonical:
-        raise _refused(f"{what} of another spelling, or none", "a message", "canonical")
-    return message
 
 
 def _refused(found: str, expected: str, reason: Reason) -> Refusal:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
+from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import Agent
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
-from posterity.engine.messages import Handover
+from posterity.engine.messages import FILE_NAME, Handover
 from posterity.engine.notices import posterior_bytes
 from posterity.engine.post import Post
 from posterity.engine.refusal import Refusal
@@ -278,9 +279,21 @@ class Running:
         return {"ok": True, **self.status()}
 
     def _send(self, content: bytes, *, to: str = "", name: str = "") -> tuple[Head, bytes]:
-        """Hand a file over to another member."""
+        """Hand a file over to another member, which will take it as it is agreed on."""
         machine = self.agent.machine
-        self._command(lambda memory: machine.hand_over(memory, to, Handover(name, content)))
+
+        def command(memory: Memory) -> Step:
+            step = machine.hand_over(memory, to, Handover(name, content))
+            size = max((len(letter.content) for letter in step.sent), default=0)
+            if not FILE_NAME.fullmatch(name) or size > self._largest:
+                raise UsageError(
+                    found=f"file {name!r}, whose letter has {size:,} bytes",
+                    expected=f"letters, digits, '.', '-' and '_', and {self._largest:,} bytes",
+                    fix="Give it another name, or agree on larger letters.",
+                )
+            return step
+
+        self._command(command)
         return self.status(), b""
 
     def _post(self, envelope: bytes) -> tuple[Head, bytes]:
@@ -290,6 +303,10 @@ class Running:
 
     def _result(self) -> tuple[Head, bytes]:
         """The newest posterior that the site knows, as an artifact, and the certificate of it."""
+        if (course := getattr(self.agent.memory, "course", None)) is not None:  # of a star's server
+            state, who = course.run.state, self.agent.machine.name
+            about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
+            return {**about, "certificate": None}, to_bytes(state.posterior)
         notices = self.agent.memory.notices
         certificate, known = notices.get("certificate"), notices.get("survey")
         if certificate is not None and (known is None or certificate.version >= known.version):
@@ -298,7 +315,7 @@ class Running:
             raise Refusal(
                 found="a site that knows of no posterior yet",
                 expected="one that all were asked about",
-                fix="Wait until the token rests: see `posterity site status`.",
+                fix="Wait until the token rests, or ask the server: see `posterity site status`.",
                 reason="order",
             )
         epoch, sequence = known.version
@@ -341,15 +358,17 @@ class Running:
         """How the site stands, as far as it knows: plain values."""
         terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
         others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
-        reached = self.agent.machine.status(memory)
+        reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)
+        at = memory.own if course is None else course.run.state
         number = reached.left if math.isfinite(reached.left) else None
         since = {name: now - self._heard[name] if name in self._heard else None for name in others}
         return {
             "site": memory.own.name,
             "federation": terms.name,
             "terms": terms.digest,
-            "epoch": list(memory.own.epoch),
-            "sequence": memory.own.answered,
+            "server": terms.server,
+            "epoch": list(at.epoch),
+            "sequence": memory.own.answered if course is None else at.step,
             "counted": memory.own.counted,
             "leaving": memory.own.leaving,
             "highest": memory.highest,
@@ -367,7 +386,9 @@ class Running:
 
     def _holder(self) -> str | None:
         """Who has the token as far as the site knows: itself until that is acknowledged."""
-        memory = self.agent.memory
+        memory, server = self.agent.memory, self.agent.machine.terms.server
+        if server is not None:
+            return server
         if memory.outbox.keys() & {TOKEN, RESTING}:
             return memory.own.name
         survey = memory.notices.get("survey")

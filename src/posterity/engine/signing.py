@@ -7,6 +7,7 @@ Signatures are those of ``cryptography``; nothing here is of our own making but 
 import base64
 import binascii
 import dataclasses
+import functools
 import hashlib
 import os
 from collections.abc import Mapping
@@ -115,7 +116,7 @@ class PrivateKey:
                 file.flush()
                 os.fsync(handle)
 
-    @property
+    @functools.cached_property
     def public(self) -> PublicKey:
         """The half that the others know."""
         return PublicKey(self._key.public_key().public_bytes_raw())
@@ -124,7 +125,7 @@ class PrivateKey:
         """The signature of a content, 64 bytes."""
         return self._key.sign(content)
 
-    @property
+    @functools.cached_property
     def _key(self) -> ed25519.Ed25519PrivateKey:
         return ed25519.Ed25519PrivateKey.from_private_bytes(self.raw)
 

@@ -141,7 +141,8 @@ class Server(Machine):
         for site in sorted(after.absent):
             if after.course is not None and site in after.course.open:
                 asked = after.course.open[site]
-                after = self._take(after, asked, failed(asked, ABSENT))
+                answer = failed(asked, ABSENT)
+                after = self._take(after, asked, answer, dumps(answer))
         return step.then(self._made(step.memory, after))
 
     def let_in(self, memory: Memory, site: str) -> Step:
@@ -195,26 +196,30 @@ class Server(Machine):
         step, total = Step(known), course.total
         try:
             taken, total = admitted_answer(self.terms, asked, answer.content, total)
+            content = answer.content
         except Refusal as refusal:
             taken = failed(asked, refusal.found)
+            content = dumps(taken)
             step = refused(known, refusal, digest)
         course = dataclasses.replace(course, proposed=total)
         before = dataclasses.replace(_known(step.memory), course=course)
-        made = self._made(before, self._take(before, asked, taken))
+        made = self._made(before, self._take(before, asked, taken, content))
         entry = line(
             "answer", site=sender, kind=type(taken).__name__, question=asked.digest, answer=digest
         )
         return step.then(Step(before, entries=(entry,))).then(made)
 
-    def _take(self, memory: ServerMemory, asked: Question, answer: Answer) -> ServerMemory:
+    def _take(
+        self, memory: ServerMemory, asked: Question, answer: Answer, content: bytes
+    ) -> ServerMemory:
         """The server once the answer to an open question is taken, and what follows is asked."""
         course, site = memory.course, asked.site
         assert course is not None
-        open_ = {name: each for name, each in course.open.items() if name != site}
-        outbox = {k: v for k, v in memory.outbox.items() if k != QUESTION + site}
+        open_, outbox = dict(course.open), dict(memory.outbox)
+        del open_[site], outbox[QUESTION + site]
         course = dataclasses.replace(course, open=open_)
         memory = dataclasses.replace(memory, course=course, outbox=outbox)
-        memory = _with_answer(memory, asked, answer)
+        memory = _with_answer(memory, asked, answer, content)
         if course.phase == "step":
             memory = self._stepping(memory, answer)
         return self._onward(memory)
@@ -414,12 +419,12 @@ class Server(Machine):
         for asked in questions:
             assert memory.course is not None
             answer = memory.course.answers.get(asked.digest)
-            if answer is None and asked.site in memory.absent:
-                answer = failed(asked, ABSENT)
-                memory = _with_answer(memory, asked, answer)
             if answer is None and asked.site == self.name:
-                answer = answer_of(self.site, asked)
-                memory = _with_answer(memory, asked, answer)
+                answer, content = answer_of(self.site, asked)
+                memory = _with_answer(memory, asked, answer, content)
+            elif answer is None and asked.site in memory.absent:
+                answer = failed(asked, ABSENT)
+                memory = _with_answer(memory, asked, answer, dumps(answer))
             if answer is None:
                 missing.append(asked)
             else:
@@ -464,16 +469,19 @@ class Server(Machine):
                 status=str(course.status),
             )
             entries = (*entries, end)
-        held = before.outbox
-        sent = tuple(each for place, each in after.outbox.items() if held.get(place) is not each)
+        held, sent = before.outbox, ()
+        if course and (old is None or course.asked > old.asked):
+            sent = tuple(m for place, m in after.outbox.items() if held.get(place) is not m)
         return Step(after, sent, entries, erase)
 
 
-def _with_answer(memory: ServerMemory, asked: Question, answer: Answer) -> ServerMemory:
+def _with_answer(
+    memory: ServerMemory, asked: Question, answer: Answer, content: bytes
+) -> ServerMemory:
     course = memory.course
     assert course is not None
     course = dataclasses.replace(course, answers={**course.answers, asked.digest: answer})
-    parts = {**memory.parts, ANSWER + asked.digest: Outgoing("", dumps(answer))}
+    parts = {**memory.parts, ANSWER + asked.digest: Outgoing("", content)}
     return dataclasses.replace(memory, course=course, parts=parts)
 
 

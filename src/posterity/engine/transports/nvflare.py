@@ -241,8 +241,8 @@ def _keep(
     until: threading.Event,
 ) -> None:
     """Submit one job after the other, each for the clients that are there."""
-    pause = PAUSE
-    while sites := _settled(session, until):
+    pause, sites = PAUSE, frozenset[str]()
+    while sites := _settled(session, until, sites):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             job = session.submit_job(str(write_job(Path(folder) / "posterity", sites, **options)))
@@ -253,7 +253,7 @@ def _keep(
                 before, status = status, session.get_job_meta(job)["status"]
                 if status != before:
                     tell(f"job {job}: {status}")
-                if _there(session) - sites and _settled(session, until) - sites:
+                if _there(session) - sites and _settled(session, until, sites) - sites:
                     tell(f"job {job}: to end, since others have come")
                     break
         finally:
@@ -265,14 +265,17 @@ def _keep(
         until.wait(pause)
 
 
-def _settled(session: Session, until: threading.Event) -> frozenset[str]:
-    """The clients that are there, once no other comes or goes; none if it is to end."""
+def _settled(session: Session, until: threading.Event, before: frozenset[str]) -> frozenset[str]:
+    """The clients that are there: those that were ``before``, or others once none comes or goes.
+
+    There are none if it is to end.
+    """
     there, since = frozenset[str](), time.monotonic()
     while not until.wait(1.0):
-        before, there = there, _there(session)
-        if there != before:
+        last, there = there, _there(session)
+        if there != last:
             since = time.monotonic()
-        if there and time.monotonic() - since >= SETTLED:
+        if there and (there == before or time.monotonic() - since >= SETTLED):
             return there
     return frozenset()
 

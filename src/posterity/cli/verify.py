@@ -1,0 +1,116 @@
+"""``posterity verify``: receipts, certificates and logs, checked without asking anybody."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posterity.cli import files
+from posterity.cli.app import app, example
+from posterity.cli.failures import printable
+from posterity.cli.report import Data
+from posterity.cli.streams import Json, present
+from posterity.errors import LedgerError, UsageError
+
+Optional = Path | None
+
+
+@app.command(
+    epilog=example(
+        "posterity verify receipt.json shared.safetensors without.safetensors",
+        "posterity verify certificate.json --federation federation.toml",
+        "posterity verify audit.json --federation federation.toml --since checkpoint",
+    )
+)
+def verify(
+    receipt: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A receipt, a certificate, or an audited log.")
+    ],
+    before: Annotated[
+        Optional, typer.Argument(metavar="[BEFORE]", help="Of a receipt: the ledger before.")
+    ] = None,
+    after: Annotated[
+        Optional, typer.Argument(metavar="[AFTER]", help="Of a receipt: the ledger after.")
+    ] = None,
+    federation: Annotated[
+        Optional, typer.Option(help="Of others: the federation.toml with the members' keys.")
+    ] = None,
+    since: Annotated[
+        Optional, typer.Option(help="Of a log: a checkpoint of it that was kept.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a receipt against its two ledgers, or a certificate or a log against the terms.
+
+    Fails if a claim does not hold.
+    """
+    ledgers = before is not None and after is not None
+    if ledgers == (federation is not None) or (since is not None and federation is None):
+        raise UsageError(
+            found="neither two ledgers nor a federation, or both",
+            expected="a receipt and its two ledgers, or another file and --federation",
+            fix="See `posterity verify --help`.",
+        )
+    if before is not None and after is not None:
+        present(lambda: _receipt(receipt, before, after), _report, as_json)
+    elif federation is not None:
+        present(lambda: _audit(receipt, federation, since), _report, as_json)
+
+
+def _receipt(path: Path, before: Path, after: Path) -> Data:
+    from posterity.receipt import Receipt, verify
+
+    files.check_regular(path)
+    receipt = Receipt.load(path)
+    verification = verify(receipt, files.read_ledger(before)[0], files.read_ledger(after)[0])
+    names = ", ".join(receipt.sites)
+    kind = "exactly" if receipt.exact else "not exactly"
+    return {
+        "sites": list(receipt.sites),
+        "exact": receipt.exact,
+        "time": receipt.time,
+        "headline": f"The receipt holds: {names} forgotten {kind}, {receipt.time}.",
+        "statement": receipt.statement,
+        "claims": _upheld(verification, "receipt", "the two ledgers"),
+    }
+
+
+def _audit(path: Path, federation: Path, since: Path | None) -> Data:
+    from posterity.cli.deployment import read_terms
+    from posterity.engine.audit import audit_certificate, audit_log
+
+    for file in filter(None, (path, federation, since)):
+        files.check_regular(file)
+    terms, content = read_terms(federation), path.read_bytes()
+    try:
+        document: Any = json.loads(content)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and "entries" in document:
+        kind, audit = "log", audit_log(terms, document, since and since.read_bytes())
+    else:
+        kind, audit = "certificate", audit_certificate(terms, content.strip())
+    return {
+        "federation": terms.name,
+        "headline": f"The {kind} holds.",
+        "statement": audit.statement,
+        "claims": _upheld(audit.verification, kind, "what its signatures show"),
+    }
+
+
+def _upheld(verification: Any, what: str, by: str) -> dict[str, bool]:
+    if not verification.passed:
+        broken = "; nor that ".join(verification.broken)
+        raise LedgerError(
+            found=f"a {what} that does not hold: not true that {broken}",
+            expected=f"every claim borne out by {by}",
+            fix="Check that these are the files that belong to it; if so, ask who issued it.",
+        )
+    return dict(verification.claims)
+
+
+def _report(data: Data) -> str:
+    """The statement, and a line a claim."""
+    lines = [data["headline"], "", data["statement"], "", *(f"  {c}" for c in data["claims"])]
+    return "\n".join(map(printable, lines))

@@ -1,0 +1,184 @@
+"""What an auditor can check without asking anybody: certificates of forgetting, and logs.
+
+An auditor needs the terms, whose keys are those of the members, and a file: a certificate, or what
+``posterity site audit`` wrote. Nothing in the file is taken on trust but what a signature says.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from posterity.engine.agreement import Terms
+from posterity.engine.log import Tree, TreeHead, continues, key_name
+from posterity.engine.notices import Known, answer_of, posterior_bytes, read, status_by
+from posterity.engine.refusal import Refusal
+from posterity.errors import PosterityError
+from posterity.receipt import Verification
+
+TRUST = (
+    "What rests on trust: that each member did what it signed, as that it destroyed the factor and "
+    "every copy outside of its store; that its log holds all that it did; and that the keys in the "
+    "terms are theirs."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """The result of an audit: each claim with whether it holds, and in words what that shows."""
+
+    verification: Verification
+    shown: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True if all claims hold."""
+        return self.verification.passed
+
+    @property
+    def statement(self) -> str:
+        """What is shown, and what rests on trust."""
+        return " ".join([*self.shown, TRUST])
+
+
+def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
+    """Check a certificate: who signed it, and whether it follows from what the members signed.
+
+    Raises:
+        Refusal: if it is no certificate that a member of these terms signed.
+    """
+    known = read(terms, envelope)
+    if known.claim != "certificate":
+        raise Refusal(found=f"a notice with the claim {known.claim!r}", expected="a certificate")
+    predicate = known.predicate
+    residuals = _notices(terms, predicate["envelopes"], "residual")
+    tombstones = _notices(terms, predicate["tombstones"], "tombstone")
+    digest = hashlib.sha256(posterior_bytes(predicate)).hexdigest()
+    stay, gone = set(terms.staying(frozenset(tombstones))), sorted(tombstones)
+    answers = {site: answer_of(terms, each) for site, each in residuals.items()}
+    claims = {
+        "the answers of members that it names are in it, as they signed them": (
+            {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
+        ),
+        "every member that stays has answered, and nobody else": set(residuals) == stay,
+        "all answered about the posterior that it holds": all(
+            each.predicate["posterior"] == digest and each.version == known.version
+            for each in residuals.values()
+        ),
+        "what is left to change follows from the answers": _follows(terms, known, residuals, gone),
+        "the forgotten that it names have tombstones, signed by themselves or by an authority": (
+            {site: each.digest for site, each in tombstones.items()} == predicate["forgotten"]
+        ),
+        "the epoch began after every tombstone": all(
+            known.version[0][0] > each.predicate["highest"] for each in tombstones.values()
+        ),
+        "every member that stays says that it destroyed what held the forgotten": all(
+            set(gone) <= set(answer.forgotten) for answer in answers.values()
+        ),
+        "it is called independent if and only if every factor that stays is": (
+            predicate["independent"] == all(answer.independent for answer in answers.values())
+        ),
+    }
+    return Audit(Verification(claims), _words(known, gone, len(residuals)))
+
+
+def _follows(terms: Terms, known: Known, residuals: Mapping[str, Known], gone: list[str]) -> bool:
+    """Tell whether the members' answers come to the status that a certificate has."""
+    try:
+        status = status_by(terms, known, residuals, frozenset(gone))
+    except PosterityError:
+        return False
+    left = status.left if math.isfinite(status.left) else None
+    return (status.state, left) == (known.predicate["state"], known.predicate["left"])
+
+
+def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
+    predicate, left = known.predicate, known.predicate["left"]
+    nats = "an unknown number of" if left is None else f"{left:.2g}"
+    (number, who), sequence = known.version
+    certified = (
+        f"{known.signer!r} certifies the posterior of epoch {number}, begun by {who!r}, at "
+        f"sequence {sequence}, with the signed answers of {answers} members: "
+        f"{predicate['state']}, with {nats} nats left to change."
+    )
+    if not gone:
+        return certified, "Nobody was forgotten."
+    names = ", ".join(map(json.dumps, gone))
+    began = f"The epoch began at the prior, after {names} were forgotten, without their factors."
+    if predicate["independent"]:
+        return certified, began, "Each factor depends on its own site's records alone, as it signs."
+    how = "The factors that stay were found in company of the forgotten, and refined since."
+    return certified, began, how
+
+
+def _notices(terms: Terms, envelopes: Any, claim: str) -> dict[str, Known]:
+    """The notices in these envelopes by whom they are about; a Refusal if one does not hold."""
+    notices = {}
+    for text in envelopes:
+        known = read(terms, str(text).encode())
+        if known.claim != claim:
+            raise Refusal(found=f"a {known.claim} among others", expected=f"a {claim}")
+        notices[known.site] = known
+    return notices
+
+
+def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
+    """Check the log of a member, as ``posterity site audit`` wrote it, and who cosigned it.
+
+    ``since`` is a checkpoint that the auditor kept: the log must continue it.
+
+    Raises:
+        Refusal: if the bundle cannot be read.
+    """
+    try:
+        site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
+        head = TreeHead.from_bytes(bundle["checkpoint"].encode())
+        notes = [TreeHead.from_bytes(note.encode()) for note in bundle.get("cosignatures", [])]
+        key, tree = terms.members[site], Tree(entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Refusal(
+            found=f"an audit that cannot be read ({error!r})",
+            expected="what `posterity site audit` wrote, of a member of these terms",
+        ) from error
+    witnesses = {key_name(terms.name, name): own for name, own in terms.members.items()}
+    signed = [(note, sorted(note.witnesses(witnesses))) for note in notes]
+    fits = [
+        note.origin == head.origin
+        and note.size <= len(tree)
+        and tree.root(note.size) == note.root
+        and bool(names)
+        for note, names in signed
+    ]
+    claims = {
+        "the checkpoint is that of the member, and signed by it": _holds(
+            lambda: _of_member(terms, site, head)
+        ),
+        "the log has as many entries as its checkpoint says": len(tree) == head.size,
+        "its entries are those of the checkpoint": tree.root() == head.root,
+        "what others cosigned is the beginning of this log": all(fits),
+    }
+    if since is not None:
+        old = TreeHead.from_bytes(since)
+        path = tree.consistency(min(old.size, len(tree)))
+        claims["the log continues the checkpoint that was kept"] = _holds(
+            lambda: continues(old, head, path, key)
+        )
+    others = ", ".join(sorted({name for _, names in signed for name in names})) or "nobody"
+    shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
+    return Audit(Verification(claims), (shown,))
+
+
+def _of_member(terms: Terms, site: str, head: TreeHead) -> None:
+    head.verify(terms.members[site])
+    if head.origin != key_name(terms.name, site):
+        raise Refusal(found=f"a log of {head.origin!r}", expected=f"that of {site!r}")
+
+
+def _holds(check: Any) -> bool:
+    try:
+        check()
+    except Refusal:
+        return False
+    return True

@@ -1,0 +1,230 @@
+"""Commands of sites and federations: what they write, and what they refuse."""
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import call, contents, document, fail, refuse, succeed
+from engine.folders import make
+
+import posterity
+from posterity.cli.deployment import as_toml, configuration
+from posterity.cli.options import Settings
+from posterity.engine.log import TreeHead
+from posterity.engine.signing import PrivateKey
+from posterity.engine.transports.unix import Client
+from posterity.families import Gaussian
+
+SOURCE = str(Path(posterity.__file__).parents[1])
+RUN = (sys.executable, "-m", "posterity", "site", "run")
+
+
+@pytest.fixture
+def sites(tmp_path):
+    make(tmp_path)
+    return tmp_path
+
+
+def test_a_site_is_made_in_two_steps(sites):
+    folder = sites / "a"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "site.key").stat().st_mode) == 0o600
+    again = document("site", "init", folder)
+    assert again["name"] == "a"
+    assert again["key"] == str(PrivateKey.load(folder / "site.key").public)
+    fail(5, "site", "init", folder, "--federation", sites / "federation.toml")  # it has a store
+    said = succeed("site", "status", folder).stdout
+    assert "a of coins, does not run" in said and "nats left" in said
+
+
+def test_what_is_agreed_on_is_said_in_words(sites):
+    (sites / "a" / "site.db").unlink()
+    said = succeed("site", "init", sites / "a", "--federation", sites / "federation.toml").stdout
+    for words in ("Members: a (", "Links: a - b", "walks at random", "nats are left", "Refused"):
+        assert words in said.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("site init", 2, "0 folders"),
+        ("site init x y --name n", 2, "2 folders"),
+        ("site init x", 2, "no name"),
+        ("site init x --name ' '", 2, "a name"),
+        ("site init x --name n --transport pigeon", 2, "unix"),
+        ("site init x --name n --data d.csv --loader p:q", 2, "data.file; data.path"),
+        ("site init x --name n --federation no.toml", 5, "no.toml"),
+        ("site init a --name b", 2, "name; site.toml"),
+        ("site init a --data d.csv", 2, "data.file; site.toml"),
+        ("site status nowhere", 5, "site.toml"),
+        ("site begin a --number 0", 2, "--number = 0"),
+        ("site begin a --number x", 2, "--number"),
+        ("site begin a b", 2, "2 folders"),
+        ("site forget a", 2, "--yes"),
+        ("site pass-over a --site a", 5, "pass over"),
+        ("site pass-over a --site z", 5, "pass over"),
+        ("site audit a", 2, "output.file"),
+        ("site audit a -o no/audit.json", 5, "no/audit.json"),
+        ("site result a -o out.safetensors", 5, "no posterior yet"),
+        ("site send a", 2, "1 files"),
+        ("site send a nothing --to b", 5, "nothing"),
+        ("site send a prior.safetensors", 2, "no to"),
+        ("site send a prior.safetensors --to z", 5, "'z'"),
+        ("site send a prior.safetensors --to a", 5, "'a'"),
+        ("federation new -o f.toml", 2, "prior.file"),
+        ("federation new --prior prior.safetensors -o f.toml", 2, "no name"),
+        ("federation new federation.toml", 2, "output.file"),
+        ("federation new federation.toml --model no:where -o f.toml", 2, "model.path"),
+        ("federation new federation.toml --member a=KEY -o f.toml", 5, "base64"),
+        ("federation new federation.toml --server z -o f.toml", 2, "server"),
+        ("federation new federation.toml --schedule '{kind=\"x\"}' -o f.toml", 2, "schedule"),
+        ("federation new federation.toml --tolerance 0 -o f.toml", 2, "--tolerance"),
+        ("federation new federation.toml -o federation.toml", 2, "one of the inputs"),
+        ("federation status nowhere", 5, "site.toml"),
+        ("federation status nowhere --follow", 5, "site.toml"),
+        ("federation status a --follow --every 0", 2, "--every"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(line, code, words, sites):
+    if line.endswith("--loader p:q"):
+        succeed("site", "init", "x", "--name", "a", "--data", "d.csv", "--loader", "p:q")
+        error = fail(code, "site", "init", "x", "--federation", "federation.toml")
+        assert all(word in error["found"] for word in words.split("; "))
+    elif line.endswith("no.toml"):
+        succeed("site", "init", "x", "--name", "n")
+        assert words in fail(code, "site", "init", "x", "--federation", "no.toml")["found"]
+    elif "site.db" not in {path.name for path in contents()}:
+        pytest.fail("no store")
+    else:
+        refuse(line, code, words)
+
+
+def test_commands_work_on_the_store_where_no_agent_runs(sites):
+    begun = document("site", "begin", sites / "a", "--number", "7")
+    assert begun["epoch"] == [7, "a"] and begun["counted"] and begun["running"] is None
+    assert document("site", "leave", sites / "a")["leaving"]
+    assert document("federation", "status", sites / "a")["highest"] == 7
+    gone = document("site", "forget", sites / "a", "--yes")
+    assert gone["forgotten"] == ["a"] and not gone["counted"]
+    fail(5, "site", "forget", sites / "a", "--yes")
+    fail(5, "site", "begin", sites / "a")
+
+
+def test_files_for_others_wait_in_the_outbox(sites):
+    document("site", "send", sites / "a", sites / "prior.safetensors", "--to", "b")
+    assert document("site", "status", sites / "a")["waiting"] == {"b": 1}
+    (sites / "a name").write_text("with a space")
+    fail(2, "site", "send", sites / "a", sites / "a name", "--to", "b")
+    (sites / "large").write_bytes(bytes(2**26))
+    fail(2, "site", "send", sites / "a", sites / "large", "--to", "b")
+    assert document("site", "status", sites / "a")["waiting"] == {"b": 1}
+
+
+def test_an_audit_has_the_log_and_its_checkpoint(sites):
+    document("site", "begin", sites / "a")
+    document("site", "audit", sites / "a", "-o", "audit.json")
+    bundle = json.loads(Path("audit.json").read_text())
+    head = TreeHead.from_bytes(bundle["checkpoint"].encode())
+    head.verify(PrivateKey.load(sites / "a" / "site.key").public)
+    assert head.size == len(bundle["entries"]) > 0 and bundle["site"] == "a"
+
+
+@contextlib.contextmanager
+def started(line, environment, stdout=None):
+    process = subprocess.Popen(line, env=environment, text=True, stdout=stdout)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_a_store_in_use_and_a_folder_that_others_may_enter_are_refused(sites):
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    (sites / "b").chmod(0o755)
+    done = subprocess.run([*RUN, sites / "b"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and "chmod 700" in done.stderr
+    log = sites / "log"
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(started([*RUN, sites / "a", "--log", log], environment))
+        socket, deadline = sites / "a" / "site.sock", time.monotonic() + 60
+        while not socket.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with Client(socket) as client:
+            assert client.ask("status")[0]["running"] is not None
+        done = subprocess.run([*RUN, sites / "a"], capture_output=True, text=True, env=environment)
+        assert done.returncode == 5 and "locked" in done.stderr
+        begun = document("site", "begin", sites / "a")
+        assert begun["running"] is not None and begun["epoch"] == [1, "a"]
+        follow = [sys.executable, "-m", "posterity", "federation", "status", sites / "a"]
+        follow += ["--follow", "--json", "--every", "0.1"]
+        looks = stack.enter_context(started(follow, environment, subprocess.PIPE))
+        lines = [json.loads(looks.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        while lines[-1]["running"] is not None:
+            lines.append(json.loads(looks.stdout.readline()))
+        looks.send_signal(signal.SIGINT)
+        looks.communicate(timeout=30)
+        assert lines[0]["site"] == "a" and looks.returncode == 130
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events[0] == "started" and "begun" in events and events[-1] == "stopped"
+
+
+def test_records_of_a_table_are_in_the_order_of_the_prior(tmp_path):
+    prior = Gaussian.from_standard(np.zeros(3), np.eye(3)).named(["intercept", "age", "dose"])
+    posterity.save(prior, "prior.safetensors")
+    Path("n.csv").write_text("dose,ill,age\n1,0,50\n2,1,60\n3,1,70\n")
+    line = ("site", "init", "n", "--name", "n", "--data", "n.csv", "--target", "ill")
+    key = document(*line, "--intercept")["key"]
+    line = ("federation", "new", "--name", "one", "--model", "posterity.models:LogisticRegression")
+    document(*line, "--prior", "prior.safetensors", "--member", f"n={key}", "-o", "federation.toml")
+    document("site", "init", "n", "--federation", "federation.toml")
+    from posterity.cli.deployment import read_site
+
+    x, y = read_site(configuration(Path("n"))).machine().site.records.data
+    assert np.array_equal(x, [[1, 50, 1], [1, 60, 2], [1, 70, 3]]) and list(y) == [0, 1, 1]
+
+
+def test_new_terms_are_taken_over_with_the_store(sites):
+    document("site", "begin", sites / "a")
+    line = ("federation", "new", sites / "federation.toml", "--seed", "5", "-o", "new.toml")
+    digest = document(*line)["digest"]
+    assert document("site", "init", sites / "a", "--federation", "new.toml")["digest"] == digest
+    there = document("site", "status", sites / "a")
+    assert there["terms"] == digest and there["highest"] == 1 and not there["counted"]
+    other = Path("other.toml").write_text(
+        (sites / "federation.toml").read_text().replace('"coins"', '"else"')
+    )
+    assert other
+    result = call("site", "init", sites / "a", "--federation", "other.toml", "--epoch", "9")
+    assert result.exit_code == 5
+
+
+def test_documents_come_back_as_they_were_written():
+    from posterity.cli.deployment import FEDERATION
+    from posterity.cli.options import read
+
+    values = {
+        "name": 'a "name" \\ of \u2603 \x7f\n',
+        "members": {"a b": "x=", "c.d": "y="},
+        "links": [["a b", "c.d"]],
+        "padding": False,
+        "seed": -3,
+        "tolerance": 1e-7,
+        "model.path": "a:b",
+        "model.options": {"nested": {"list": [1, 2.5, True]}},
+        "prior.file": "folder/prior.safetensors",
+    }
+    text = as_toml(Settings(values, FEDERATION), values, Path())
+    Path("f.toml").write_text(text)
+    assert dict(read(FEDERATION, {}, Path("f.toml")).values) == values

@@ -1,0 +1,134 @@
+"""Audits: a certificate and a log show what they claim, and nothing that was altered does."""
+
+import json
+
+import pytest
+from cli.commands import document, fail
+from engine.coins import Coins, terms
+from engine.folders import make
+from engine.keys import KEYS
+from engine.test_notices import walked
+
+from posterity.engine.audit import audit_certificate, audit_log
+from posterity.engine.log import Tree, TreeHead, key_name
+from posterity.engine.notices import Author
+from posterity.engine.refusal import Refusal
+from posterity.engine.signing import Envelope, PrivateKey
+
+
+@pytest.fixture(scope="module")
+def coins() -> Coins:
+    """Four sites that converged, of which one was then forgotten."""
+    coins = Coins(terms(steps=None))
+    walked(coins, coins.begin("a"))
+    walked(coins, coins.forget("b"))
+    return coins
+
+
+def certificate(coins: Coins):
+    return coins.memories["d"].notices["certificate"]
+
+
+def test_a_certificate_of_a_forgetting_holds(coins):
+    audit = audit_certificate(coins.terms, certificate(coins).envelope)
+    assert audit.passed and len(audit.verification.claims) == 8
+    assert '"b"' in audit.statement and "converged" in audit.statement
+    assert "rests on trust" in audit.statement
+
+
+def altered(coins: Coins, **changes) -> bytes:
+    """A certificate that says something else, signed again by who issued it."""
+    known = certificate(coins)
+    predicate = {**known.predicate, **changes}
+    del predicate["terms"], predicate["site"]
+    author = Author(coins.terms, known.signer, KEYS[known.signer])
+    return author._made("certificate", known.signer, **predicate).envelope
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": 1e-9},
+        {"state": "not converged"},
+        {"independent": False},
+        {"envelopes": []},
+        {"residuals": {}},
+        {"forgotten": {}},
+        {"tombstones": []},
+        {"epoch": [1, "a"]},
+        {"sequence": 3},
+    ],
+)
+def test_a_certificate_that_says_something_else_does_not_hold(coins, change):
+    known = certificate(coins).predicate
+    if "state" in change and known["state"] == change["state"]:
+        pytest.skip("it is what it says")
+    assert not audit_certificate(coins.terms, altered(coins, **change)).passed
+
+
+def test_a_certificate_without_the_answer_of_one_does_not_hold(coins):
+    known = certificate(coins).predicate
+    names = sorted(known["residuals"])
+    fewer = [e for e in known["envelopes"] if f'"{names[0]}"' not in _site(e)]
+    residuals = {name: known["residuals"][name] for name in names[1:]}
+    audit = audit_certificate(coins.terms, altered(coins, envelopes=fewer, residuals=residuals))
+    assert "every member that stays has answered, and nobody else" in audit.verification.broken
+
+
+def _site(envelope: str) -> str:
+
+    return json.dumps(
+        json.loads(Envelope.from_bytes(envelope.encode()).payload)["predicate"]["site"]
+    )
+
+
+def test_what_nobody_signed_is_refused(coins):
+    envelope = certificate(coins).envelope
+    other = coins.memories["d"].tombstones["b"].envelope
+    for content in (b"", envelope[:-9], envelope.replace(b"sig", b"gis"), other):
+        with pytest.raises(Refusal):
+            audit_certificate(coins.terms, content)
+
+
+def bundle(coins: Coins, site: str, entries: list[bytes]) -> dict:
+    head = TreeHead.of(Tree(entries), key_name(coins.terms.name, site), KEYS[site])
+    cosigned = head.cosigned(key_name(coins.terms.name, "c"), KEYS["c"], 1_700_000_000)
+    return {
+        "site": site,
+        "entries": [entry.decode() for entry in entries],
+        "checkpoint": head.to_bytes().decode(),
+        "cosignatures": [cosigned.to_bytes().decode()],
+    }
+
+
+def test_a_log_holds_and_one_that_was_rewritten_does_not(coins):
+    entries = [entry for site, entry in coins.log if site == "a"]
+    kept = bundle(coins, "a", entries[:5])["checkpoint"].encode()
+    audit = audit_log(coins.terms, bundle(coins, "a", entries), kept)
+    assert audit.passed and "coins/c" in audit.statement
+    rewritten = [entries[0], b"{}", *entries[2:]]
+    assert not audit_log(coins.terms, bundle(coins, "a", rewritten), kept).passed
+    whole = bundle(coins, "a", entries)
+    for change in (
+        {"entries": whole["entries"][:-1]},
+        {"site": "c"},
+        {"checkpoint": bundle(coins, "a", rewritten)["checkpoint"]},
+        {"cosignatures": bundle(coins, "a", rewritten)["cosignatures"]},
+    ):
+        assert not audit_log(coins.terms, whole | change).passed
+    for junk in ({}, {"site": "z"}, whole | {"entries": 3}, whole | {"checkpoint": "x"}):
+        with pytest.raises(Refusal):
+            audit_log(coins.terms, junk)
+
+
+def test_an_authority_has_a_member_forgotten_at_the_command_line(tmp_path):
+    officer = PrivateKey(b"o" * 32)
+    officer.save(tmp_path / "officer.key")
+    make(tmp_path, f"--authority=officer={officer.public}")
+    document("site", "begin", tmp_path / "a")
+    line = ["federation", "forget", "c", "--by", tmp_path / "b", "--key"]
+    assert document(*line, tmp_path / "officer.key", "--yes")["forgotten"] == ["c"]
+    for name, key in (("z", "officer.key"), ("c", "a/site.key"), ("c", "none.key")):
+        words = [name, "--by", tmp_path / "b", "--key", tmp_path / key, "--yes"]
+        fail(5 if key == "none.key" else 2, "federation", "forget", *words)
+    fail(2, *line, tmp_path / "officer.key")  # nobody confirms

@@ -1,0 +1,63 @@
+"""A star of sites that search finds, to the last bit, what a federation in one process finds."""
+
+import warnings
+
+import numpy as np
+import pytest
+from engine.stars import FAULTS, KEYS, Star, terms
+
+from posterity.artifact import digest
+from posterity.families import DiagonalGaussian, Gaussian
+from posterity.federation import Asynchronous, Sequential, Synchronous, federate, forget
+from posterity.models import LogisticRegression
+
+SITES = ("a", "b", "c")
+FULL = Gaussian.from_standard(np.zeros(2), 4 * np.eye(2))
+DIAGONAL = DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2))
+
+
+def records(number: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(number)
+    x = np.c_[np.ones(20), rng.normal(size=20) + number]
+    return x, (rng.random(20) < 1 / (1 + np.exp(-x @ [0.3, 1.0]))).astype(float)
+
+
+DATA = {site: records(number) for number, site in enumerate(SITES)}
+SERVER = {"server": (np.zeros((0, 2)), np.zeros(0))}
+CASES = {
+    "one after the other": (FULL, Sequential(), {"kind": "sequential"}, {}),
+    "all at once, with Newton steps": (DIAGONAL, Synchronous(), {"kind": "synchronous"}, {}),
+    "whoever is done": (
+        FULL,
+        Asynchronous(speeds={"b": 3.0}),
+        {"kind": "asynchronous", "speeds": {"b": 3.0}},
+        {"steps": 7},
+    ),
+    "partial pooling": (FULL, Sequential(), {"kind": "sequential"}, {"personal": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_star_is_a_federation_in_one_process(case):
+    prior, schedule, table, options = CASES[case]
+    with warnings.catch_warnings(action="ignore"):
+        run = federate(DATA, LogisticRegression(), prior, schedule=schedule, **options)
+    path = "posterity.models:LogisticRegression"
+    members = {name: str(KEYS[name].public) for name in (*SITES, "server")}
+    options = options | {"members": members, "schedule": table, "padding": False}
+    agreed = terms(model=path, prior=prior, **options)
+    for faults in (None, FAULTS):
+        star = Star(agreed, DATA | SERVER, faults, killed=faults and 0.05)
+        star.command("server", "begin")
+        star.run()
+        course = star.course
+        assert course.phase == "rest" and course.run.state.step == run.state.step
+        assert digest(course.run.ledger) == digest(run.ledger)
+        assert str(course.status) == str(run.status)
+    if case.startswith("all"):
+        assert course.asked > 2 * len(SITES) * run.state.step  # for slopes and curvatures too
+        star.command("b", "forget")
+        star.run()
+        done = forget(run, "b")
+        assert digest(star.course.run.posterior) == digest(done.posterior)
+        assert str(star.course.status) == str(done.status)
