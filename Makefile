@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all test-offline test-data test-adapters test-wheel test-engine lint format types docs dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-data test-adapters test-wheel test-engine lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -25,6 +25,9 @@ help: ## what can be done
 
 demo: $(VENV)/.demo ## fuse posteriors trained at several sites and show what came out
 	$(BIN)/posterity demo
+
+deploy-demo: $(VENV)/.demo ## run four hospitals as processes; one is killed, one is forgotten
+	$(BIN)/python -m examples.deploy
 
 test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
 	$(PYTEST) $(PYTEST_FLAGS)
@@ -68,7 +71,7 @@ docs: $(VENV)/.docs ## build the documentation into site/
 dev: $(VENV)/.dev ## install everything that development needs
 
 clean: ## remove what these commands made, the environments too
-	rm -rf $(VENV) .venv .venv-* .cache .hypothesis .pytest_cache .ruff_cache build dist site posterity-demo
+	rm -rf $(VENV) .venv .venv-* .cache .hypothesis .pytest_cache .ruff_cache build dist site posterity-demo posterity-deploy
 	find src tests experiments -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # One stamp an extra, so that the demo does not wait for what only the tests need.

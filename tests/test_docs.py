@@ -41,6 +41,7 @@ SLOW = [
     "docs/topics.md",
     "docs/federate.md",
     "docs/forget.md",
+    "docs/privacy.md",
     "docs/personal.md",
     "docs/networks.md",
     "docs/pursue.md",

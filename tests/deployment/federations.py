@@ -1,14 +1,17 @@
 """Hospitals as folders and processes: what a test of a deployment starts, kills and compares."""
 
 import base64
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 from typer.testing import CliRunner
 
@@ -16,10 +19,14 @@ import posterity
 from experiments.data import heart_disease
 from experiments.heart.preparation import COLUMNS, prepare
 from posterity.cli import app
+from posterity.cli.deployment import opened
 from posterity.engine.memory import Memory
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Absent, Client
 from posterity.families import Gaussian
+from posterity.federation import Run, start
+from posterity.federation.schedules import Schedule
+from posterity.models import LogisticRegression
 
 ROOT = Path(__file__).parents[2]
 SITES = ("cleveland", "hungary", "switzerland", "va")
@@ -27,8 +34,10 @@ PRIOR = Gaussian.from_standard(np.zeros(len(COLUMNS)), np.eye(len(COLUMNS)))
 PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT), str(ROOT / "tests")])
 
 
-def records(site: str) -> tuple[np.ndarray, np.ndarray]:
-    """The training patients of a hospital: what its site.toml names."""
+def records(site: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The training patients of a hospital: what its site.toml names; a server has none."""
+    if site == "server":
+        return None
     split = prepare(heart_disease())[site]
     return split.x_train, split.y_train
 
@@ -40,9 +49,28 @@ def command(*words: object) -> dict:
     return json.loads(result.stdout)
 
 
+@functools.cache
+def compiled() -> tempfile.TemporaryDirectory[str]:
+    """Where agents share what they compile, as long as this process lives."""
+    return tempfile.TemporaryDirectory(prefix="posterity-jax-")
+
+
 def environment(**variables: object) -> dict[str, str]:
     """The environment of a process that a test starts."""
-    return os.environ | {"PYTHONPATH": PATH} | {k: str(v) for k, v in variables.items()}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return os.environ | {
+        "PATH": path,
+        "PYTHONPATH": PATH,
+        "JAX_COMPILATION_CACHE_DIR": compiled().name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        **{name: str(value) for name, value in variables.items()},
+    }
+
+
+def installed(words: list[str]) -> list[str]:
+    """A command line whose program is that of this environment."""
+    return [str(Path(sys.executable).parent / words[0]), *words[1:]]
 
 
 def until(condition, seconds: float, what: str):
@@ -52,6 +80,13 @@ def until(condition, seconds: float, what: str):
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.1)
     return found
+
+
+def in_process(*sites: str, schedule: Schedule | None = None) -> Run:
+    """A federation of hospitals in this process, before its first step."""
+    data = {site: records(site) for site in sites}
+    model, key = LogisticRegression(), jax.random.key(0)
+    return start(data, model, PRIOR, schedule=schedule, padding=True, key=key)
 
 
 class Federation:
@@ -118,6 +153,16 @@ class Federation:
         """The memory of a site, once its agent is ended."""
         with Store(self[site] / "site.db") as store:
             return Memory.from_bytes(store.state, store.outbox)
+
+    def rests(self) -> bool:
+        """Tell whether the server of a star has come to rest."""
+        status = self.ask("server", "status")
+        return not status["awaited"] and "nothing rests yet" not in status["posterior"]["reasons"]
+
+    def course(self) -> Run:
+        """The run of the server of a star, once its agent is ended."""
+        with opened(self["server"]) as running:
+            return running.agent.memory.course.run
 
     def _answers(self, site: str) -> bool:
         assert self.agents[site].poll() is None, (self.folder / f"{site}.log").read_text()

@@ -4,12 +4,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
-from deployment.federations import SITES, environment, until
+from deployment.federations import SITES, environment, installed, until
 
 ADMIN = "admin@heart.org"
 BUILDERS = {
@@ -39,7 +38,7 @@ class Deployment:
         project |= {"participants": people, "builders": builders}
         (folder / "project.yml").write_text(json.dumps(project))  # JSON is YAML
         began = time.monotonic()
-        command = [*NVFLARE, "provision", "-p", "project.yml", "-w", "work", "--force"]
+        command = installed(["nvflare", "provision", "-p", "project.yml", "-w", "work", "--force"])
         subprocess.run(command, cwd=folder, env=self._environment(), check=True)
         self.times["provision"] = time.monotonic() - began
         self.kits = folder / "work" / "heart" / "prod_00"
@@ -56,7 +55,6 @@ class Deployment:
             if name == "localhost":
                 variables |= {key: str(value) for key, value in hook.items()}
                 variables["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent / "hook")
-                del variables["POSTERITY_SITE"]
             with open(self.folder / f"{name}.log", "wb") as log:
                 start = ["bash", str(self.kits / name / "startup" / "start.sh")]
                 self.daemons.append(subprocess.Popen(start, env=variables, stdout=log, stderr=log))
@@ -71,8 +69,8 @@ class Deployment:
 
     def point(self, federation) -> None:
         """Let the couriers of jobs that begin from now on find the sites of a federation."""
-        for site in SITES:
-            link = self.folder / f"site-{site}"
+        for site in federation.sites:
+            link = self.folder / f"site-{'localhost' if site == 'server' else site}"
             link.unlink(missing_ok=True)
             link.symlink_to(federation[site])
 
@@ -86,10 +84,7 @@ class Deployment:
         return len(rows), sum(size for size, _ in rows), sum(seen for _, seen in rows)
 
     def _environment(self, **variables: object) -> dict[str, str]:
-        home = self.folder / "home"
-        home.mkdir(exist_ok=True)
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return environment(HOME=home, PATH=path, **variables)
+        return environment(HOME=self.folder, **variables)
 
 
 class Carrying:
@@ -112,9 +107,6 @@ class Carrying:
         self.over.set()
         self.thread.join(60)
         assert not self.thread.is_alive()
-
-
-NVFLARE = [str(Path(sys.executable).parent / "nvflare")]
 
 
 def processes(*words: str) -> list[int]:

@@ -4,18 +4,15 @@ The jobs carry letters between agents: what comes out is what one process comput
 whatever is killed, and NVFlare's server reads nothing.
 """
 
-import jax
 import pytest
-from deployment.federations import PRIOR, SITES, Federation, readable, records, until
+from deployment.federations import SITES, Federation, in_process, readable, until
 from deployment.nvflare_kits import Deployment, kill_job
 from engine.coins import opened
 
 from posterity.artifact import digest
 from posterity.cli.deployment import read_terms
 from posterity.engine.memory import RESTING
-from posterity.federation import Gossip, Run, Token, start
-from posterity.federation.schedules import Schedule
-from posterity.models import LogisticRegression
+from posterity.federation import Gossip, Token
 
 pytestmark = pytest.mark.engine
 TEXTS = ["application/vnd.posterity.message", '"kind":"Token"', '"kind": "Token"']
@@ -48,19 +45,12 @@ def resting(federation: Federation) -> Token:
     return opened(letter.content).body
 
 
-def in_process(federation: Federation, schedule: Schedule | None = None) -> Run:
-    """The same federation in this process, before its first step."""
-    key = jax.random.key(read_terms(federation.file).seed)
-    data = {site: records(site) for site in SITES}
-    return start(data, LogisticRegression(), PRIOR, schedule=schedule, padding=True, key=key)
-
-
 def test_a_walk_of_which_a_site_and_a_job_are_killed_is_the_one_in_process(deployment, tmp_path):
     hops = 150
     federation = Federation(tmp_path / "gossip", "--steps", hops)
     deployment.point(federation)
-    federation.start()
     with deployment.carrying():
+        federation.start()
         federation.ask("cleveland", "begin")
         until(lambda: federation.sequence() >= 20, 90, "20 hops")
         federation.kill("hungary")
@@ -72,7 +62,7 @@ def test_a_walk_of_which_a_site_and_a_job_are_killed_is_the_one_in_process(deplo
     assert killed < hops - 20
     assert sum("submitted" in line for line in deployment.told) == 2, deployment.told
     gossip = Gossip(read_terms(federation.file).walk(frozenset()).graph, start="cleveland")
-    walked, run = answers(federation), in_process(federation, gossip)
+    walked, run = answers(federation), in_process(*SITES, schedule=gossip)
     assert sorted(walked) == list(range(hops))
     for sequence in range(hops):
         run = run.advance(1)
@@ -82,25 +72,25 @@ def test_a_walk_of_which_a_site_and_a_job_are_killed_is_the_one_in_process(deplo
     assert messages > hops and size > 6_000 * hops and seen == 0
 
 
-def test_a_walk_in_turn_is_the_one_in_process_and_is_read_only_where_nothing_is_encrypted(
+def test_a_star_is_the_one_in_process_and_is_read_only_where_nothing_is_encrypted(
     deployment, tmp_path
 ):
     passes = 100
-    order = ["--schedule", '{kind = "sequential"}', "--steps", passes]
-    federation = Federation(tmp_path / "sequential", *order, encrypted=False)
+    options = ["--server", "server", "--steps", passes]
+    federation = Federation(tmp_path / "star", *options, encrypted=False, sites=(*SITES, "server"))
     deployment.point(federation)
-    federation.start()
     before = deployment.seen()
     with deployment.carrying():
-        federation.ask("cleveland", "begin")
-        until(lambda: federation.sequence() >= 40, 90, "40 hops")
+        federation.start()
+        known = federation.ask("server", "status")["log"]
+        federation.ask("server", "begin")
+        until(lambda: federation.ask("server", "status")["log"] >= known + 40, 90, "40 answers")
     messages, _, seen = deployment.seen()
     assert messages > before[0] and seen == 0
-    stopped = federation.sequence()
-    assert stopped < 3 * passes
+    assert not federation.rests()
     with deployment.carrying(encrypted=False):
-        until(lambda: federation.sequence() == passes * len(SITES) - 1, 90, "the end of the walk")
+        until(federation.rests, 90, "the end of all passes")
     federation.stop()
-    assert deployment.seen()[2] >= passes * len(SITES) - 1 - stopped
-    run = in_process(federation).advance(passes)
-    assert digest(resting(federation).posterior) == digest(run.posterior)
+    assert deployment.seen()[2] > 100
+    run = in_process(*SITES).advance(passes)
+    assert digest(federation.course().posterior) == digest(run.posterior)

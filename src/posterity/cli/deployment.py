@@ -73,7 +73,7 @@ SITE = (
     Option("silence", POSITIVE, "Seconds after which it goes on without a member.", default=300.0),
     Option("data.file", FILE, "Records: a .csv with a header, or an .npz.", "--data"),
     Option("data.target", TEXT, "The column to predict."),
-    Option("data.intercept", FLAG, "Whether there is a column of ones."),
+    Option("data.intercept", FLAG, "Whether there is a column of ones; if the prior has one."),
     Option("data.path", TEXT, "Import path of a function that returns the records.", "--loader"),
     Option("data.options", TABLE, "What it is called with.", "--loader-options"),
     Option("transport.kind", words("unix", "courier"), "How letters travel.", "--transport"),
@@ -236,8 +236,9 @@ def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
 
     with settings.named():
         target, name = settings["data.target"], settings["name"]
-        tables = read_sites({name: path}, target, bool(settings["data.intercept"]))
-        own = columns_of(terms.agreement.prior)
+        own, intercept = columns_of(terms.agreement.prior), settings["data.intercept"]
+        intercept = "intercept" in (own or ()) if intercept is None else intercept
+        tables = read_sites({name: path}, target, intercept)
         return in_one_order(tables, own, target, bool(own)).data[name]
 
 

@@ -17,8 +17,9 @@ from posterity.cli.failures import printable
 from posterity.cli.options import POSITIVE, Settings, verb
 from posterity.cli.report import Data
 from posterity.cli.schema import OUTPUT
-from posterity.cli.site import FOLDER, status_table, told
+from posterity.cli.site import FOLDER, confirm, status_table, told
 from posterity.cli.streams import Json, present
+from posterity.errors import UsageError
 from posterity.interrupts import Interrupts, deferred, heed
 
 federation = typer.Typer(
@@ -105,6 +106,45 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = told(client.ask("status"))
             except Absent:
                 data = data | {"running": None}
+
+
+@federation.command(
+    epilog=example("posterity federation forget north --by south --key officer.key --yes")
+)
+def forget(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The member to be forgotten.")],
+    by: Annotated[Path, typer.Option(metavar="FOLDER", help="Any member's site, which tells all.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The private key of an authority.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether that is meant.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Have a member forgotten at once, for good, by who the terms allow to say so.
+
+    Its tombstone goes to all; each destroys what holds its factor, and a new epoch begins without
+    it. Once that has converged, `posterity site result --certificate` has the proof.
+    """
+    present(lambda: _forgotten(name, by, key, yes), status_table, as_json)
+
+
+def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
+    from posterity.engine.notices import Author
+    from posterity.engine.signing import PrivateKey
+
+    terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)
+    owners = [who for who, own in terms.authorities.items() if own == private.public]
+    owners += [name] if terms.members.get(name) == private.public else []
+    if name not in terms.members or not owners:
+        raise UsageError(
+            found=f"the key {str(private.public)!r}, to have {name!r} forgotten",
+            expected=f"a member of {sorted(terms.members)}, and the key of it or of an authority: "
+            f"{sorted(terms.authorities)}",
+            fix="See `authorities` in federation.toml.",
+        )
+    if not yes:
+        confirm(f"Destroy the factor of {printable(name)} at all members for good?")
+    highest = deployment.ask(by, "status")[0]["highest"]
+    tombstone = Author(terms, owners[0], private).tombstone(name, highest)
+    return told(deployment.ask(by, "post", tombstone.envelope))
 
 
 @federation.command(epilog=example("posterity federation submit kits/admin@hearts.org"))

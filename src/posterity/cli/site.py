@@ -40,6 +40,12 @@ site = typer.Typer(
 )
 app.add_typer(site, name="site")
 FOLDER, KEY = "The folder of the site.", "site.key"
+COMPILED = {
+    "JAX_COMPILATION_CACHE_DIR": "{folder}/compiled",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+"""Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
 OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
 
 
@@ -197,6 +203,8 @@ def run(
     moment, and started again.
     """
     heed()
+    for variable, value in COMPILED.items():  # before JAX is imported
+        os.environ.setdefault(variable, value.format(folder=folder.absolute()))
     running: list[Any] = []
 
     def end(interrupts: Interrupts, number: int, count: int) -> None:
@@ -281,7 +289,8 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
     def function(settings: Settings) -> Data:
         given = {place: value for place, value in settings.values.items() if place != "yes"}
         if do == "forget" and not settings["yes"]:
-            _confirm(_folder(settings))
+            folder = printable(_folder(settings))
+            confirm(f"Destroy the factor of the site in {folder} for good?")
         return told(deployment.ask(_folder(settings), do, **given))
 
     function.__doc__ = help
@@ -332,14 +341,14 @@ _command(
 )
 
 
-def _confirm(folder: Path) -> None:
+def confirm(question: str) -> None:
+    """Ask whether that is meant; an error where it is not, or nobody can be asked."""
     if not sys.stdin.isatty():
         raise UsageError(
             found="a forgetting that nobody confirms",
             expected="--yes, where nobody can be asked",
             fix="Give --yes if it is meant: it cannot be undone.",
         )
-    question = f"Destroy the factor of the site in {printable(folder)} for good?"
     typer.confirm(question, abort=True, err=True)
 
 
@@ -402,6 +411,7 @@ def _result_report(data: Data) -> str:
 def result(settings: Settings) -> Data:
     """Write the newest posterior that the site knows, and what members have signed about it."""
     from posterity.artifact.artifact import from_bytes
+    from posterity.families.names import names_of, with_names
     from posterity.files import write_file
 
     folder, output, certificate = _folder(settings), settings.output, settings.path("certificate")
@@ -416,7 +426,9 @@ def result(settings: Settings) -> Data:
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())
     record = {"epoch": str(head["epoch"]), "sequence": str(head["sequence"]), "by": head["by"]}
-    written = files.write(from_bytes(content, what="a posterior"), output, "site result", record)
+    prior = deployment.read_site(folder / "site.toml").terms.agreement.prior
+    posterior = with_names(from_bytes(content, what="a posterior"), names_of(prior))
+    written = files.write(posterior, output, "site result", record)
     about = {"output": written.path, "digest": written.digest}
     about |= {name: head[name] for name in ("epoch", "sequence", "by")}
     return about | {"certificate": None if certificate is None else str(certificate)}
