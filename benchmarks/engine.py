@@ -66,7 +66,7 @@ def scale(effort: Effort, share: int) -> list[dict[str, Any]]:
             growth = math.log(after["sites"] / before["sites"])
             for name in ("cpu_s", "sent_bytes", "writes"):
                 after[f"{name}_exponent"] = math.log(after[name] / before[name]) / growth
-    return rows
+    return [*rows, point("tree", Size(max(100 // share, 2), SMALL, 50, *KINDS[0]), effort)]
 
 
 def point(kind: str, size: Size, effort: Effort) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import posterity
+import posterity.artifact
 from benchmarks.measure import answer
 from benchmarks.resident import resident
 from posterity.engine.agent import Agent
@@ -67,6 +68,8 @@ class Size:
     protocol: str = "walk"
     schedule: str = "sequential"
     steps: int | None = None
+    first: int = 0
+    """The number of the first site."""
 
 
 class Counted(Store):
@@ -83,7 +86,7 @@ class World:
     """All members of a federation in this process, with real stores in a folder."""
 
     def __init__(self, size: Size, folder: Path):
-        names = [f"{number:05}" for number in range(size.sites)]
+        names = [f"{number:05}" for number in range(size.first, size.first + size.sites)]
         star = size.protocol == "star"
         members = [*names, SERVER] if star else names
         self.keys = {
@@ -109,7 +112,7 @@ class World:
         return Agent(machine, Counted.create(self.folder / f"{name}.db", first))
 
     def machine(self, name: str) -> Machine:
-        rng = np.random.default_rng(int.from_bytes(name.encode()) % 2**32)
+        rng = np.random.default_rng(0 if name == SERVER else int(name))
         categories = self.terms.agreement.prior.natural_parameters.size
         data = rng.integers(0, categories, 0 if name == SERVER else RECORDS)
         site = Site.of(self.terms.agreement, name, data)
@@ -281,6 +284,40 @@ def scale(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     }
 
 
+def tree(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """Ten regions, each a star of its own; their ledgers fused, beside one star of all sites."""
+    del seed, runs, budget
+    ledgers, cpu = [], time.process_time()
+    for region in range(10):
+        with folder() as path:
+            own = dataclasses.replace(size, first=region * size.sites)
+            ledgers.append(rested(World(own, path)).ledger)
+    regions, before = time.process_time() - cpu, time.process_time()
+    fused = posterity.fuse(ledgers, rule="product", prior=ledgers[0].prior)
+    fusing = time.process_time() - before
+    with folder() as path:
+        before = time.process_time()
+        flat = rested(World(dataclasses.replace(size, sites=10 * size.sites), path))
+        whole = time.process_time() - before
+    return {
+        "regions_cpu_s": regions,
+        "fuse_cpu_s": fusing,
+        "flat_cpu_s": whole,
+        "bit_for_bit": posterity.artifact.digest(fused.posterior)
+        == posterity.artifact.digest(flat.posterior),
+    }
+
+
+def rested(world: World) -> Any:
+    """The run of a star once its server rests."""
+    waiting = deque(world.first.command(world.first.machine.begin))
+    while waiting:
+        receiver, content = waiting.popleft()
+        waiting.extend(world.agents[receiver].receive(content))
+    memory: Any = world.first.memory
+    return memory.course.run
+
+
 # --- processes -----------------------------------------------------------------------------------
 
 
@@ -358,5 +395,5 @@ def own_memory(pid: int) -> int:
 
 
 if __name__ == "__main__":
-    kinds = (hop, socket, server, scale, process)
+    kinds = (hop, socket, server, scale, tree, process)
     answer(Size, {kind.__name__: kind for kind in kinds})
