@@ -277,7 +277,7 @@ def carried(folder: Path) -> Iterator[None]:
     nvflare = NVFlare(folder / "nvflare", SITES, {**os.environ, "PYTHONPATH": path})
     nvflare.provision()
     nvflare.start({site: folder / site for site in SITES})
-    tell("$ posterity federation submit nvflare/work/hearts/prod_00/admin@hearts.org &")
+    tell("$ posterity federation submit nvflare/kits/hearts/prod_00/admin@hearts.org &")
     with nvflare.carrying():
         tell()
         yield

@@ -37,7 +37,7 @@ class NVFlare:
         path = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         self.folder, self.sites = folder, sites
         self.environment = {**environment, "HOME": str(folder), "PATH": path}
-        self.kits, self.daemons = folder / "work" / "hearts" / "prod_00", list[Any]()
+        self.kits, self.daemons = folder / "kits" / "hearts" / "prod_00", list[Any]()
         self.told = folder / "submit.log"
         folder.mkdir(parents=True)
 
@@ -55,7 +55,7 @@ class NVFlare:
         project = {"api_version": 3, "name": "hearts", "description": "Hospitals"}
         project |= {"participants": people, "builders": builders}
         (self.folder / "project.yml").write_text(json.dumps(project))  # JSON is YAML
-        line = ["nvflare", "provision", "-p", "project.yml", "-w", "work", "--force"]
+        line = ["nvflare", "provision", "-p", "project.yml", "-w", "kits", "--force"]
         with open(self.folder / "provision.log", "wb") as log:
             subprocess.run(line, cwd=self.folder, check=True, **self._output(log))
 
