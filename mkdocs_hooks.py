@@ -24,6 +24,7 @@ MODULES = (
     *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
     *("fitting", *(f"adapters.{name}" for name in ADAPTERS), "summary", "plots", "errors"),
+    *(f"engine.privacy.{part}" for part in ("aggregation", "noise", "membership")),
 )
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"(\w+)\s*=\s*\{(.*?)\},?\s*\n(?=\s*\w+\s*=|\Z)", re.DOTALL)

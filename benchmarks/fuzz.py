@@ -25,28 +25,25 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 import posterity
 from benchmarks.faults import FOLDER, KEYS, PRIOR, SITES
+from benchmarks.letters import Case, World
 from benchmarks.mutations import Mutator
 from posterity.arrays.tree_sums import TreeSum
-from posterity.artifact.artifact import from_bytes, to_bytes
+from posterity.artifact.artifact import from_bytes
 from posterity.artifact.manifest import as_text
 from posterity.cli.deployment import read_site, read_terms
 from posterity.engine.agent import Agent
-from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues
-from posterity.engine.machine import Machine
-from posterity.engine.memory import Memory, Step
-from posterity.engine.messages import Answer, Handover, Letter, Notice, Question
-from posterity.engine.notices import read
+from posterity.engine.memory import Step
+from posterity.engine.messages import Answer, Handover, Notice, Question
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
-from posterity.engine.star import Server
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import as_error, from_frame, read_frame, to_frame
 from posterity.errors import PosterityError
@@ -66,82 +63,6 @@ BLOCK = 500
 
 class Violation(AssertionError):
     """An input that is not taken as it has to be."""
-
-
-class World:
-    """Sites in one process, and letters of every kind that they wrote, each with whom it came to.
-
-    The walk of ``kind`` coins or logistic ends by a certificate; in a star "a" is the server.
-    """
-
-    def __init__(self, kind: str):
-        options: dict[str, Any] = {
-            "model": "posterity.models:BetaBernoulli",
-            "prior": PRIOR,
-            "members": {site: str(KEYS[site].public) for site in SITES},
-            "limits": {"bytes": 200_000},
-        }
-        if kind == "star":
-            options |= {"server": "a", "schedule": {"kind": "synchronous"}}
-        if kind == "logistic":
-            prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
-            options |= {"prior": prior, "model": "posterity.models:LogisticRegression"}
-        self.terms, rng = Terms.of(kind, **options), np.random.default_rng(0)
-        agreement, self.machines, self.memories = self.terms.agreement, {}, {}
-        for n, site in enumerate(SITES):
-            y = np.arange(6 + n) % 2
-            data = (rng.normal(size=(len(y), 2)), y * 1.0) if kind == "logistic" else y
-            machine = Server if kind == "star" and site == "a" else Machine
-            own = Site.of(agreement, site, data)
-            self.machines[site] = machine(self.terms, own, KEYS[site], lambda: 1e9)
-            self.memories[site] = machine.MEMORY.empty(site)
-        self.found: dict[str, list[Case]] = {}
-        self.walk("a", lambda machine, memory: machine.begin(memory))
-        self.walk("c", lambda machine, memory: machine.start(memory))
-        if kind == "coins":
-            tree, file = Tree([b"one"]), Handover("posterior.safetensors", to_bytes(PRIOR))
-            for _ in range(2):
-                tree.append(b"another")
-                self.walk("b", lambda machine, memory: machine.checkpoint(memory, tree))
-            self.walk("b", lambda machine, memory: machine.hand_over(memory, "c", file))
-        self.walk("d", lambda machine, memory: machine.forget(memory))
-
-    def walk(self, site: str, act: Callable[[Any, Memory], Step], most: int = 600) -> None:
-        """A command, and all that follows from it."""
-        step = act(self.machines[site], self.memories[site])
-        self.memories[site], waiting = step.memory, list(step.sent)
-        while waiting and most:
-            receiver, content = waiting.pop(0)
-            most -= 1
-            case = Case(self, receiver, self.memories[receiver], content)
-            body: Any = case.letter.body
-            notice = isinstance(body, Notice)
-            kind = read(self.terms, body.envelope).claim if notice else type(body).__name__
-            known = self.found.setdefault(kind, [])
-            if len(known) < 12:
-                known.append(case)
-            step = self.machines[receiver].receive(case.memory, content)
-            self.memories[receiver] = step.memory
-            waiting += step.sent
-
-
-class Case(NamedTuple):
-    """A letter as it came to a site, whose memory was this."""
-
-    world: World
-    site: str
-    memory: Memory
-    content: bytes
-
-    @property
-    def letter(self) -> Letter:
-        """What is in the envelope."""
-        return Letter.from_bytes(Envelope.from_bytes(self.content).payload)
-
-    @property
-    def machine(self) -> Machine:
-        """The machine of the site."""
-        return self.world.machines[self.site]
 
 
 class Fuzz:
@@ -451,11 +372,20 @@ class Fuzz:
     # --- the campaign ----------------------------------------------------------------------------
 
     def tried(self, number: int) -> tuple[str, str | None]:
-        """The name of what an input was handed to and what came of it; and a violation, if any."""
+        """The name of what an input was handed to and what came of it; and a violation, if any.
+
+        What takes long is tried twice: the first time a program may be compiled for it.
+        """
+        outcome, violation, took = self._once(number)
+        if violation is None and took > SECONDS:
+            took = min(took, self._once(number)[2])
+            violation = f"{took:.1f} seconds" if took > SECONDS else None
+        return outcome if violation is None else f"{outcome.split()[0]} violated", violation
+
+    def _once(self, number: int) -> tuple[str, str | None, float]:
         m = Mutator(np.random.default_rng([number, 31]))
         target = m.one(self.targets)
-        name, peak = target.__name__, _peak()
-        began, outcome, violation = time.process_time(), "taken", None
+        began, peak, outcome, violation = time.process_time(), _peak(), "taken", None
         try:
             with _alarm():
                 target(m)
@@ -468,12 +398,10 @@ class Fuzz:
                 raise
             lines = traceback.format_exception(error)
             violation = f"{type(error).__name__}: {str(error)[:300]} | {''.join(lines[-3:])[-600:]}"
-        took = time.process_time() - began
-        if violation is None and took > SECONDS:
-            violation = f"{took:.1f} seconds"
-        if violation is None and _peak() - peak > MEGABYTES:
-            violation = f"{_peak() - peak:.0f} MB"
-        return f"{name} {outcome if violation is None else 'violated'}", violation
+        took, grown = time.process_time() - began, _peak() - peak
+        if violation is None and grown > MEGABYTES and took < SECONDS:
+            violation = f"{grown:.0f} MB"
+        return f"{target.__name__} {outcome}", violation, took
 
 
 OPTIONS = (

@@ -41,6 +41,7 @@ SLOW = [
     "docs/topics.md",
     "docs/federate.md",
     "docs/forget.md",
+    "docs/privacy.md",
     "docs/personal.md",
     "docs/networks.md",
     "docs/pursue.md",
@@ -63,8 +64,9 @@ SLOW = [
 PAGES = [*QUICK, *SLOW]
 COMPUTING = ["docs/personal.md"]
 """Pages whose programs run for longer than they compile, and are optimised as users' are."""
-ELSEWHERE = ["docs/adapters/torch.md"]
-"""Run where torch is installed, by tests/adapters/test_torch_posterior.py."""
+ELSEWHERE = ["docs/adapters/torch.md", "docs/deploy.md"]
+"""Run where torch is installed, by tests/adapters/test_torch_posterior.py; and with agents that go
+on beside the commands, by tests/engine/test_deploy.py."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"

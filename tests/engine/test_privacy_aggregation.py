@@ -88,7 +88,7 @@ def test_the_sum_is_that_of_a_ledger_to_the_last_bit(tmp_path, prior):
     np.testing.assert_allclose(found.factor.natural_parameters, rounded, rtol=1e-14)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(
         st.lists(st.floats(-(2.0**40), 2.0**40), min_size=3, max_size=3), min_size=4, max_size=4
@@ -388,3 +388,74 @@ def test_a_plan_that_would_reveal_a_factor_or_wrap_is_refused(options):
 def test_by_default_nobody_may_drop_out():
     assert plan(least=None).least == 4
     assert plan(least=None).digest == plan(least=4).digest != plan().digest
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from(["", "a", "b", "z", "keys", "AAAA", "A" * 43 + "=", "ab" * 32, "\u2603"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "c", "z"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+FIELDS = ["site", "round", "key", "roster", "words", "masked", "own", "dropped", "more"]
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES), st.sampled_from([0, 4, 8, 12]))
+@settings(max_examples=120, deadline=None)
+def test_whatever_a_member_signs_is_taken_or_refused(whole, changes, at):
+    """A liar's letter instead of its own: nothing but refusals, and no sum but the true one."""
+    run, truth, folder = whole
+    said = Statement.from_bytes(Envelope.from_bytes(run.letters[at]).payload)
+    lie = Statement("aggregation", said.subjects, {**said.predicate, **changes})
+    letters = [*run.letters[:at], lie.signed(KEYS["a"]).to_bytes(), *run.letters[at + 1 :]]
+    honest = Participant(run.plan, "b", KEYS["b"], folder / "b")
+    for attempt in (honest.survivors, honest.opening, lambda letters: total(run.plan, letters)):
+        try:
+            found = attempt(letters)
+        except Refusal:
+            continue
+        assert found in (run.letters[9], run.letters[13]) or found.integers == truth
+
+
+@given(st.integers(0, 15), st.integers(0, 10**6), st.integers(0, 7))
+@settings(max_examples=100, deadline=None)
+def test_a_letter_with_a_flipped_bit_is_refused(whole, number, place, bit):
+    run, _, _ = whole
+    letter = bytearray(run.letters[number])
+    letter[place % len(letter)] ^= 1 << bit
+    with pytest.raises(Refusal):
+        total(run.plan, [*run.letters[:number], bytes(letter), *run.letters[number + 1 :]])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All letters of an aggregation of four, its sum, and the folders."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run = Round(folder)
+    run.mask(factors())
+    return run, run.close().integers, folder
+
+
+def test_two_groups_cannot_be_made_to_open_sums_that_tell_one_site(tmp_path):
+    """Five members, `least` four: one who lies to both groups cannot part them."""
+    keys = {**KEYS, "e": PrivateKey(bytes([4]) * 32)}
+    members = {site: key.public for site, key in keys.items()}
+    run = Round(tmp_path / "run", plan(members=members, least=4), tuple("abcde"), keys)
+    made = run.mask(factors(sites=tuple("abcde")))
+    for group in ("abe", "ce"):
+        with pytest.raises(Refusal, match="at least 4"):
+            run.sites[group[0]].survivors([made[site] for site in group])
+    first = run.sites["a"].survivors([made[site] for site in "abce"])
+    second = run.sites["c"].survivors([made[site] for site in "bcde"])
+    said = Statement.from_bytes(Envelope.from_bytes(first).payload)
+    lies = [
+        Statement("aggregation", said.subjects, {**said.predicate, "site": "e"})
+        .signed(keys["e"])
+        .to_bytes()
+    ]
+    with pytest.raises(Refusal, match=r"no list of survivors from 'b'|another list"):
+        run.sites["a"].opening([first, second, *lies])

@@ -13,7 +13,7 @@ from posterity.engine.privacy.membership import (
     difference_test,
     membership_test,
 )
-from posterity.engine.privacy.noise import record_contributions
+from posterity.engine.privacy.noise import GaussianMechanism, record_contributions
 from posterity.errors import ParameterError, UsageError
 from posterity.families import Beta, Gaussian
 from posterity.federation import federate
@@ -171,6 +171,21 @@ def test_two_tokens_tell_exactly_who_is_between_them():
     assert found.auc == 1.0 and found.tells
     nothing = difference_test(token, token, rows[:12], rows[12:])
     assert nothing.auc == 0.5
+
+
+def test_noise_takes_the_certainty_away_and_little_noise_little_of_it():
+    prior, x = Gaussian.from_standard(np.zeros(8), np.eye(8)), RNG.normal(size=(30, 8))
+    rows = record_contributions(LinearRegression(), prior, (x, RNG.normal(size=30)))
+    found = []
+    for noise in (0.0, 0.05, 5.0):
+        made = GaussianMechanism(prior, 1.0, noise, "add or remove")
+        released = (
+            prior + made.release(rows[:15], rng=np.random.default_rng(n)) for n in range(20)
+        )
+        attack = lambda q: difference_test(prior, q, rows[:15], rows[15:], mechanism=made)  # noqa: B023
+        found.append(np.mean([attack(q).auc for q in released]))
+    assert found[0] == 1.0 and found[1] > 0.9
+    assert 0.5 - 4 * 0.11 / np.sqrt(20) < found[2] < 0.65  # .11: the error of one AUC of noise
 
 
 def test_counts_of_coins_tell_less_than_members():

@@ -96,6 +96,12 @@ def test_units_of_a_parameter_change_no_length(unit, seed):
     np.testing.assert_allclose(*lengths, rtol=1e-6)
 
 
+def test_a_record_that_says_nothing_is_not_lengthened():
+    rows = np.array([[0.0] * 5, [1e-320] * 5, [1.0] * 5])
+    found = np.linalg.norm(quiet(PLANE).clipped(rows), axis=1)
+    assert found[0] == 0 and found[1] < 1e-300 and math.isclose(found[2], 0.7, rel_tol=1e-6)
+
+
 # --- noise and its account -----------------------------------------------------------------------
 
 
@@ -105,7 +111,7 @@ def test_noise_is_equally_large_in_all_directions_of_the_metric(reference):
     mechanism = GaussianMechanism(reference, 0.5, 3.0)
     none = np.zeros((0, reference.dimension))
     flat = [mechanism.release(none, rng=rng).natural_parameters for _ in range(draws)]
-    white = np.array(flat) @ mechanism._root / (3.0 * 2 * 0.5)
+    white = np.array(flat) @ mechanism.root / (3.0 * 2 * 0.5)
     assert kstest(white.ravel(), "norm").pvalue > 1e-4
     squares = (white**2).sum() / chi2.std(white.size) - white.size / chi2.std(white.size)
     assert abs(squares) < 5
@@ -125,7 +131,7 @@ def test_the_noise_of_the_system_is_normal_and_never_twice_the_same():
 def test_shares_of_several_sites_add_up_to_the_whole_noise():
     rng, none = np.random.default_rng(2), np.zeros((0, 5))
     whole, share = (GaussianMechanism(PLANE, 1.0, 2.0, shares=n) for n in (1, 4))
-    spread = lambda drawn: np.std([q.natural_parameters @ whole._root for q in drawn])
+    spread = lambda drawn: np.std([q.natural_parameters @ whole.root for q in drawn])
     one = spread([whole.release(none, rng=rng) for _ in range(300)])
     four = lambda: sum((share.release(none, rng=rng) for _ in range(4)), PLANE.zero())
     assert abs(spread([four() for _ in range(300)]) / one - 1) < 5 / np.sqrt(1500)
@@ -172,12 +178,12 @@ def audited(mechanism, delta, trials=2000):
     it. Rates are bounded by Clopper and Pearson's intervals.
     """
     rng = np.random.default_rng(3)
-    row = np.linalg.solve(mechanism._root.T, [100.0] + [0.0] * 4)[None]
+    row = np.linalg.solve(mechanism.root.T, [100.0] + [0.0] * 4)[None]
     rows = {"in": row, "out": -row if mechanism.relation == "replace" else row[:0]}
     along = {
         where: np.array(
             [
-                (mechanism.release(given, rng=rng).natural_parameters @ mechanism._root)[0]
+                (mechanism.release(given, rng=rng).natural_parameters @ mechanism.root)[0]
                 for _ in range(trials)
             ]
         )
@@ -284,6 +290,12 @@ def test_the_factor_of_data_stays_as_it_is(seed):
 def test_rows_that_have_no_length_are_refused(rows, error):
     with pytest.raises(error):
         quiet(PLANE).release(np.array(rows))
+
+
+def test_a_reference_without_a_metric_is_refused():
+    flat = Gaussian.from_standard(np.full(2, 1e9), np.eye(2))
+    with pytest.raises(ParameterError, match="Fisher information is singular"):
+        quiet(flat).release(np.zeros((1, 5)))
 
 
 @pytest.mark.parametrize(

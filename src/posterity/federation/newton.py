@@ -117,10 +117,10 @@ def _is_whole(report: Report, q: DiagonalGaussian) -> bool:
         return False
     slope, size = (q.own_size,), (q.own_size, q.own_size)
     shapes = slope, slope, slope, size
-    parts = fixed.precision_mean, fixed.precision, report.slope, report.curvature
+    parts: Any = fixed.precision_mean, fixed.precision, report.slope, report.curvature
     alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
     # None has the shape of a number.
-    return alike and all(np.isfinite(part).all() for part in parts)  # pyright: ignore
+    return alike and all(np.isfinite(part).all() for part in parts)
 
 
 def _energy(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> float:

@@ -16,7 +16,7 @@ from scipy.special import logsumexp, ndtri
 
 from posterity.arguments import COUNT, Constraint
 from posterity.arrays.typing import ArrayLike
-from posterity.engine.privacy.noise import record_contributions
+from posterity.engine.privacy.noise import GaussianMechanism, record_contributions
 from posterity.errors import ParameterError, UsageError
 from posterity.families import Distribution, ExponentialFamily
 from posterity.models import ConjugateModel, Model
@@ -117,14 +117,19 @@ def membership_test(
 
 
 def difference_test(
-    before: Distribution, after: Distribution, members: ArrayLike, nonmembers: ArrayLike
+    before: Distribution,
+    after: Distribution,
+    members: ArrayLike,
+    nonmembers: ArrayLike,
+    *,
+    mechanism: GaussianMechanism | None = None,
 ) -> Membership:
     """Attack two posteriors by their difference, which is a sum of members' contributions.
 
     For who sees a token before and after a visit, or a sum with and without a site. The score of a
     record is its weight in the shortest combination of all candidates that makes up the difference.
     Of fewer independent candidates than natural parameters it is the record's true weight, one or
-    zero: nobody is left in doubt.
+    zero: nobody is left in doubt. Of a noisy release it is the best linear estimate of that weight.
 
     Args:
         before: the posterior without the members.
@@ -132,13 +137,20 @@ def difference_test(
         members: contributions (m, dim) of records to the natural parameters, flat: see
             :func:`posterity.engine.privacy.noise.record_contributions`.
         nonmembers: those of others (n, dim).
+        mechanism: by which the difference was released; it is no secret.
     """
+    count = len(np.asarray(members))
     rows = np.concatenate([np.asarray(members, np.float64), np.asarray(nonmembers, np.float64)])
-    scale = np.abs(rows).max(0, initial=0.0)
-    scale[scale == 0] = 1.0
     change = (after - before).natural_parameters  # pyright: ignore[reportOperatorIssue]
-    weights, *_ = np.linalg.lstsq((rows / scale).T, change / scale, rcond=1e-10)
-    return Membership.of(weights[: len(np.asarray(members))], weights[len(np.asarray(members)) :])
+    if mechanism is None:
+        scale = np.abs(rows).max(0, initial=0.0)
+        scale[scale == 0] = 1.0
+        weights, *_ = np.linalg.lstsq((rows / scale).T, change / scale, rcond=1e-10)
+    else:  # about one half, by as much as a coin
+        rows, ridge = mechanism.clipped(rows), 2 * mechanism.deviation * np.eye(len(rows))
+        target = np.concatenate([change @ mechanism.root - rows.sum(0) / 2, np.zeros(len(rows))])
+        weights, *_ = np.linalg.lstsq(np.concatenate([rows.T, ridge]), target, rcond=1e-10)
+    return Membership.of(weights[:count], weights[count:])
 
 
 def attack_auc(members: ArrayLike, nonmembers: ArrayLike) -> Estimate:

@@ -132,6 +132,11 @@ class GaussianMechanism:
         """The greatest length by which one contribution changes the sum, in sqrt(nats)."""
         return self.clip * (2.0 if self.relation == "replace" else 1.0)
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise of one release in any direction, in sqrt(nats)."""
+        return self.noise * self.sensitivity / math.sqrt(self.shares)
+
     def release(
         self, contributions: ArrayLike, *, rng: np.random.Generator | None = None
     ) -> ExponentialFamily:
@@ -145,9 +150,8 @@ class GaussianMechanism:
             ParameterError, StructureError: for rows that are not finite, or of another length.
         """
         total = self.clipped(contributions).sum(0)
-        scale = self.noise * self.sensitivity / math.sqrt(self.shares)
-        total = total + scale * _normal(len(total), rng)
-        flat = solve_triangular(self._root, total, lower=True, trans=1)
+        total = total + self.deviation * _normal(len(total), rng)
+        flat = solve_triangular(self.root, total, lower=True, trans=1)
         return self.reference.with_natural_parameters(flat)
 
     def clipped(self, contributions: ArrayLike) -> Float[np.ndarray, "n dim"]:
@@ -160,7 +164,7 @@ class GaussianMechanism:
                 fix="Pass [factor.natural_parameters] of a site, or `record_contributions`.",
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            rows = rows @ self._root
+            rows = rows @ self.root
         if not np.isfinite(rows).all():
             raise ParameterError(
                 found="NaN, infinity or overflow among contributions",
@@ -169,13 +173,20 @@ class GaussianMechanism:
             )
         largest = np.abs(rows).max(1, keepdims=True, initial=np.finfo(float).tiny)
         lengths = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
-        # A little less than `clip`, so that rounding does not exceed it.
-        return rows * np.minimum(1.0, self.clip * (1 - 1e-9) / lengths)
+        bound = self.clip * (1 - 1e-9)  # a little less, so that rounding does not exceed it
+        return rows * (bound / np.maximum(lengths, bound))
 
     @functools.cached_property
-    def _root(self) -> np.ndarray:
-        """``L`` of ``F = L Lᵀ``: ``Lᵀ`` turns lengths into Euclidean ones."""
-        return np.linalg.cholesky(np.asarray(self.reference.fisher_information()))
+    def root(self) -> Float[np.ndarray, "dim dim"]:
+        """``L`` of ``F = L Lᵀ``: flat vectors times it have their length as the Euclidean one."""
+        try:
+            return np.linalg.cholesky(np.asarray(self.reference.fisher_information()))
+        except np.linalg.LinAlgError as error:
+            raise ParameterError(
+                found=f"a reference {self.reference!r} whose Fisher information is singular",
+                expected="one whose parameters are known to similar precision",
+                fix="Take the prior, or a release with less noise, as the reference.",
+            ) from error
 
 
 def record_contributions(

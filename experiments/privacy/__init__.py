@@ -1,0 +1,1 @@
+"""Noise on natural parameters: what privacy costs four hospitals."""
