@@ -257,7 +257,7 @@ class Server(Machine):
                 case "certify":
                     memory = self._certify(memory)
         assert course is not None
-        return self._heard(memory, course.state.epoch[0])
+        return _known(self._heard(memory, course.state.epoch[0]))
 
     def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
         """On with a step: from its beginning, or by one more answer."""
@@ -501,7 +501,7 @@ class Server(Machine):
         """Put questions into the outbox, but for those that are there."""
         course = memory.course
         assert course is not None
-        memory: Any = self._heard(memory, course.state.epoch[0])
+        memory = _known(self._heard(memory, course.state.epoch[0]))
         outbox, open_, count = dict(memory.outbox), dict(course.open), course.asked
         for asked in questions:
             site = asked.site
