@@ -142,15 +142,13 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
             found=f"an audit that cannot be read ({error!r})",
             expected="what `posterity site audit` wrote, of a member of these terms",
         ) from error
-    witnesses = {key_name(terms.name, name): own for name, own in terms.members.items()}
-    signed = [(note, sorted(note.witnesses(witnesses))) for note in notes]
-    fits = [
-        note.origin == head.origin
-        and note.size <= len(tree)
-        and tree.root(note.size) == note.root
-        and bool(names)
-        for note, names in signed
-    ]
+    own = key_name(terms.name, site)
+    witnesses = {key_name(terms.name, name): key for name, key in terms.members.items()}
+    del witnesses[own]
+    # What its keeper did not sign is no note of this log, whoever cosigned it.
+    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(key))]
+    cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
+    fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
         "the checkpoint is that of the member, and signed by it": _holds(
             lambda: _of_member(terms, site, head)
@@ -165,7 +163,7 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         claims["the log continues the checkpoint that was kept"] = _holds(
             lambda: continues(old, head, path, key)
         )
-    others = ", ".join(sorted({name for _, names in signed for name in names})) or "nobody"
+    others = ", ".join(cosigned) or "nobody"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
     return Audit(Verification(claims), (shown,))
 

@@ -21,7 +21,7 @@ import numpy as np
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine.admission import check_posterior, check_structure
 from posterity.engine.agreement import Terms
-from posterity.engine.log import TreeHead
+from posterity.engine.log import TreeHead, key_name
 from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, from_base64
@@ -152,7 +152,21 @@ def read(terms: Terms, envelope: bytes) -> Known:
         posterior_of(terms, known)
     if claim == "residual":
         standing_of(terms, known)
+    if claim in ("checkpoint", "cosignature"):
+        _check_head(terms, known)
     return known
+
+
+def _check_head(terms: Terms, known: Known) -> None:
+    """Check that a note is of its keeper's log, as that signed it, and cosigned by whom it says."""
+    head, keeper = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
+    if head.origin != key_name(terms.name, keeper):
+        raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
+    head.verify(terms.members[keeper])
+    if (witness := known.predicate.get("by")) is not None:
+        if witness not in terms.members.keys() - {keeper}:
+            raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")
+        head.witnesses({key_name(terms.name, witness): terms.members[witness]}, threshold=1)
 
 
 def _counted(value: Any) -> int:
