@@ -26,8 +26,13 @@ help: ## what can be done
 demo: $(VENV)/.demo ## fuse posteriors trained at several sites and show what came out
 	$(BIN)/posterity demo
 
-deploy-demo: $(VENV)/.demo ## run four hospitals as processes; one is killed, one is forgotten
+ifeq ($(ENGINE),nvflare)
+deploy-demo: .venv-engine/.engine
+	.ci/apart .venv-engine/bin/python -m examples.deploy
+else
+deploy-demo: $(VENV)/.demo ## run four hospitals as processes; one is killed, one is forgotten (ENGINE=nvflare)
 	$(BIN)/python -m examples.deploy
+endif
 
 test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
 	$(PYTEST) $(PYTEST_FLAGS)

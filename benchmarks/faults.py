@@ -39,6 +39,7 @@ from posterity.engine.memory import RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.star import Server
 from posterity.engine.store import Change, Outgoing, Store
 from posterity.engine.transports.memory import Faults, Network
 from posterity.errors import ArtifactError, PosterityError
@@ -149,6 +150,8 @@ class Kinds:
     """What a run is made of; a mutant has something else in one place."""
 
     machine: type[Machine] = Machine
+    server: type[Server] = Server
+    terms: tuple[Terms, ...] = TERMS
     disk: type[Disk] = Disk
     agent: type[Agent] = Agent
     floor: bool = True
@@ -170,7 +173,7 @@ class World:
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.rng, self.folder, self.kinds = np.random.default_rng([seed, 1]), folder, kinds
-        self.noisy, self.terms = bool(seed % 2), TERMS[seed // 2 % len(TERMS)]
+        self.noisy, self.terms = bool(seed % 2), kinds.terms[seed // 2 % len(kinds.terms)]
         self.data = {site: self.rng.integers(0, 2, self.rng.integers(1, 40)) for site in SITES}
         self.network = Network(SITES, FAULTS, seed=seed)
         self.agents: dict[str, Agent] = {}
@@ -195,7 +198,7 @@ class World:
             for agent in self.agents.values()
             for name, known in agent.memory.tombstones.items()
         }
-        memory = Memory.empty(site, epoch if self.kinds.floor else 0, tombstones)
+        memory = self.kind(site).MEMORY.empty(site, epoch if self.kinds.floor else 0, tombstones)
         self.kinds.disk.create(path, Step(memory).change).close()
         self.checkpoints.pop(site, None)
         self.open(site)
@@ -205,9 +208,11 @@ class World:
         if self.noisy:
             record = Noisy(site, self.terms.agreement, record.records, self.rng)
         store = self.kinds.disk(self.folder / f"{site}.db")
-        self.agents[site] = self.kinds.agent(
-            self.kinds.machine(self.terms, record, KEYS[site]), store
-        )
+        machine = self.kind(site)(self.terms, record, KEYS[site])
+        self.agents[site] = self.kinds.agent(machine, store)
+
+    def kind(self, site: str) -> type[Machine]:
+        return self.kinds.server if site == self.terms.server else self.kinds.machine
 
     def act(self, site: str, action: Callable[[Agent], tuple[Outgoing, ...]], fate=None) -> None:
         """One step of a site, killed at its write if that is its fate; what it says is sent."""

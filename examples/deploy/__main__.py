@@ -1,10 +1,12 @@
 """Four hospitals as processes of their own: they converge, one is killed, one is forgotten.
 
     make deploy-demo
+    make deploy-demo ENGINE=nvflare
     python -m examples.deploy [FOLDER]
 
 Each hospital has a folder with its key, its records and its durable store, and one process, its
-agent. What is run at a shell is printed; what agents tell is told line by line.
+agent. What is run at a shell is printed; what agents tell is told line by line. Letters go by Unix
+sockets, or over NVFlare with certificates if the variable ENGINE says so.
 """
 
 import contextlib
@@ -17,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import jax
 import numpy as np
 
 import posterity
+from examples.deploy.nvflare import NVFlare
 from experiments.data import heart_disease
 from experiments.heart.preparation import COLUMNS, SITES, Split, prepare
 from posterity import cli
@@ -38,6 +41,7 @@ LATE, GONE = "hungary", "switzerland"
 """Who is killed, and who is forgotten."""
 COMPILED = {"JAX_COMPILATION_CACHE_DIR": "compiled"}
 """What one process compiled others read, since they all run on one machine."""
+ENGINE = os.environ.get("ENGINE", "unix")
 BEGAN = time.monotonic()
 
 
@@ -73,12 +77,13 @@ class Hospitals:
         members = []
         for site in SITES:
             split = patients[site]
-            rows = np.column_stack([split.x_train, split.y_train])
-            header = ",".join([*COLUMNS, "ill"])
+            rows = np.column_stack([split.x_train[:, 1:], split.y_train])  # ones need no column
+            header = ",".join([*COLUMNS[1:], "ill"])
             np.savetxt(f"{site}.csv", rows, delimiter=",", header=header, comments="", fmt="%.17g")
-            sockets = [f"--socket={o}={o}/site.sock" for o in SITES if o != site]
+            letters = [f"--socket={o}={o}/site.sock" for o in SITES if o != site]
+            letters = ["--transport", "courier"] if ENGINE == "nvflare" else letters
             records = ["--data", f"{site}.csv", "--target", "ill"]
-            made = run("site", "init", site, "--name", site, *records, *sockets)
+            made = run("site", "init", site, "--name", site, *records, *letters)
             members += [f"--member={site}={made['key']}"]
         model = ["--model", "posterity.models:LogisticRegression", "--prior", "prior.safetensors"]
         made = run(
@@ -261,6 +266,23 @@ def story(hospitals: Hospitals) -> None:
     tell(f"Done. Folders, stores, logs and the certificate are in {hospitals.folder}")
 
 
+@contextlib.contextmanager
+def carried(folder: Path) -> Iterator[None]:
+    """What carries letters, as long as a block lasts: nothing where sockets do."""
+    if ENGINE != "nvflare":
+        yield
+        return
+    tell("NVFlare: a server, a client for each hospital, certificates, and a job for letters.")
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    nvflare = NVFlare(folder / "nvflare", SITES, {**os.environ, "PYTHONPATH": path})
+    nvflare.provision()
+    nvflare.start({site: folder / site for site in SITES})
+    tell("$ posterity federation submit nvflare/kits/hearts/prod_00/admin@hearts.org &")
+    with nvflare.carrying():
+        tell()
+        yield
+
+
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "posterity-deploy").resolve()
     shutil.rmtree(folder, ignore_errors=True)
@@ -269,7 +291,8 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", "compiled")
     hospitals = Hospitals(folder)
     try:
-        story(hospitals)
+        with carried(folder):
+            story(hospitals)
     finally:
         for agent in hospitals.agents.values():
             agent.kill()

@@ -122,7 +122,7 @@ class Federation:
             with open(self.folder / f"{site}.log", "ab") as log:
                 self.agents[site] = subprocess.Popen(run, env=environment(), stdout=log, stderr=log)
         for site in sites or self.sites:
-            until(lambda site=site: self._answers(site), 60, f"an agent of {site}")
+            until(lambda site=site: self._answers(site), 240, f"an agent of {site}")
 
     def kill(self, site: str) -> None:
         """End an agent by SIGKILL."""

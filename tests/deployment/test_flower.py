@@ -9,7 +9,7 @@ from deployment.federations import SITES, Federation, environment, in_process, i
 from posterity.artifact import digest
 from posterity.federation import Synchronous
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 TWO = SITES[:2]
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -36,12 +36,12 @@ class Flower:
         self.variables = {"HOME": folder, "FLWR_HOME": folder / "flwr", **QUIET}
         link = ["flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", "8100"]
         self.start(self.log, link, federation["server"])
-        until(lambda: "Uvicorn running" in self.log.read_text(), 60, "a SuperLink")
+        until(lambda: "Uvicorn running" in self.log.read_text(), 240, "a SuperLink")
         for number, site in enumerate(TWO):
             node = ["flower-supernode", "--insecure", "--superlink", "127.0.0.1:8100"]
             node += ["--port", str(9100 + number)]
             self.start(folder / f"{site}.log", node, federation[site])
-        until(lambda: self.log.read_text().count("Activated node") == len(TWO), 60, "SuperNodes")
+        until(lambda: self.log.read_text().count("Activated node") == len(TWO), 240, "SuperNodes")
 
     def start(self, log: Path, command: list[str], site: Path) -> None:
         variables = environment(POSTERITY_SITE=site, **self.variables)
@@ -70,7 +70,7 @@ def test_a_product_in_one_round_is_the_one_in_process(tmp_path):
     federation.start()
     federation.ask("server", "begin")
     flower.run(rounds=0)
-    until(federation.rests, 200, "the end of the round")
+    until(federation.rests, 400, "the end of the round")
     federation.stop()
     run = in_process(*TWO, schedule=Synchronous(damping=1.0)).advance(1)
     assert digest(federation.course().posterior) == digest(run.posterior)

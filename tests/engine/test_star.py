@@ -7,6 +7,7 @@ import pytest
 from engine.coins import PRIOR, opened
 from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
 
+import posterity
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
 from posterity.engine.course import RUN, SITE
@@ -95,7 +96,11 @@ def test_many_answers_are_taken_in_one_write(tmp_path):
     agent.store.close()
     agent = Agent(star.machines["server"], Store(tmp_path / "server.db"))
     assert len(agent.memory.course.answers) == 3
-    agent.receive(answers[0].content, answers[3].content)
+    signed = agent.receive(answers[0].content, answers[3].content)
+    assert agent.memory.course.phase == "certify"
+    asked = [letter for letter in signed if letter.receiver in "abcd"][-4:]
+    answers = [star.deliver(letter.receiver, letter.content).sent[0] for letter in asked]
+    agent.receive(*(letter.content for letter in answers))
     assert agent.memory.course.phase == "rest"
     assert digest(agent.memory.course.run.ledger) == digest(in_process(kind="synchronous").ledger)
     agent.store.close()
@@ -308,6 +313,18 @@ def test_a_site_that_lost_its_store_answers_again():
     star.memories["b"] = star.memories["b"].empty("b", 1)
     star.run()
     assert stands_at(star, in_process(kind="asynchronous"))
+
+
+def test_ledgers_of_two_regions_fuse_to_that_of_all():
+    ledgers = []
+    for region in (("a", "b"), ("c", "d")):
+        members = {name: str(KEYS[name].public) for name in (*region, "server")}
+        star = Star(terms(members=members))
+        star.command("server", "begin")
+        star.run()
+        ledgers.append(star.course.run.ledger)
+    fused = posterity.fuse(ledgers, rule="product", prior=PRIOR)
+    assert digest(fused.posterior) == digest(in_process().posterior)
 
 
 def test_a_course_of_another_form_is_refused():

@@ -228,7 +228,7 @@ def _appending(log: Path) -> Any:
 
 def _tell(target: Any, name: str, event: Data) -> None:
     """A line of JSON; a full disk or a reader that went away ends no site."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
     with contextlib.suppress(OSError, ValueError):
         target.write(json.dumps({"time": now, "at": name, **event}) + "\n")
         target.flush()

@@ -9,7 +9,7 @@ from posterity.artifact.manifest import as_text
 from posterity.engine.machine import Machine
 from posterity.engine.memory import File, Memory, Step
 from posterity.engine.messages import digest_of
-from posterity.engine.store import Outgoing, Store
+from posterity.engine.store import Change, Outgoing, Store
 from posterity.files import write_file
 
 
@@ -53,9 +53,12 @@ class Agent:
                 whole = whole.then(step(whole.memory))
             for file in whole.files:
                 self._keep(file)
-            if whole.memory is not self.memory or whole.entries:
-                self.store.commit(whole.change)
-            self.memory = whole.memory
+            memory = whole.memory
+            if memory is not self.memory or whole.entries:
+                same = memory.is_like(self.memory)
+                state = self.store.state if same else memory.to_bytes()
+                self.store.commit(Change(state, memory.rows, whole.entries, whole.erase))
+            self.memory = memory
             return whole.sent
 
     def _keep(self, file: File) -> None:

@@ -216,7 +216,7 @@ class Terms:
     def step_key(self, sequence: int, gone: frozenset[str]) -> jax.Array:
         """The key of the answer to the token of this number: of a hop, or of a pass by name."""
         passes = sequence // max(len(self.staying(gone)), 1)
-        return step_key(jax.random.key(self.seed), sequence if self.order == "gossip" else passes)
+        return _step_key(self.seed, sequence if self.order == "gossip" else passes)
 
     def following(self, site: str, origin: str | None, sequence: int, gone: frozenset[str]) -> str:
         """The site that the token of this number goes to from ``site``, to which it came from
@@ -260,6 +260,16 @@ def _graph(
         graph.remove_node(site)
         graph.add_edges_from((a, b) for a in around for b in around if a < b)
     return graph
+
+
+@functools.lru_cache(maxsize=1024)
+def _step_key(seed: int, number: int) -> jax.Array:
+    return step_key(_key(seed), number)
+
+
+@functools.lru_cache(maxsize=64)
+def _key(seed: int) -> jax.Array:
+    return jax.random.key(seed)
 
 
 def imported(path: str, place: str) -> Callable[..., Any]:

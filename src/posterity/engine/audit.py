@@ -13,7 +13,7 @@ from typing import Any
 
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.notices import Known, answer_of, posterior_bytes, read, status_by
+from posterity.engine.notices import Known, posterior_bytes, read, standing_of, status_by
 from posterity.engine.refusal import Refusal
 from posterity.errors import PosterityError
 from posterity.receipt import Verification
@@ -57,7 +57,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     tombstones = _notices(terms, predicate["tombstones"], "tombstone")
     digest = hashlib.sha256(posterior_bytes(predicate)).hexdigest()
     stay, gone = set(terms.staying(frozenset(tombstones))), sorted(tombstones)
-    answers = {site: answer_of(terms, each) for site, each in residuals.items()}
+    answers = {site: standing_of(terms, each) for site, each in residuals.items()}
     claims = {
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]

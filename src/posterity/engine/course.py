@@ -1,8 +1,9 @@
 """The course of a star: how far its server has come, in parts of which few change at a time.
 
 A server goes from one position to the next: a step of the schedule, a Newton step where sites'
-columns are collinear, and a look at how far all has come. What it keeps is the position where one
-of these began and the answers since; from these it finds its way again, bit for bit.
+columns are collinear, a look at how far all has come, and a survey that all sign. What it keeps is
+the position where one of these began and the answers since; from these it finds its way again, bit
+for bit.
 """
 
 import dataclasses
@@ -74,7 +75,7 @@ class Course:
     """
 
     run: Run
-    phase: Literal["look", "step", "newton", "rest"] = "look"
+    phase: Literal["look", "step", "newton", "certify", "rest"] = "look"
     answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
     open: Mapping[str, Question] = dataclasses.field(default_factory=dict)
     recent: Mapping[str, tuple[Visit, ...]] = dataclasses.field(default_factory=dict)
@@ -82,6 +83,8 @@ class Course:
     sweeps: int | None = None
     joining: tuple[str, ...] = ()
     status: Status | None = None
+    surveyed: int = 0
+    """How many questions had been asked when the last survey was made."""
     live: State | None = None
     """The state within a step; found again from the answers where it is None."""
     proposed: ExponentialFamily | None = None
@@ -126,6 +129,7 @@ class Course:
             "epoch": list(state.epoch),
             "schedule": None if own is None else sorted(own),
             "asked": self.asked,
+            "surveyed": self.surveyed,
             "sweeps": self.sweeps,
             "joining": list(self.joining),
             "status": None if status is None else dataclasses.asdict(status),
@@ -195,6 +199,7 @@ class Course:
                 head["sweeps"],
                 tuple(head["joining"]),
                 status,
+                head["surveyed"],
             )
         except (
             KeyError, TypeError, ValueError, AttributeError, IndexError, PosterityError

@@ -115,7 +115,8 @@ class Machine:
         if letter.highest > memory.highest + self.terms.limits.epochs:
             far = f"epoch {letter.highest} where {memory.highest} is the highest so far"
             raise _forbidden(far, "epoch")
-        memory = self._heard(memory, letter.highest)
+        if memory.gone.issuperset(letter.gone):  # else it counts once the tombstones have come
+            memory = self._heard(memory, letter.highest)
         if letter.sender in memory.absent:
             memory = dataclasses.replace(memory, absent=memory.absent - {letter.sender})
         if letter.sender in memory.gone:
@@ -128,6 +129,11 @@ class Machine:
         self, memory: Memory, letter: Letter, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
         """What follows from a letter that is none of those that only acknowledge."""
+        unknown = sorted({*letter.gone} - memory.gone)
+        if unknown and isinstance(letter.body, Token | Question):
+            return Step(memory, entries=(line("awaits tombstones", of=unknown),)), Acknowledgement(
+                ""
+            )
         match letter.body:
             case Notice(envelope):
                 known = read(self.terms, envelope)
@@ -158,7 +164,7 @@ class Machine:
             reason = "replay" if order.place[0] == own.epoch else "epoch"
             refusal = _forbidden(f"question {asked.number} of epoch {order.place[0]}", reason)
             return refused(memory, refusal, order.question.digest), Acknowledgement("")
-        answer, entry = order.answered(self.site)
+        answer, entry = order.answered(self.site, self.author, memory.gone)
         own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
         memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
         message = self._sealed(memory, sender, answer)
@@ -190,9 +196,6 @@ class Machine:
         memory = self._heard(memory, token.epoch[0])
         if self.name in memory.gone:
             raise _forbidden("a token at a site that was forgotten", "tombstone")
-        if gone - memory.gone:  # its sender knows of a tombstone that has not come here yet
-            entry = line("awaits tombstones", of=sorted(gone - memory.gone))
-            return Step(memory, entries=(entry,)), Acknowledgement("")
         reason: Reason | None = None
         if memory.gone - gone:
             reason = "tombstone"

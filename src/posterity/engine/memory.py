@@ -79,6 +79,12 @@ class Memory:
         notices = {NOTICE + p: Outgoing("", known.to_bytes()) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
+    def is_like(self, other: "Memory") -> bool:
+        """Whether it differs from another in no more than the rows: as after acknowledgements."""
+        plain = (*PLAIN, "absent", "published")
+        same = all(getattr(self, name) == getattr(other, name) for name in plain)
+        return same and self.own is other.own
+
     def to_bytes(self) -> bytes:
         """All but the rows."""
         own, parts = self.own, {}

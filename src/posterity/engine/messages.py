@@ -45,19 +45,22 @@ class Handover:
 class Question:
     """What the server of a star asks a site, its ``number``-th question of all.
 
-    ``content`` is a question of :mod:`posterity.federation.messages` as bytes.
+    ``content`` is a question of :mod:`posterity.federation.messages` as bytes, and ``survey`` the
+    envelope of the survey to which the site shall sign its answer, empty where there is none.
     """
 
     number: int
     content: bytes
+    survey: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a site answers to the question of this digest."""
+    """What a site answers to the question of this digest; and if it was asked for, a residual."""
 
     question: str
     content: bytes
+    residual: bytes = b""
 
 
 Body = Token | Acknowledgement | Notice | Handover | Question | Answer
@@ -89,10 +92,12 @@ class Letter:
                 pass
             case Handover(name, content):
                 body = as_text({"name": name}).encode() + b"\n" + content
-            case Question(number, content):
-                body = as_text({"number": number}).encode() + b"\n" + content
-            case Answer(question, content):
-                body = as_text({"question": question}).encode() + b"\n" + content
+            case Question(number, content, survey):
+                start = as_text({"number": number, "survey": survey.decode()})
+                body = start.encode() + b"\n" + content
+            case Answer(question, content, residual):
+                start = as_text({"question": question, "residual": residual.decode()})
+                body = start.encode() + b"\n" + content
         head = {field: getattr(self, field) for field in HEAD} | {"kind": type(self.body).__name__}
         return as_text(head).encode() + b"\n" + body
 
@@ -114,7 +119,7 @@ class Letter:
                 raise ValueError("names that are not sorted")
             letter = cls(**head, body=_READERS[kind](body))
             canonical = letter.to_bytes() == content
-        except (ArtifactError, KeyError, TypeError, ValueError) as error:
+        except (ArtifactError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise Refusal(
                 found=f"a letter that cannot be read ({error})", expected="one that a site wrote"
             ) from error
@@ -166,18 +171,19 @@ def _handover(body: bytes) -> Handover:
 
 def _question(body: bytes) -> Question:
     head, _, content = body.partition(b"\n")
-    number = read_json(head, "the head of a question")["number"]
+    plain = read_json(head, "the head of a question")
+    number = plain["number"]
     if type(number) is not int or not 0 <= number < MOST_EPOCHS:
         raise ValueError(f"question {number!r}")
-    return Question(number, content)
+    return Question(number, content, plain["survey"].encode())
 
 
 def _answer(body: bytes) -> Answer:
     head, _, content = body.partition(b"\n")
-    question = read_json(head, "the head of an answer")["question"]
-    if not isinstance(question, str):
-        raise ValueError(f"an answer to {question!r}")
-    return Answer(question, content)
+    plain = read_json(head, "the head of an answer")
+    if not isinstance(plain["question"], str):
+        raise ValueError(f"an answer to {plain['question']!r}")
+    return Answer(plain["question"], content, plain["residual"].encode())
 
 
 _READERS: dict[str, Any] = {

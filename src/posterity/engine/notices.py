@@ -151,7 +151,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
     if claim in ("survey", "certificate"):
         posterior_of(terms, known)
     if claim == "residual":
-        answer_of(terms, known)
+        standing_of(terms, known)
     return known
 
 
@@ -348,7 +348,7 @@ class Standing:
     forgotten: tuple[str, ...] = ()
 
 
-def answer_of(terms: Terms, known: Known) -> Standing:
+def standing_of(terms: Terms, known: Known) -> Standing:
     """The answer in a residual; a Refusal if it is none, or of another family or shape."""
     try:
         content = {
@@ -386,7 +386,7 @@ def status_by(
 
     Whoever was not visited yet, or has not answered, keeps it from being called converged.
     """
-    answers = {site: answer_of(terms, known) for site, known in residuals.items()}
+    answers = {site: standing_of(terms, known) for site, known in residuals.items()}
     stay = tuple(sorted(terms.members.keys() - gone))
     silent = frozenset(site for site, answer in answers.items() if answer.silent)
     reports = {

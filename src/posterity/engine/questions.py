@@ -11,6 +11,7 @@ from posterity.engine.admission import check_posterior, check_structure
 from posterity.engine.agreement import Terms
 from posterity.engine.memory import line
 from posterity.engine.messages import MOST_EPOCHS
+from posterity.engine.notices import Author, Known, Standing, posterior_of, read
 from posterity.engine.refusal import Reason, Refusal
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
@@ -58,10 +59,14 @@ def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
 
 
 class Order(NamedTuple):
-    """A question as it came to a site; its place is the epoch and how many were asked before."""
+    """A question as it came to a site; its place is the epoch and how many were asked before.
+
+    With a ``survey`` it asks how the site stands to the posterior of that.
+    """
 
     question: Question
     place: tuple[Epoch, int]
+    survey: Known | None = None
 
     @classmethod
     def of(cls, terms: Terms, sender: str, site: str, body: letters.Question) -> Self:
@@ -79,11 +84,23 @@ class Order(NamedTuple):
         view = question.view if isinstance(question, Improve) else question.posterior
         for part in (view, question.factor):
             check_structure(terms, part)
-        return cls(question, (question.epoch, body.number))
+        survey = read(terms, body.survey) if body.survey else None
+        if survey is not None:
+            same = isinstance(question, Measure) and survey.epoch == question.epoch
+            if survey.claim != "survey" or survey.signer != sender or not same:
+                raise _refused(f"a {survey.claim} of {survey.signer!r}", "its own survey", "schema")
+            if view != posterior_of(terms, survey):
+                raise _refused("a survey of another posterior", "that of the question", "schema")
+        return cls(question, (question.epoch, body.number), survey)
 
-    def answered(self, site: Site) -> tuple[letters.Answer, bytes]:
+    def answered(
+        self, site: Site, author: Author, gone: frozenset[str]
+    ) -> tuple[letters.Answer, bytes]:
         """The site's answer for a letter, and what its log says of it."""
         answer, content = answer_of(site, self.question)
+        residual = b""
+        if self.survey is not None:
+            residual = residual_of(author, self.survey, answer, site, gone).envelope
         entry = line(
             "failed" if isinstance(answer, Failure) else "answered",
             question=self.question.digest,
@@ -92,7 +109,17 @@ class Order(NamedTuple):
             step=self.question.step,
             answer=hashlib.sha256(content).hexdigest(),
         )
-        return letters.Answer(self.question.digest, content), entry
+        return letters.Answer(self.question.digest, content, residual), entry
+
+
+def residual_of(
+    author: Author, survey: Known, answer: Answer, site: Site, gone: frozenset[str]
+) -> Known:
+    """The site's signed answer to a server's survey; its factor is what the server told it."""
+    silent, alone = bool(site.records.silent), site.update.conjugate
+    report = answer if isinstance(answer, Report) else None if silent else Report(site.name)
+    standing = Standing(True, silent, silent or alone, report, tuple(sorted(gone)))
+    return author.residual(survey, standing)
 
 
 # --- at the server -------------------------------------------------------------------------------

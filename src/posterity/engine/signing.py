@@ -62,7 +62,7 @@ class PublicKey:
     def __str__(self) -> str:
         return base64.b64encode(self.raw).decode()
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """The key's SHA-256, by which envelopes name it."""
         return hashlib.sha256(self.raw).hexdigest()

@@ -23,21 +23,21 @@ from posterity.engine.course import ANSWER, PART, RUN, Course, Elsewhere, Unansw
 from posterity.engine.machine import Machine, _forbidden
 from posterity.engine.memory import Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, Letter
-from posterity.engine.notices import Known
-from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed
+from posterity.engine.notices import Known, read, standing_of
+from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed, residual_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope
 from posterity.engine.store import Outgoing
 from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
-from posterity.federation.keys import fold_in
-from posterity.federation.messages import Answer, Question, dumps, loads
+from posterity.federation.keys import fold_in, site_key
+from posterity.federation.messages import Answer, Measure, Question, dumps, loads
 from posterity.federation.newton import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
 from posterity.federation.state import State
-from posterity.federation.status import TOLERANCE, is_final
+from posterity.federation.status import SAMPLES, TOLERANCE, is_final, parts_needed
 from posterity.federation.visit import leave
 from posterity.status import Status
 
@@ -203,6 +203,7 @@ class Server(Machine):
             step = refused(known, refusal, digest)
         course = dataclasses.replace(course, proposed=total)
         before = dataclasses.replace(_known(step.memory), course=course)
+        before = self._with_residual(before, asked.site, answer.residual)
         made = self._made(before, self._take(before, asked, taken, content))
         entry = line(
             "answer", site=sender, kind=type(taken).__name__, question=asked.digest, answer=digest
@@ -224,6 +225,23 @@ class Server(Machine):
             memory = self._stepping(memory, answer)
         return self._onward(memory)
 
+    def _with_residual(self, memory: ServerMemory, site: str, envelope: bytes) -> ServerMemory:
+        """The server with the residual that a site signed; one of no use is as if there was none.
+
+        The site then counts as absent, so that nobody waits for it.
+        """
+        survey, course = memory.notices.get("survey"), memory.course
+        if course is None or course.phase != "certify" or survey is None:
+            return memory
+        try:
+            known = read(self.terms, envelope)
+            standing_of(self.terms, known)
+            if (known.claim, known.site, known.version) != ("residual", site, survey.version):
+                raise _forbidden(f"a {known.claim} of {known.site!r}", "schema")
+        except Refusal:
+            return dataclasses.replace(memory, absent=memory.absent | {site})
+        return dataclasses.replace(memory, notices={**memory.notices, known.place: known})
+
     # --- the course ------------------------------------------------------------------------------
 
     def _onward(self, memory: ServerMemory) -> ServerMemory:
@@ -236,6 +254,8 @@ class Server(Machine):
                     memory = self._newton(memory)
                 case "look":
                     memory = self._look(self._joined(memory))
+                case "certify":
+                    memory = self._certify(memory)
         assert course is not None
         return self._heard(memory, course.state.epoch[0])
 
@@ -308,8 +328,38 @@ class Server(Machine):
             return self._wanted(memory, unanswered)
         if status is None:
             return self._at(memory, course.at(course.run, "step"), ())
-        phase = "rest" if course.sweeps is None else "look"  # refined; is that the goal?
-        return self._at(memory, course.at(course.run, phase, sweeps=None, status=status), ())
+        if course.sweeps is not None:  # refined; is that the goal?
+            return self._at(memory, course.at(course.run, "look", sweeps=None, status=status), ())
+        more = {"sweeps": None, "status": status, "surveyed": course.asked}
+        return self._at(memory, course.at(course.run, "certify", **more), ())
+
+    def _certify(self, memory: ServerMemory) -> ServerMemory:
+        """All members sign how they stand to what was reached; then the server rests."""
+        course = memory.course
+        assert course is not None
+        run, version = course.run, (course.state.epoch, course.surveyed)
+        survey = memory.notices.get("survey")
+        if survey is None or survey.version != version:
+            survey = self.author.survey(*version, run.posterior)
+            memory = dataclasses.replace(memory, notices={**memory.notices, survey.place: survey})
+        signed, missing = self._residuals(memory, survey), []
+        for site in self.terms.staying(memory.gone | memory.absent):
+            if site in signed:
+                continue
+            key = site_key(fold_in(run.key, course.surveyed), site)
+            place = {"epoch": run.state.epoch, "step": run.state.step}
+            parts = parts_needed(run.agreement)
+            view, factor = run.posterior, run.state.factor(site)
+            asked = Measure(site, view, factor, parts, SAMPLES, key, **place)
+            if site != self.name:
+                missing.append(asked)
+                continue
+            answer, _ = answer_of(self.site, asked)
+            own = residual_of(self.author, survey, answer, self.site, memory.gone)
+            memory = dataclasses.replace(memory, notices={**memory.notices, own.place: own})
+        if missing:
+            return self._ask(memory, missing, survey.envelope)
+        return self._at(memory, course.at(run, "rest"), ())
 
     def _status_at_goal(self, course: Course) -> Status | None:
         """The status of a run that is to go no further, or is refined; None before."""
@@ -342,6 +392,15 @@ class Server(Machine):
         )
         return self._at(memory, dataclasses.replace(course.at(run, "look"), joining=()), came)
 
+    def _certified(self, memory: ServerMemory) -> Step:
+        """The certificate of what the members signed, which goes to all of them."""
+        survey = memory.notices.get("survey")
+        if survey is None or memory.course is None or survey.epoch != memory.course.state.epoch:
+            return Step(memory)
+        residuals, now = self._residuals(memory, survey), int(self.clock())
+        certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
+        return self._noticed(Step(memory), certificate)
+
     # --- forgetting ------------------------------------------------------------------------------
 
     def _departed(self, memory: Memory, site: str) -> ServerMemory:
@@ -366,7 +425,8 @@ class Server(Machine):
         if not run.ledger.independent:
             more["sweeps"] = 0
         elif course.phase == "rest":
-            phase, more["status"] = "rest", Status.of(0.0, run.tolerance)
+            phase, more["status"] = "certify", Status.of(0.0, run.tolerance)
+            more["surveyed"] = course.asked
         known = dataclasses.replace(known, outbox=outbox)
         return self._at(known, course.at(run, phase, **more), run.agreement.sites)
 
@@ -435,7 +495,9 @@ class Server(Machine):
         memory, _, missing = self._answered(memory, unanswered.questions)
         return self._ask(memory, missing)
 
-    def _ask(self, memory: ServerMemory, questions: Sequence[Question]) -> ServerMemory:
+    def _ask(
+        self, memory: ServerMemory, questions: Sequence[Question], survey: bytes = b""
+    ) -> ServerMemory:
         """Put questions into the outbox, but for those that are there."""
         course = memory.course
         assert course is not None
@@ -445,7 +507,7 @@ class Server(Machine):
             site = asked.site
             if site not in open_ or open_[site].digest != asked.digest:
                 count, open_[site] = count + 1, asked
-                body = letters.Question(count, dumps(asked))
+                body = letters.Question(count, dumps(asked), survey)
                 outbox[QUESTION + site] = self._sealed(memory, site, body)
         course = dataclasses.replace(course, open=open_, asked=count)
         parts = {**memory.parts, RUN: course.head()}
@@ -461,7 +523,8 @@ class Server(Machine):
     ) -> Step:
         """The step between two memories: what was not in the outbox before is sent."""
         course, old = after.course, _known(before).course
-        if course and course.phase == "rest" and (old is None or old.phase != "rest"):
+        rests = bool(course) and course.phase == "rest" and (old is None or old.phase != "rest")
+        if course and rests:
             end = line(
                 "rests",
                 step=course.run.state.step,
@@ -469,8 +532,10 @@ class Server(Machine):
                 status=str(course.status),
             )
             entries = (*entries, end)
+            step = self._certified(after)
+            after, entries = _known(step.memory), (*entries, *step.entries)
         held, sent = before.outbox, ()
-        if course and (old is None or course.asked > old.asked):
+        if course and (rests or old is None or course.asked > old.asked):
             sent = tuple(m for place, m in after.outbox.items() if held.get(place) is not m)
         return Step(after, sent, entries, erase)
 

@@ -1,0 +1,117 @@
+"""The engine between organisations: hops, a server's updates, starting, recovery, and scale.
+
+Run `python -m benchmarks.engine --help`; what is measured is in benchmarks/README.md, and what it
+says of scale in docs/scale.md. Disk is that of `ENGINE_FOLDER`, or of temporary files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine_point import Size
+from benchmarks.fusion import load, source, write
+from benchmarks.launch import Effort, launch
+
+OUTPUT = Path(__file__).parent / "results" / "engine.json"
+MODULE = "benchmarks.engine_point"
+SMALL, LARGE = 5, 10_000
+STEPS = 1_000_000
+HOP, BACK = 5e-3, 10.0
+"""Seconds: of a hop beside its forced write, and until a killed agent answers again."""
+SITES = (10, 100, 1000)
+KINDS = (("star", "synchronous"), ("star", "sequential"), ("walk", "sequential"))
+PARTS = ("hops", "server", "process", "scale")
+
+
+def hops(effort: Effort, share: int) -> list[dict[str, Any]]:
+    """A token between two sites: in one process, and between agents over Unix sockets."""
+    del share
+    size = Size(2, LARGE, steps=STEPS)
+    return [point(kind, size, effort) for kind in ("hop", "socket")]
+
+
+def server(effort: Effort, share: int) -> list[dict[str, Any]]:
+    """Answers that all wait at a server, taken in 1, 10 and 50 a write."""
+    kinds = [(SMALL, 500 // share), (LARGE, 200 // share)]
+    sizes = [Size(n, p, batch, "star", "synchronous") for p, n in kinds for batch in (1, 10, 50)]
+    return [point("server", size, effort) for size in sizes]
+
+
+def process(effort: Effort, share: int) -> list[dict[str, Any]]:
+    """An agent's start, and its return after SIGKILL in mid-walk."""
+    del share
+    return [point("process", Size(2, LARGE), effort)]
+
+
+def scale(effort: Effort, share: int) -> list[dict[str, Any]]:
+    """Federations of more and more sites, until they rest; and how what they need grows."""
+    rows = []
+    for protocol, schedule in (
+        ("star", "synchronous"),
+        ("star", "sequential"),
+        ("walk", "sequential"),
+    ):
+        points = [
+            point("scale", Size(sites // share, SMALL, 50, protocol, schedule), effort)
+            for sites in SITES
+            if sites // share > 1
+        ]
+        rows += points
+        done = [each for each in points if each["status"] == "finished"]
+        for before, after in itertools.pairwise(done):
+            growth = math.log(after["sites"] / before["sites"])
+            for name in ("cpu_s", "sent_bytes", "writes"):
+                after[f"{name}_exponent"] = math.log(after[name] / before[name]) / growth
+    return [*rows, point("tree", Size(max(100 // share, 2), SMALL, 50, *KINDS[0]), effort)]
+
+
+def point(kind: str, size: Size, effort: Effort) -> dict[str, Any]:
+    """One process, and a line on the terminal."""
+    found = {"kind": kind, **launch(kind, size, effort, module=MODULE)}
+    told = {k: v for k, v in found.items() if k.endswith(("_s", "ratio", "writes")) or k == "error"}
+    plain = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in told.items()}
+    print(f"{kind} {size}: {found['status']} {plain}", flush=True)
+    return found
+
+
+def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was to be reached, and what was."""
+    rows: list[tuple[str, float | None, float]] = []
+    named = {each["kind"]: each for part in PARTS for each in result.get(part, ())}
+    bare = named.get("hop", {}).get("bare_commit_p50_s", 0.0)
+    for kind in ("hop", "socket"):
+        if "p50_s" in named.get(kind, {}):
+            rows.append((f"{kind}, beside one forced write", named[kind]["p50_s"] - bare, HOP))
+    if "process" in named:
+        rows.append(("a killed agent answers again", named["process"].get("back_s"), BACK))
+    return [
+        {"goal": g, "found": f, "at_most": m, "met": f is not None and f <= m} for g, f, m in rows
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
+    parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
+    chosen = parser.parse_args(arguments)
+    effort = Effort(runs=5 if chosen.quick else 50, budget=60.0, limit=chosen.limit)
+    result: dict[str, Any] = {"settings": {"source_sha256": source(), "load_at_start": load()}}
+    for part in chosen.only:
+        result[part] = globals()[part](effort, 10 if chosen.quick else 1)
+        result["settings"]["load_at_end"] = load()
+        result["goals"] = goals(result)
+        write(chosen.output, result)
+    for goal in result["goals"]:
+        found = "not finished" if goal["found"] is None else f"{goal['found']:.4g}"
+        print(f"{'met    ' if goal['met'] else 'not met'} {goal['goal']}: {found}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""A small campaign of faults against a star, and mutants of its server that it catches; the large
+one is ``python -m benchmarks.faults_star``.
+"""
+
+import pytest
+
+from benchmarks.faults_star import MUTANTS, campaign, caught
+
+SEEDS = {
+    "any answer counts": 17,
+    "questions of before a forgetting wait": 6,
+    "commit after send": 14,
+    "forgotten, not erased": 3,
+    "not asked again": 2,
+}
+"""Where the search for a mutant begins, if not at zero: at a run in which the fault happens."""
+
+
+def test_no_promise_is_broken():
+    count, broken = campaign(8)
+    assert broken == {}
+    happened = {"drop", "duplicate", "flip", "straggle", "forget", "server", "lost power"}
+    assert all(count[what] for what in happened), count
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_server_with_a_defect_is_caught(mutant):
+    assert caught(mutant, 4, SEEDS.get(mutant, 0)) is not None
