@@ -47,12 +47,19 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     """Check a certificate: who signed it, and whether it follows from what the members signed.
 
     Raises:
-        Refusal: if it is no certificate that a member of these terms signed.
+        Refusal: if it is no certificate that a member of these terms signed, or lacks what it
+            names.
     """
     known = read(terms, envelope)
     if known.claim != "certificate":
         raise Refusal(found=f"a notice with the claim {known.claim!r}", expected="a certificate")
     predicate = known.predicate
+    if predicate["residuals"] and not predicate["envelopes"]:
+        raise Refusal(
+            found=f"a certificate with digests of {len(predicate['residuals'])} members' answers",
+            expected="the answers themselves, without which nothing of it can be checked",
+            fix="They are left out where they are too large: agree on a larger limits.bytes.",
+        )
     residuals = _notices(terms, predicate["envelopes"], "residual")
     tombstones = _notices(terms, predicate["tombstones"], "tombstone")
     digest = hashlib.sha256(posterior_bytes(predicate)).hexdigest()
@@ -63,8 +70,9 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
         ),
         "every member that stays has answered, and nobody else": set(residuals) == stay,
-        "all answered about the posterior that it holds": all(
-            each.predicate["posterior"] == digest and each.version == known.version
+        "all answered its issuer about the posterior that it holds": all(
+            (each.predicate["posterior"], each.version, each.recipient)
+            == (digest, known.version, known.signer)
             for each in residuals.values()
         ),
         "what is left to change follows from the answers": _follows(terms, known, residuals, gone),
@@ -91,7 +99,8 @@ def _follows(terms: Terms, known: Known, residuals: Mapping[str, Known], gone: l
     except PosterityError:
         return False
     left = status.left if math.isfinite(status.left) else None
-    return (status.state, left) == (known.predicate["state"], known.predicate["left"])
+    follows = (status.state, left, status.tolerance, list(status.reasons))
+    return follows == tuple(known.predicate[n] for n in ("state", "left", "tolerance", "reasons"))
 
 
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:

@@ -38,7 +38,15 @@ from posterity.engine.messages import (
     Question,
     digest_of,
 )
-from posterity.engine.notices import Author, Known, Standing, posterior_of, read, status_by
+from posterity.engine.notices import (
+    Author,
+    Known,
+    Standing,
+    posterior_bytes,
+    posterior_of,
+    read,
+    status_by,
+)
 from posterity.engine.questions import Order
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Envelope, PrivateKey
@@ -314,10 +322,14 @@ class Machine:
         return step.then(self._released(step.memory))
 
     def _residuals(self, memory: Memory, survey: Known) -> dict[str, Known]:
+        """The answers to a survey: to its maker, about its very posterior."""
+        about = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest(), survey.site
         return {
             each.site: each
             for each in memory.notices.values()
-            if each.claim == "residual" and each.version == survey.version
+            if each.claim == "residual"
+            and each.version == survey.version
+            and (each.predicate["posterior"], each.recipient) == about
         }
 
     def _released(self, memory: Memory) -> Step:

@@ -32,8 +32,6 @@ from posterity.federation.status import status_from
 from posterity.status import State, Status
 
 TOMBSTONE = "tombstone"
-MOST_RESIDUALS = 2**16
-"""Bytes of all residuals together up to which a certificate holds them, not their digests alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,12 +302,14 @@ class Author:
     ) -> Known:
         """What the answers to the member's own survey come to, at a time in seconds since 1970.
 
-        It holds the answers themselves, where they are not too large, so that whoever has the
-        certificate can check all of it.
+        It holds the answers themselves, so that whoever has the certificate can check all of it. It
+        names them by their digests alone where they are larger than a quarter of a letter, or where
+        copies for all members would be larger than four letters together.
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))
-        whole = sum(len(each.envelope) for each in residuals.values()) <= MOST_RESIDUALS
+        size = sum(len(each.envelope) for each in residuals.values())
+        whole = size <= self.terms.limits.bytes * 4 // max(len(self.terms.members), 16)
         return self._made(
             "certificate",
             self.name,
