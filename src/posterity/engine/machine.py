@@ -38,7 +38,15 @@ from posterity.engine.messages import (
     Question,
     digest_of,
 )
-from posterity.engine.notices import Author, Known, Standing, posterior_of, read, status_by
+from posterity.engine.notices import (
+    Author,
+    Known,
+    Standing,
+    posterior_bytes,
+    posterior_of,
+    read,
+    status_by,
+)
 from posterity.engine.questions import Order
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Envelope, PrivateKey
@@ -314,10 +322,14 @@ class Machine:
         return step.then(self._released(step.memory))
 
     def _residuals(self, memory: Memory, survey: Known) -> dict[str, Known]:
+        """The answers to a survey: to its maker, about its very posterior."""
+        about = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest(), survey.site
         return {
             each.site: each
             for each in memory.notices.values()
-            if each.claim == "residual" and each.version == survey.version
+            if each.claim == "residual"
+            and each.version == survey.version
+            and (each.predicate["posterior"], each.recipient) == about
         }
 
     def _released(self, memory: Memory) -> Step:
@@ -418,7 +430,9 @@ class Machine:
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
         """Tell the listeners how the site's log stands, so that they can sign for it."""
         head = TreeHead.of(tree, key_name(self.terms.name, self.name), self.key)
-        paths = {size: tree.consistency(size) for size in memory.published}
+        signed = (each for each in memory.notices.values() if each.claim == "cosignature")
+        sizes = {*memory.published, *(each.version[0] for each in signed)}
+        paths = {size: tree.consistency(size) for size in sorted(sizes) if size <= len(tree)}
         published = (*memory.published, len(tree))[-KEPT:]
         memory = dataclasses.replace(memory, published=published)
         return self._noticed(Step(memory), self.author.checkpoint(head, paths))
@@ -542,19 +556,27 @@ class Machine:
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Sign for another's log, once it is seen to continue the one that was signed for before.
 
+        Where no path leads from that one its keeper may not know it: it is told what it was.
+
         Raises:
             Refusal: if it does not.
         """
         new, member = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
-        before = old and TreeHead.from_bytes(old.predicate["note"].encode())
-        paths = known.predicate["paths"]
-        path = [bytes.fromhex(text) for text in paths.get(str(before.size), ())] if before else ()
-        if new.origin != key_name(self.terms.name, member):
-            raise _forbidden(f"a checkpoint of {new.origin!r} by {member!r}", "membership")
-        continues(before or None, new, path, self.terms.members[member])
+        before = TreeHead.from_bytes(old.predicate["note"].encode()) if old else None
+        paths, size = known.predicate["paths"], before.size if before else 0
+        if before and 0 < size < new.size and str(size) not in paths:
+            found = f"a log of {member!r} with no path from its {size} entries that are known"
+            refusal = _forbidden(found, "unwitnessed")
+            step = step.then(refused(step.memory, refusal, known.digest))
+            new = before
+        else:
+            path = [bytes.fromhex(text) for text in paths.get(str(size), ())]
+            continues(before, new, path, self.terms.members[member])
+            notices = {**step.memory.notices, known.place: known}
+            step = dataclasses.replace(
+                step, memory=dataclasses.replace(step.memory, notices=notices)
+            )
         head = new.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
-        notices = {**step.memory.notices, known.place: known}
-        step = dataclasses.replace(step, memory=dataclasses.replace(step.memory, notices=notices))
         return self._sent_towards(step, self.author.cosignature(member, head))
 
     def _returned(self, step: Step, site: str) -> Step:
