@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,20 @@ def main(arguments: list[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, help="parts; others stay"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
     parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
     chosen = parser.parse_args(arguments)
     effort = Effort(runs=5 if chosen.quick else 50, budget=60.0, limit=chosen.limit)
-    result: dict[str, Any] = {"settings": {"source_sha256": source(), "load_at_start": load()}}
+    result: dict[str, Any] = {"settings": {}}
+    if chosen.output.exists():
+        result = json.loads(chosen.output.read_text())
     for part in chosen.only:
+        settings = {"source_sha256": source(), "load_at_start": load()}
         result[part] = globals()[part](effort, 10 if chosen.quick else 1)
-        result["settings"]["load_at_end"] = load()
+        result["settings"][part] = settings | {"load_at_end": load()}
         result["goals"] = goals(result)
         write(chosen.output, result)
     for goal in result["goals"]:

@@ -337,12 +337,13 @@ def process(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
         (path / "federation.toml").write_text(TWO.format("\n".join(members), size.parameters))
         for name in "ab":
             command("site", "init", path / name, "--federation", path / "federation.toml")
-        started, back, memory = [], [], 0
+        started, back, memory, used = [], [], 0, 0.0
         other, _ = started_agent(path / "b")
         try:
             for number in range(runs):
                 agent, seconds = started_agent(path / "a")
                 (back if number else started).append(seconds)
+                used = used or own_cpu(agent.pid)
                 with Client(path / "a" / "site.sock") as client:
                     if not number:
                         client.ask("begin")
@@ -353,7 +354,12 @@ def process(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
         finally:
             other.kill()
             other.wait()
-    return {"start_s": median(started), "back_s": median(back), "memory_bytes": memory}
+    return {
+        "start_s": median(started),
+        "back_s": median(back),
+        "start_cpu_s": used,
+        "memory_bytes": memory,
+    }
 
 
 def command(*words: Any) -> str:
@@ -387,6 +393,12 @@ def until(call: Any, seconds: float = 120.0) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+def own_cpu(pid: int) -> float:
+    """CPU seconds of a process and its threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def own_memory(pid: int) -> int:

@@ -11,6 +11,7 @@ from posterity.errors import PosterityError, UsageError
 from posterity.families import Beta, Gaussian
 
 MEMBERS = {site: str(key) for site, key in PUBLIC.items()}
+OFFICER = str(PrivateKey(b"o" * 32).public)
 
 
 def test_equal_terms_have_one_digest():
@@ -55,6 +56,10 @@ def test_whatever_changes_numbers_or_members_changes_the_digest(change):
         ({"members": {"a": "key"}}, "base64"),
         ({"members": MEMBERS | {"e": MEMBERS["a"]}}, "one public key"),
         ({"members": MEMBERS | {"\u0430": MEMBERS["a"]}}, "look alike"),
+        ({"authorities": {"a": OFFICER}}, "member and an authority"),
+        ({"authorities": {"\u0430": OFFICER}}, "look alike"),
+        ({"authorities": {"officer": MEMBERS["a"]}}, "one public key"),
+        ({"authorities": {"officer": OFFICER, "other": OFFICER}}, "one public key"),
         ({"prior": Gaussian.from_standard(np.zeros(2), np.eye(2))}, "Gaussian"),
     ],
 )

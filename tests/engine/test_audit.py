@@ -1,19 +1,25 @@
 """Audits: a certificate and a log show what they claim, and nothing that was altered does."""
 
+import dataclasses
+import hashlib
 import json
 
+import numpy as np
 import pytest
 from cli.commands import document, fail
-from engine.coins import Coins, terms
+from engine.coins import PRIOR, Coins, terms
 from engine.folders import make
 from engine.keys import KEYS
 from engine.test_notices import walked
 
 from posterity.engine.audit import audit_certificate, audit_log
 from posterity.engine.log import Tree, TreeHead, key_name
-from posterity.engine.notices import Author
+from posterity.engine.memory import Memory
+from posterity.engine.notices import Author, Standing, read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope, PrivateKey
+from posterity.families import Beta, DiagonalGaussian
+from posterity.federation.messages import Report
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,8 @@ def altered(coins: Coins, **changes) -> bytes:
         {"left": 1e-9},
         {"state": "not converged"},
         {"independent": False},
-        {"envelopes": []},
+        {"tolerance": 1e-9},
+        {"reasons": ["nobody asked"]},
         {"residuals": {}},
         {"forgotten": {}},
         {"tombstones": []},
@@ -73,6 +80,66 @@ def test_a_certificate_without_the_answer_of_one_does_not_hold(coins):
     residuals = {name: known["residuals"][name] for name in names[1:]}
     audit = audit_certificate(coins.terms, altered(coins, envelopes=fewer, residuals=residuals))
     assert "every member that stays has answered, and nobody else" in audit.verification.broken
+
+
+def test_answers_to_somebody_else_s_survey_do_not_hold(coins):
+    known = certificate(coins)
+    first, other = sorted(known.predicate["residuals"])[:2]
+    envelopes = []
+    for text in known.predicate["envelopes"]:
+        answer = read(coins.terms, text.encode())
+        if answer.site == first:
+            said = {**answer.predicate, "to": other if other != known.signer else first}
+            del said["terms"], said["site"]
+            answer = Author(coins.terms, first, KEYS[first])._made("residual", first, **said)
+        envelopes.append(answer.envelope.decode())
+    digests = {read(coins.terms, e.encode()).site: _sha(e) for e in envelopes}
+    audit = audit_certificate(coins.terms, altered(coins, envelopes=envelopes, residuals=digests))
+    assert audit.verification.broken == (
+        "all answered its issuer about the posterior that it holds",
+    )
+
+
+def _sha(envelope: str) -> str:
+    return hashlib.sha256(envelope.encode()).hexdigest()
+
+
+def test_a_certificate_of_large_answers_holds_or_says_what_it_lacks(coins):
+    size = 60
+    prior = DiagonalGaussian.from_standard(np.zeros(size), np.ones(size))
+    options = {"model": "posterity.models:LogisticRegression", "prior": prior}
+    for limits in ({}, {"bytes": 400_000}):
+        agreed, zero = terms(**options, steps=None, limits=limits), prior.zero()
+        survey = Author(agreed, "a", KEYS["a"]).survey((1, "a"), 9, prior)
+        parts = {"direction": zero, "value": 0.0, "fixed_point": zero}
+        parts |= {"slope": np.zeros(size), "curvature": np.eye(size)}
+        residuals = {
+            site: Author(agreed, site, key).residual(
+                survey, Standing(True, False, True, Report(site, **parts))
+            )
+            for site, key in KEYS.items()
+        }
+        made = Author(agreed, "a", KEYS["a"]).certificate(survey, residuals, {}, 0)
+        assert sum(len(each.envelope) for each in residuals.values()) > 2**17
+        if not limits:
+            assert audit_certificate(agreed, made.envelope).passed
+            continue
+        with pytest.raises(Refusal, match="digests of 4 members' answers"):
+            audit_certificate(agreed, made.envelope)
+
+
+def test_an_answer_about_another_posterior_is_none_to_the_survey(coins):
+    author, other = (Author(coins.terms, site, KEYS[site]) for site in "ac")
+    survey = author.survey((9, "a"), 5, PRIOR)
+    false = author.survey((9, "a"), 5, Beta.from_standard(2.0, 2.0))
+    memory, standing = Memory.empty("a"), Standing(True, True, True, None)
+    for asked in (false, other.survey((9, "a"), 5, PRIOR)):
+        answer = other.residual(asked, standing)
+        held = dataclasses.replace(memory, notices={answer.place: answer})
+        assert coins.machines["a"]._residuals(held, survey) == {}
+    answer = other.residual(survey, standing)
+    held = dataclasses.replace(memory, notices={answer.place: answer})
+    assert coins.machines["a"]._residuals(held, survey) == {"c": answer}
 
 
 def _site(envelope: str) -> str:

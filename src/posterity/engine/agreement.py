@@ -78,7 +78,13 @@ class Terms:
 
     def __post_init__(self) -> None:
         NAME.check(name=self.name)
-        check_names(self.members)
+        check_names([*self.members, *self.authorities])
+        if both := sorted(self.members.keys() & self.authorities):
+            raise UsageError(
+                found=f"{both[0]!r}, a member and an authority",
+                expected="authorities that are no members",
+                fix="Leave it out: a member may have itself forgotten as it is; or rename it.",
+            )
         graph = nx.Graph(self.links)
         graph.add_nodes_from(self.members)
         if set(graph) != set(self.members) or not self.members or not nx.is_connected(graph):
@@ -92,9 +98,10 @@ class Terms:
         one_of(*sorted(self.members)).or_none().check(server=self.server)
         if self.server is None:
             WALKS.check(**{"schedule.kind": self.order})
-        if len(set(self.members.values())) < len(self.members):
+        keys = [*self.members.values(), *self.authorities.values()]
+        if len(set(keys)) < len(keys):
             raise UsageError(
-                found="one public key of two members",
+                found="one public key of two members or authorities",
                 expected="a key of its own for each",
                 fix="Let each site make its key by `posterity site init`.",
             )

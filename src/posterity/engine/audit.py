@@ -47,12 +47,19 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     """Check a certificate: who signed it, and whether it follows from what the members signed.
 
     Raises:
-        Refusal: if it is no certificate that a member of these terms signed.
+        Refusal: if it is no certificate that a member of these terms signed, or lacks what it
+            names.
     """
     known = read(terms, envelope)
     if known.claim != "certificate":
         raise Refusal(found=f"a notice with the claim {known.claim!r}", expected="a certificate")
     predicate = known.predicate
+    if predicate["residuals"] and not predicate["envelopes"]:
+        raise Refusal(
+            found=f"a certificate with digests of {len(predicate['residuals'])} members' answers",
+            expected="the answers themselves, without which nothing of it can be checked",
+            fix="They are left out where they are too large: agree on a larger limits.bytes.",
+        )
     residuals = _notices(terms, predicate["envelopes"], "residual")
     tombstones = _notices(terms, predicate["tombstones"], "tombstone")
     digest = hashlib.sha256(posterior_bytes(predicate)).hexdigest()
@@ -63,8 +70,9 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
         ),
         "every member that stays has answered, and nobody else": set(residuals) == stay,
-        "all answered about the posterior that it holds": all(
-            each.predicate["posterior"] == digest and each.version == known.version[:2]
+        "all answered its issuer about the posterior that it holds": all(
+            (each.predicate["posterior"], each.version, each.recipient)
+            == (digest, known.version[:2], known.signer)
             for each in residuals.values()
         ),
         "what is left to change follows from the answers": _follows(terms, known, residuals, gone),
@@ -91,7 +99,8 @@ def _follows(terms: Terms, known: Known, residuals: Mapping[str, Known], gone: l
     except PosterityError:
         return False
     left = status.left if math.isfinite(status.left) else None
-    return (status.state, left) == (known.predicate["state"], known.predicate["left"])
+    follows = (status.state, left, status.tolerance, list(status.reasons))
+    return follows == tuple(known.predicate[n] for n in ("state", "left", "tolerance", "reasons"))
 
 
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
@@ -142,15 +151,13 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
             found=f"an audit that cannot be read ({error!r})",
             expected="what `posterity site audit` wrote, of a member of these terms",
         ) from error
-    witnesses = {key_name(terms.name, name): own for name, own in terms.members.items()}
-    signed = [(note, sorted(note.witnesses(witnesses))) for note in notes]
-    fits = [
-        note.origin == head.origin
-        and note.size <= len(tree)
-        and tree.root(note.size) == note.root
-        and bool(names)
-        for note, names in signed
-    ]
+    own = key_name(terms.name, site)
+    witnesses = {key_name(terms.name, name): key for name, key in terms.members.items()}
+    del witnesses[own]
+    # What its keeper did not sign is no note of this log, whoever cosigned it.
+    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(key))]
+    cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
+    fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
         "the checkpoint is that of the member, and signed by it": _holds(
             lambda: _of_member(terms, site, head)
@@ -165,7 +172,7 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         claims["the log continues the checkpoint that was kept"] = _holds(
             lambda: continues(old, head, path, key)
         )
-    others = ", ".join(sorted({name for _, names in signed for name in names})) or "nobody"
+    others = ", ".join(cosigned) or "nobody"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
     return Audit(Verification(claims), (shown,))
 

@@ -336,12 +336,14 @@ class Machine:
         return memory.notices.get(f"survey of {self.name}")
 
     def _residuals(self, memory: Memory, survey: Known) -> dict[str, Known]:
+        """The answers to a survey: to its maker, about its very posterior."""
+        about = survey.posterior_digest, survey.site
         return {
             each.site: each
             for each in memory.notices.values()
             if each.claim == "residual"
             and each.version == survey.version
-            and each.posterior_digest == survey.posterior_digest
+            and (each.posterior_digest, each.recipient) == about
         }
 
     def _released(self, memory: Memory) -> Step:
@@ -455,7 +457,9 @@ class Machine:
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
         """Tell the listeners how the site's log stands, so that they can sign for it."""
         head = TreeHead.of(tree, key_name(self.terms.name, self.name), self.key)
-        paths = {size: tree.consistency(size) for size in memory.published}
+        signed = (each for each in memory.notices.values() if each.claim == "cosignature")
+        sizes = {*memory.published, *(each.version[0] for each in signed)}
+        paths = {size: tree.consistency(size) for size in sorted(sizes) if size <= len(tree)}
         published = (*memory.published, len(tree))[-KEPT:]
         memory = dataclasses.replace(memory, published=published)
         return self._noticed(Step(memory), self.author.checkpoint(head, paths))
@@ -621,19 +625,27 @@ class Machine:
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Sign for another's log, once it is seen to continue the one that was signed for before.
 
+        Where no path leads from that one its keeper may not know it: it is told what it was.
+
         Raises:
             Refusal: if it does not.
         """
         new, member = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
-        before = old and TreeHead.from_bytes(old.predicate["note"].encode())
-        paths = known.predicate["paths"]
-        path = [bytes.fromhex(text) for text in paths.get(str(before.size), ())] if before else ()
-        if new.origin != key_name(self.terms.name, member):
-            raise _forbidden(f"a checkpoint of {new.origin!r} by {member!r}", "membership")
-        continues(before or None, new, path, self.terms.members[member])
+        before = TreeHead.from_bytes(old.predicate["note"].encode()) if old else None
+        paths, size = known.predicate["paths"], before.size if before else 0
+        if before and 0 < size < new.size and str(size) not in paths:
+            found = f"a log of {member!r} with no path from its {size} entries that are known"
+            refusal = _forbidden(found, "unwitnessed")
+            step = step.then(refused(step.memory, refusal, known.digest))
+            new = before
+        else:
+            path = [bytes.fromhex(text) for text in paths.get(str(size), ())]
+            continues(before, new, path, self.terms.members[member])
+            notices = {**step.memory.notices, known.place: known}
+            step = dataclasses.replace(
+                step, memory=dataclasses.replace(step.memory, notices=notices)
+            )
         head = new.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
-        notices = {**step.memory.notices, known.place: known}
-        step = dataclasses.replace(step, memory=dataclasses.replace(step.memory, notices=notices))
         return self._sent_towards(step, self.author.cosignature(member, head))
 
     def _returned(self, step: Step, site: str) -> Step:

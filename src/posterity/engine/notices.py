@@ -21,7 +21,7 @@ import numpy as np
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine.admission import check_posterior, check_structure
 from posterity.engine.agreement import Terms
-from posterity.engine.log import TreeHead
+from posterity.engine.log import TreeHead, key_name
 from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, from_base64
@@ -32,9 +32,6 @@ from posterity.federation.status import status_from
 from posterity.status import State, Status
 
 TOMBSTONE = "tombstone"
-MOST_RESIDUALS, MOST_OF_A_STAR = 2**23, 2**16
-"""Bytes of all residuals together up to which a certificate holds them, not their digests alone: of
-a walk, and of a star, whose server sends it to all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +159,21 @@ def read(terms: Terms, envelope: bytes) -> Known:
         posterior_of(terms, known)
     if claim == "residual":
         standing_of(terms, known)
+    if claim in ("checkpoint", "cosignature"):
+        _check_head(terms, known)
     return known
+
+
+def _check_head(terms: Terms, known: Known) -> None:
+    """Check that a note is of its keeper's log, as that signed it, and cosigned by whom it says."""
+    head, keeper = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
+    if head.origin != key_name(terms.name, keeper):
+        raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
+    head.verify(terms.members[keeper])
+    if (witness := known.predicate.get("by")) is not None:
+        if witness not in terms.members.keys() - {keeper}:
+            raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")
+        head.witnesses({key_name(terms.name, witness): terms.members[witness]}, threshold=1)
 
 
 def _counted(value: Any) -> int:
@@ -324,13 +335,14 @@ class Author:
     ) -> Known:
         """What the answers to the member's own survey come to, at a time in seconds since 1970.
 
-        It holds the answers themselves, where they are not too large, so that whoever has the
-        certificate can check all of it.
+        It holds the answers themselves, so that whoever has the certificate can check all of it. It
+        names them by their digests alone where they are larger than a quarter of a letter, or where
+        copies for all members would be larger than four letters together.
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))
-        most = MOST_RESIDUALS if self.terms.server is None else MOST_OF_A_STAR
-        whole = sum(len(each.envelope) for each in residuals.values()) <= most
+        size = sum(len(each.envelope) for each in residuals.values())
+        whole = size <= self.terms.limits.bytes * 4 // max(len(self.terms.members), 16)
         return self._made(
             "certificate",
             self.name,

@@ -19,6 +19,7 @@ Reason = Literal[
     "replay",  # answered before
     "order",  # a command that the state of the site forbids
     "proof",  # a proof that does not lead to the root
+    "unwitnessed",  # a log of which nothing shows that it continues the one known
     "rewritten",  # a log that is no continuation of the one known
 ]
 

@@ -357,7 +357,7 @@ class Running:
         terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
         others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
         reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)
-        at = memory.own if course is None else course.run.state
+        at: Any = memory.own if course is None else course.run.state
         number = reached.left if math.isfinite(reached.left) else None
         since = {name: now - self._heard[name] if name in self._heard else None for name in others}
         return {

@@ -133,6 +133,10 @@ class Server(Machine):
         entry = line("begun", epoch=list(epoch), sites=len(sites))
         return self._made(memory, self._onward(after), entry, erase=erase)
 
+    def adopt(self, memory: Memory) -> Memory:
+        """A server takes over no new terms: it would lose its course."""
+        raise _forbidden("new terms at the server of a star", "order")
+
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Go on without members that do not answer, until they are heard of again.
 
@@ -262,7 +266,7 @@ class Server(Machine):
                 case "certify":
                     memory = self._certify(memory)
         assert course is not None
-        return self._heard(memory, course.state.epoch[0])
+        return _known(self._heard(memory, course.state.epoch[0]))
 
     def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
         """On with a step: from its beginning, or by one more answer."""
@@ -506,7 +510,7 @@ class Server(Machine):
         """Put questions into the outbox, but for those that are there."""
         course = memory.course
         assert course is not None
-        memory: Any = self._heard(memory, course.state.epoch[0])
+        memory = _known(self._heard(memory, course.state.epoch[0]))
         outbox, open_, count = dict(memory.outbox), dict(course.open), course.asked
         for asked in questions:
             site = asked.site

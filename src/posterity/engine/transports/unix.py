@@ -124,7 +124,7 @@ def as_error(error: Exception) -> dict[str, Any]:
 def of_error(told: Any) -> PosterityError:
     """The error that :func:`as_error` told of; a SiteError if it is of no kind that is known."""
     told = told if isinstance(told, dict) else {}
-    sentences = {name: str(told.get(name, "?")) for name in ("found", "expected", "fix")}
+    sentences: Any = {name: str(told.get(name, "?")) for name in ("found", "expected", "fix")}
     name = str(told.get("kind"))
     kind = Refusal if name == "Refusal" else getattr(errors, name, SiteError)
     known = isinstance(kind, type) and issubclass(kind, PosterityError)
