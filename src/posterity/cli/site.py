@@ -80,7 +80,7 @@ def _line(text: str) -> str:
 
 @verb(
     *OWN,
-    Option("epoch", NATURAL, "The epoch that lets it in, where others have begun already."),
+    Option("epoch", NATURAL, "The epoch that lets it in; left out at the very start alone."),
     files=FOLDER,
     report=_init_report,
     examples=[
@@ -95,8 +95,9 @@ def init(settings: Settings) -> Data:
     The first time it makes the folder with a key, and prints the public half of that. With
     --federation it says in words what was agreed on, and makes the store. A site that joins those
     that have begun, or comes back without its store, is let in by an epoch that another one begins
-    by `posterity site begin`: give the number of that by --epoch. A site that has a store takes
-    over new terms, under which others have joined.
+    by `posterity site begin`: give the number of that by --epoch. Leave it out only where all begin
+    for the first time: a site that lost its store no longer knows what it has answered. A site that
+    has a store takes over new terms, under which others have joined.
     """
     from posterity.engine.signing import PrivateKey
 
@@ -442,7 +443,11 @@ def result(settings: Settings) -> Data:
     of=site,
 )
 def send(settings: Settings) -> Data:
-    """Hand a file to another member, into the inbox of its folder: to be fused or distilled."""
+    """Hand a file to another member: to be fused or distilled.
+
+    It comes into `inbox/NAME` of the other's folder, NAME being that of this site. What is there
+    stays when this site is forgotten; the other's log then names the files.
+    """
     if len(settings.files) != 2:
         raise UsageError(
             found=f"{len(settings.files)} files",

@@ -1,16 +1,21 @@
 """An agent: a machine and its store, where what is durable comes before what is sent."""
 
+import contextlib
 import functools
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from posterity.artifact.manifest import as_text
 from posterity.engine.machine import Machine
-from posterity.engine.memory import File, Memory, Step
+from posterity.engine.memory import File, Memory, Step, failed, line, refused
 from posterity.engine.messages import digest_of
+from posterity.engine.refusal import Refusal
 from posterity.engine.store import Change, Outgoing, Store
 from posterity.files import write_file
+
+MOST_FILES, MOST_FILE_BYTES = 256, 2**30
+"""Files in the inbox of one member's, and their bytes, beyond which none is taken."""
 
 
 class Agent:
@@ -29,10 +34,14 @@ class Agent:
 
     def _received(self, letter: bytes, memory: Memory) -> Step:
         try:
-            return self.machine.receive(memory, letter)
+            step = self.machine.receive(memory, letter)
+            for file in step.files:
+                self._keep(file)
+            return step
+        except Refusal as refusal:
+            return refused(memory, refusal, digest_of(letter))
         except Exception as error:
-            entry = {"event": "failed", "error": repr(error)[:200], "digest": digest_of(letter)}
-            return Step(memory, entries=(as_text(entry).encode(),))
+            return failed(memory, error, digest=digest_of(letter))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
         """Carry out a command of the machine; returns what is to be sent after it.
@@ -51,19 +60,48 @@ class Agent:
             whole = Step(self.memory)
             for step in steps:
                 whole = whole.then(step(whole.memory))
-            for file in whole.files:
-                self._keep(file)
-            memory = whole.memory
-            if memory is not self.memory or whole.entries:
+            memory, entries = whole.memory, (*whole.entries, *self._left_by(whole))
+            if memory is not self.memory or entries:
                 same = memory.is_like(self.memory)
                 state = self.store.state if same else memory.to_bytes()
-                self.store.commit(Change(state, memory.rows, whole.entries, whole.erase))
+                self.store.commit(Change(state, memory.rows, entries, whole.erase))
             self.memory = memory
             return whole.sent
 
+    def _left_by(self, whole: Step) -> Iterator[bytes]:
+        """What the log says of files of members who were forgotten: people see to them."""
+        with contextlib.suppress(OSError):  # nothing about files keeps a forgetting from the disk
+            for site in sorted(whole.memory.gone - self.memory.gone if whole.erase else ()):
+                if names := sorted(self._kept(site)):
+                    yield line("files stay", of=site, names=names)
+
     def _keep(self, file: File) -> None:
-        """Write a file that a member handed over into the folder ``inbox`` beside the store."""
-        inbox = self.store.path.parent / "inbox"
-        inbox.mkdir(exist_ok=True)
-        sender = urllib.parse.quote(file.sender, safe="")
-        write_file(inbox / f"{sender}-{file.handover.name}", file.handover.content)
+        """Write a file that a member handed over; a Refusal if it has too much in its folder."""
+        name, content = file.handover.name, file.handover.content
+        others = [size for other, size in self._kept(file.sender).items() if other != name]
+        if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
+            raise Refusal(
+                found=f"file {name!r} after {len(others)} of {file.sender!r}, {sum(others)} bytes",
+                expected=f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes",
+                fix="Move files out of its folder in the inbox: it is sent again.",
+                reason="size",
+            )
+        folder = self.inbox(file.sender)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / name, content)
+
+    def _kept(self, sender: str) -> dict[str, int]:
+        """Sizes in bytes of the files that a member handed over, by name."""
+        folder = self.inbox(sender)
+        if not folder.is_dir():
+            return {}
+        return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
+
+    def inbox(self, sender: str) -> Path:
+        """The folder of what a member hands over, ``inbox/SENDER`` beside the store.
+
+        Its name is written as in a URL, and so is a dot at the beginning.
+        """
+        quoted = urllib.parse.quote(sender, safe="")
+        quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
+        return self.store.path.parent / "inbox" / quoted

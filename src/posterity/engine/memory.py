@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.messages import Handover
+from posterity.engine.messages import Acknowledgement, Handover, Letter
 from posterity.engine.notices import Known
 from posterity.engine.refusal import Refusal
+from posterity.engine.signing import Envelope
 from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
 from posterity.errors import ArtifactError
@@ -175,10 +176,18 @@ class Step:
         return Change(self.memory.to_bytes(), self.memory.rows, self.entries, self.erase)
 
     def then(self, later: "Step") -> "Step":
-        """Both steps as one, of which the later began with the memory of this one."""
+        """Both steps as one, of which the later began with the memory of this one.
+
+        What the later erases is not sent any more: of letters only acknowledgements, and those that
+        are still in the outbox.
+        """
+        sent = self.sent
+        if later.erase:
+            kept = {*later.memory.outbox.values()}
+            sent = tuple(each for each in sent if each in kept or _acknowledges(each))
         return Step(
             later.memory,
-            (*self.sent, *later.sent),
+            (*sent, *later.sent),
             (*self.entries, *later.entries),
             self.erase or later.erase,
             (*self.files, *later.files),
@@ -190,12 +199,29 @@ def line(event: str, **entry: Any) -> bytes:
     return as_text({"event": event, **entry}).encode()
 
 
+def _acknowledges(message: Outgoing) -> bool:
+    body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+    return isinstance(body, Acknowledgement)
+
+
 def refused(memory: Memory, refusal: Refusal, digest: str) -> Step:
     """A refusal is counted and logged; nothing else follows from it."""
-    count = memory.refusals.get(refusal.reason, 0) + 1
-    memory = dataclasses.replace(memory, refusals={**memory.refusals, refusal.reason: count})
+    why = {"found": refusal.found[:200], "expected": refusal.expected[:200]}
+    return _counted(memory, "refused", refusal.reason, digest=digest, **why)
+
+
+def failed(memory: Memory, error: Exception, **about: str) -> Step:
+    """An error that nobody foresaw is counted and logged by its type.
+
+    What it says stays out of the log, which others read: of a model's error that may be records.
+    """
+    return _counted(memory, "failed", "defect", error=type(error).__name__, **about)
+
+
+def _counted(memory: Memory, event: str, reason: str, **about: str) -> Step:
+    """A line of the log, of which there are few however often it is said."""
+    count = memory.refusals.get(reason, 0) + 1
+    memory = dataclasses.replace(memory, refusals={**memory.refusals, reason: count})
     if count > MOST_REFUSALS and count & (count - 1):
         return Step(memory)
-    why = {"found": refusal.found[:200], "expected": refusal.expected[:200]}
-    entry = line("refused", reason=refusal.reason, count=count, digest=digest, **why)
-    return Step(memory, entries=(entry,))
+    return Step(memory, entries=(line(event, reason=reason, count=count, **about),))

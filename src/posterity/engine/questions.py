@@ -50,7 +50,7 @@ def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
             answer = site.answer(question)
             return answer, dumps(answer)
         except Exception as raised:  # whatever a model does
-            error = str(failure_of(raised, site.name))
+            error = str(failure_of(raised, site.name, elsewhere=True))
     answer = failed(question, error)
     return answer, dumps(answer)
 

@@ -19,7 +19,7 @@ from posterity.arguments import COUNT, FLAG, Constraint
 from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import Agent
 from posterity.engine.log import key_name
-from posterity.engine.memory import RESTING, TOKEN, Memory, Step
+from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
 from posterity.engine.messages import FILE_NAME, Handover
 from posterity.engine.notices import posterior_bytes
 from posterity.engine.post import Post
@@ -99,11 +99,10 @@ class Running:
             for name, socket in self.sockets.items():
                 threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
             self._started = time.monotonic()
-            self._command(self.agent.machine.start)
+            self._go_on(lambda: self._command(self.agent.machine.start))
             while not self._stopping:
-                with contextlib.suppress(PosterityError):  # of the store: it is noted, and all ends
-                    self._take_in()
-                    self._look_around()
+                self._go_on(self._take_in)
+                self._go_on(self._look_around)
         self.tell({"event": "stopped"})
         if self._error is not None:
             raise self._error
@@ -114,6 +113,16 @@ class Running:
             self._stopping = True
             self._moved.notify_all()
         self.post.close()
+
+    def _go_on(self, act: Callable[[], None]) -> None:
+        """Do something, and log that it failed if it did: the store's errors alone end the site."""
+        try:
+            act()
+        except Exception as error:
+            if self.agent.store.is_open:
+                raised = error  # the name is gone once the clause ends
+                with contextlib.suppress(PosterityError):
+                    self._command(lambda memory: failed(memory, raised))
 
     def _take_in(self) -> None:
         """Wait for letters, and take in all that have come."""
@@ -151,7 +160,7 @@ class Running:
         """Do something durable, and then what follows from it: of letters, if some arrived."""
         try:
             sent = act()
-        except PosterityError as error:
+        except Exception as error:
             if not self.agent.store.is_open:  # only the disk knows what is on it: begin from that
                 self._error = self._error or error
                 self.stop()

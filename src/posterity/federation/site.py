@@ -254,13 +254,16 @@ def not_finite() -> ParameterError:
     )
 
 
-def failure_of(error: Exception, site: str) -> SiteError:
-    """The error of a site that could not do its part."""
+def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
+    """The error of a site that could not do its part.
+
+    Where it is told ``elsewhere`` it lacks what others' code said, which may hold records.
+    """
     place = f"the update of site {site!r}"
     if isinstance(error, PosterityError):
         return SiteError(found=f"{error.found} in {place}", expected=error.expected, fix=error.fix)
     return SiteError(
-        found=f"{type(error).__name__}: {error} in {place}",
+        found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",
         expected="an update that finishes",
         fix="Mend the site, then go on from the last state; the site's factor was not changed.",
     )
