@@ -16,10 +16,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self, get_args
 
-import numpy as np
-
 from posterity.artifact.artifact import from_bytes, to_bytes
-from posterity.engine.admission import check_posterior, check_structure
+from posterity.engine.admission import check_posterior, check_report, check_structure
 from posterity.engine.agreement import Terms
 from posterity.engine.log import TreeHead, key_name
 from posterity.engine.messages import MOST_EPOCHS
@@ -284,7 +282,12 @@ class Author:
         return self._made("survey", self.name, **place, posterior=text)
 
     def residual(self, survey: Known, answer: "Standing") -> Known:
-        """The member's answer to a survey."""
+        """The member's answer to a survey; a report beyond what was agreed says nothing."""
+        try:
+            if answer.report is not None:
+                check_report(self.terms, answer.report)
+        except Refusal:
+            answer = dataclasses.replace(answer, report=Report(self.name))
         epoch, sequence = survey.version
         digest = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest()
         report = answer.report and base64.b64encode(dumps(answer.report)).decode()
@@ -376,21 +379,11 @@ def standing_of(terms: Terms, known: Known) -> Standing:
         if text is not None and (not isinstance(report, Report) or report.site != known.site):
             raise ValueError("another site's report")
         if report is not None:
-            _check_report(terms, report)
+            check_report(terms, report)
         forgotten = tuple(map(str, content["forgotten"]))
         return Standing(*flags, report, forgotten)
     except (PosterityError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
-
-
-def _check_report(terms: Terms, report: Report) -> None:
-    for law in (report.direction, report.improved, report.fixed_point):
-        if law is not None:
-            check_structure(terms, law)
-    for array, axes in ((report.slope, 1), (report.curvature, 2)):
-        shape = (terms.agreement.prior.event_size,) * axes
-        if array is not None and (np.shape(array) != shape or not np.isfinite(array).all()):
-            raise ValueError(f"an array of shape {np.shape(array)}, or not finite")
 
 
 def status_by(
