@@ -32,7 +32,7 @@ def coins() -> Coins:
 
 
 def certificate(coins: Coins):
-    return coins.memories["d"].notices["certificate"]
+    return coins.memories["d"].certificate
 
 
 def test_a_certificate_of_a_forgetting_holds(coins):

@@ -11,7 +11,7 @@ from posterity.engine.transports.memory import Faults, Network
 from posterity.errors import UsageError
 
 SEEDS = {
-    "no fence": 6,
+    "no fence": 3,
     "commit after send": 5,
     "floor 0": 55,
     "log without fsync": 29,

@@ -147,8 +147,8 @@ def test_couriers_need_not_encrypt_where_that_is_not_demanded(sites):
         ((receiver, letter),) = courier.collect(wait=1.0, most=1, encrypted=False)
         assert opened(letter).receiver == receiver
         assert courier.collect(wait=0.0, most=1, encrypted=False) == []
-        assert courier.collect(wait=0.0, most=1, encrypted=False, again=True) == []
-        assert courier.collect(wait=3.0, most=1, encrypted=False) == [(receiver, letter)]
+        assert courier.collect(wait=0.0, most=9, encrypted=False, again=True) == []
+        assert set(courier.collect(wait=3.0, most=9, encrypted=False)) <= set(collected)
 
 
 def test_all_letters_that_wait_are_taken_in_by_one_write(sites, monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.tree import structure
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import Answer, Handover, Letter, Question, sender_of
+from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Question, sender_of
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import MESSAGE, Envelope
 from posterity.errors import ArtifactError
@@ -34,16 +34,22 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
         raise _refused(f"a letter of {sender!r}", members, "membership")
     envelope.verify({sender: terms.members[sender]})  # before anything else is read
     letter = Letter.from_bytes(envelope.payload)
+    if not terms.members.keys() >= set(letter.gone):
+        raise _refused("tombstones of who is no member", "those of members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
         raise _refused(
             f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}",
             f"one for {receiver!r} under {terms.digest[:16]!r}",
             "membership",
         )
-    if isinstance(letter.body, Token | Question | Answer) and letter.sender in gone:
+    if isinstance(letter.body, Token | Question | Answer | Handover) and letter.sender in gone:
         kind = type(letter.body).__name__
         raise _refused(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
     if isinstance(letter.body, Token):
+        if terms.server is not None:
+            raise _refused("a token", "what a server asks, where there is one", "membership")
+        if letter.body.epoch[0] > letter.highest:
+            raise _refused(f"a token of epoch {letter.body.epoch}", "one heard of", "epoch")
         _check_token(terms, letter.sender, letter.body)
     if isinstance(letter.body, Handover):
         _check_artifact(letter.body.content)
@@ -59,7 +65,9 @@ def _check_artifact(content: bytes) -> None:
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:
     """Check a token by itself: whatever is added to it has to be within what was agreed too."""
-    if (token.agreement, token.sender) != (terms.digest, sender) or token.sequence < 1:
+    if (token.agreement, token.sender) != (terms.digest, sender) or not (
+        0 < token.sequence < MOST_SEQUENCES
+    ):
         raise _refused(
             f"a token of {token.sender!r} under terms {token.agreement[:16]!r}",
             f"one that {sender!r} made, under {terms.digest[:16]!r}",

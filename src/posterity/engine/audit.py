@@ -72,7 +72,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
         "every member that stays has answered, and nobody else": set(residuals) == stay,
         "all answered its issuer about the posterior that it holds": all(
             (each.predicate["posterior"], each.version, each.recipient)
-            == (digest, known.version, known.signer)
+            == (digest, known.version[:2], known.signer)
             for each in residuals.values()
         ),
         "what is left to change follows from the answers": _follows(terms, known, residuals, gone),
@@ -106,7 +106,7 @@ def _follows(terms: Terms, known: Known, residuals: Mapping[str, Known], gone: l
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     predicate, left = known.predicate, known.predicate["left"]
     nats = "an unknown number of" if left is None else f"{left:.2g}"
-    (number, who), sequence = known.version
+    (number, who), sequence, _ = known.version
     certified = (
         f"{known.signer!r} certifies the posterior of epoch {number}, begun by {who!r}, at "
         f"sequence {sequence}, with the signed answers of {answers} members: "

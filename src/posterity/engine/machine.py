@@ -39,10 +39,11 @@ from posterity.engine.messages import (
     digest_of,
 )
 from posterity.engine.notices import (
+    SPEAKS_OF_POSTERIOR,
     Author,
     Known,
     Standing,
-    posterior_bytes,
+    follows,
     posterior_of,
     read,
     status_by,
@@ -61,6 +62,10 @@ from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
 from posterity.federation.visit import Visit
 from posterity.status import Status
 
+WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
+"""How places in the outbox begin where letters may hold a posterior."""
+MOST_TURNS = 300
+"""Turns a site, on average, after which a walk rests all the same, without other terms."""
 KEPT = 16
 """Sizes of earlier checkpoints from which a new one shows that it continues them."""
 
@@ -107,6 +112,10 @@ class Machine:
         digest = digest_of(content)
         try:
             letter = admitted(self.terms, content, self.name, memory.gone)
+            most = memory.highest + self.terms.limits.epochs
+            if letter.highest > most:  # who was away for long comes nearer with each letter
+                far = _forbidden(f"epoch {letter.highest} where {memory.highest} was last", "epoch")
+                return refused(self._heard(memory, most), far, digest)
             heard = self._heard_from(memory, letter)
             if isinstance(letter.body, Acknowledgement):
                 return heard.then(self._acknowledged(heard.memory, letter))
@@ -116,13 +125,11 @@ class Machine:
         if answer is None:  # an answer to a question, which stands for it
             return heard.then(step)
         reply = self._sealed(step.memory, letter.sender, answer)
-        return dataclasses.replace(heard.then(step), sent=(reply, *heard.sent, *step.sent))
+        step = self._going_on(dataclasses.replace(step, sent=(reply, *step.sent)))
+        return heard.then(step)
 
     def _heard_from(self, memory: Memory, letter: Letter) -> Step:
         """Whoever writes is there; who does not know of a tombstone yet is sent it."""
-        if letter.highest > memory.highest + self.terms.limits.epochs:
-            far = f"epoch {letter.highest} where {memory.highest} is the highest so far"
-            raise _forbidden(far, "epoch")
         if memory.gone.issuperset(letter.gone):  # else it counts once the tombstones have come
             memory = self._heard(memory, letter.highest)
         if letter.sender in memory.absent:
@@ -139,9 +146,8 @@ class Machine:
         """What follows from a letter that is none of those that only acknowledge."""
         unknown = sorted({*letter.gone} - memory.gone)
         if unknown and isinstance(letter.body, Token | Question):
-            return Step(memory, entries=(line("awaits tombstones", of=unknown),)), Acknowledgement(
-                ""
-            )
+            refusal = _forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
+            return refused(memory, refusal, digest), Acknowledgement("")  # it is sent again
         match letter.body:
             case Notice(envelope):
                 known = read(self.terms, envelope)
@@ -233,18 +239,20 @@ class Machine:
         key = self.terms.step_key(token.sequence, memory.gone)
         try:
             own, sent, visit = turn(self.site, before, token, key=key)
-        except PosterityError as error:
-            raise Refusal(
-                found=f"a token that has no answer ({error.found})",
-                expected=error.expected,
-                reason="proper",
-            ) from error
-        check_posterior(self.terms, sent.posterior)
+            check_posterior(self.terms, sent.posterior)
+        except PosterityError as error:  # then the token goes on as it came
+            counted = before.counted and token.epoch == before.epoch
+            own = dataclasses.replace(
+                before, epoch=token.epoch, answered=token.sequence, counted=counted
+            )
+            place = (token.agreement, token.epoch, token.sequence + 1)
+            sent = Token(*place, token.exact_sum, name, token.digest)
+            visit = Visit(token.sequence, name, "refused", error=error.found[:200])
         out = memory.gone | memory.absent
         receiver = self.terms.following(name, token.sender, token.sequence, out)
         after = dataclasses.replace(_without(memory, {TOKEN, RESTING}), own=own)
         if own.epoch != before.epoch:
-            after = _without_posteriors(after, own.epoch)
+            after = self._without_posteriors(after, own.epoch)
         rests = self._is_last(sent, memory.gone) or self._is_due(after, sent, visit)
         message = self._sealed(after, receiver, sent)
         place = RESTING if rests else TOKEN
@@ -255,6 +263,7 @@ class Machine:
             answer=sent.digest,
             to=receiver,
             change=visit.change,
+            **({} if visit.error is None else {"error": visit.error}),
         )
         left = visit.outcome == "forgotten" or own.epoch != before.epoch
         step = Step(after, () if rests else (message,), (entry,), erase=left)
@@ -263,52 +272,54 @@ class Machine:
     # --- rest ------------------------------------------------------------------------------------
 
     def _is_last(self, token: Token, gone: frozenset[str]) -> bool:
-        """Tell whether the epoch has made all the steps that were agreed on."""
+        """Tell whether the epoch has made all the steps that were agreed on, or too many."""
+        sites = len(self.terms.staying(gone))
         if self.terms.steps is None:
-            return False
-        turns = 1 if self.terms.order == "gossip" else len(self.terms.staying(gone))
-        return token.sequence >= self.terms.steps * turns
+            return token.sequence >= MOST_TURNS * sites
+        return token.sequence >= self.terms.steps * (1 if self.terms.order == "gossip" else sites)
 
     def _is_due(self, memory: Memory, token: Token, visit: Visit) -> bool:
         """Tell whether to ask all how they stand: seldom, and once a visit changes little."""
         if self.terms.tolerance is None:
             return False
-        sites, last = len(self.terms.staying(memory.gone)), memory.notices.get("survey")
-        before = last.version[1] if last is not None and last.epoch == token.epoch else 0
+        sites, last = len(self.terms.staying(memory.gone)), memory.newest("survey")
+        before = 0 if last is None or last.version[1] > token.sequence else last.version[1]
         if token.sequence < 2 * sites + before + before // 2:
             return False
         calm = visit.change is None or visit.change <= self.terms.tolerance / sites**2
         return calm or self.terms.agreement.update.noisy
 
     def _surveyed(self, step: Step, token: Token) -> Step:
-        survey = self.author.survey(token.epoch, token.sequence, token.posterior)
-        return self._noticed(step, survey)
+        place = token.epoch, token.sequence
+        return self._noticed(step, self.author.survey(*place, token.posterior, step.memory.gone))
 
     def _answered(self, memory: Memory, survey: Known) -> Known:
-        """How the site stands to the posterior that a survey is about."""
-        own, posterior = memory.own, posterior_of(self.terms, survey)
-        counted = own.counted and own.epoch == survey.epoch and own.entry is not None
-        factor = own.entry.factor if counted and own.entry is not None else None
-        report, silent = None, bool(self.site.records.silent)
-        if not silent:
+        """How the site stands to the posterior that a survey is about.
+
+        Only to one that came after its last turn in the present epoch it says more than that.
+        """
+        own, entry, report = memory.own, memory.own.entry, None
+        left = entry is not None and entry.factor is None
+        silent = left or bool(self.site.records.silent)
+        known = own.counted and own.epoch == survey.epoch and survey.version[1] > own.answered
+        if known and not silent and entry is not None and entry.factor is not None:
             key = self.terms.step_key(survey.version[1], memory.gone)
-            key = fold_in(site_key(key, self.name), 2)
-            whole = posterior.zero() if factor is None else factor
+            key, parts = fold_in(site_key(key, self.name), 2), parts_needed(self.terms.agreement)
+            posterior = posterior_of(self.terms, survey)
             try:
-                parts = parts_needed(self.terms.agreement)
-                report = self.site.report(posterior, whole, parts, samples=SAMPLES, key=key)
+                report = self.site.report(posterior, entry.factor, parts, samples=SAMPLES, key=key)
             except Exception:  # whatever the model raises: then nobody knows
                 report = Report(self.name)
-        independent = own.entry is None or own.entry.independent
-        gone = tuple(sorted(memory.gone))
-        answer = Standing(counted or silent, silent, silent or independent, report, gone)
+        independent = silent or (entry is not None and entry.independent)
+        counted = (known or silent) and not own.leaving
+        answer = Standing(counted, silent, independent, report, tuple(sorted(memory.gone)))
         return self.author.residual(survey, answer)
 
     def _concluded(self, step: Step) -> Step:
         """Where all have answered the site's survey: the certificate, and rest or another walk."""
         memory, token = step.memory, self._resting(step.memory)
-        survey = memory.notices.get("survey")
-        if token is None or survey is None or survey.signer != self.name:
+        survey = self._own_survey(memory)
+        if token is None or survey is None:
             return step
         if survey.version != (token.epoch, token.sequence) or self.awaited(memory):
             return step
@@ -321,15 +332,18 @@ class Machine:
             return dataclasses.replace(step, entries=(*step.entries, entry))
         return step.then(self._released(step.memory))
 
+    def _own_survey(self, memory: Memory) -> Known | None:
+        return memory.notices.get(f"survey of {self.name}")
+
     def _residuals(self, memory: Memory, survey: Known) -> dict[str, Known]:
         """The answers to a survey: to its maker, about its very posterior."""
-        about = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest(), survey.site
+        about = survey.posterior_digest, survey.site
         return {
             each.site: each
             for each in memory.notices.values()
             if each.claim == "residual"
             and each.version == survey.version
-            and (each.predicate["posterior"], each.recipient) == about
+            and (each.posterior_digest, each.recipient) == about
         }
 
     def _released(self, memory: Memory) -> Step:
@@ -354,7 +368,8 @@ class Machine:
             Refusal: if it is not above the present one, or the site was forgotten.
         """
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
-        if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or self.name in memory.gone:
+        allowed = memory.own.epoch < epoch < (MOST_EPOCHS, "") and self.terms.server is None
+        if not allowed or self.name in memory.gone:
             raise _forbidden(f"epoch {epoch} to begin after {memory.own.epoch}", "order")
         total = TreeSum.of([self.terms.agreement.prior])
         first = Token(self.terms.digest, epoch, 0, total)
@@ -362,9 +377,19 @@ class Machine:
         return Step(memory, entries=(line("begun", epoch=list(epoch)),)).then(step)
 
     def leave(self, memory: Memory) -> Step:
-        """The site's factor will leave when a token next comes; the site still passes it on."""
+        """The site's factor will leave when a token next comes; the site still passes it on.
+
+        Where no token is known to walk, the site begins an epoch without it.
+
+        Raises:
+            Refusal: if there is a server, which alone takes factors out; or the site was forgotten.
+        """
+        if self.terms.server is not None or self.name in memory.gone:
+            raise _forbidden(f"{self.name!r}, to leave", "order")
         own = dataclasses.replace(memory.own, leaving=True)
-        return Step(dataclasses.replace(memory, own=own), entries=(line("leaving"),))
+        memory = dataclasses.replace(memory, own=own)
+        step = Step(memory, entries=(line("leaving"),))
+        return step.then(self.begin(memory)) if memory.newest("survey") is not None else step
 
     def forget(self, memory: Memory) -> Step:
         """The site is forgotten at once: its factor is destroyed, and all messages that hold it.
@@ -392,11 +417,13 @@ class Machine:
 
         They may have passed it over.
         """
-        memory = dataclasses.replace(memory, starts=memory.starts + 1)
-        step = Step(memory, entries=(line("started", number=memory.starts),))
-        if self.name in memory.gone or not memory.highest:
+        now, starts = int(self.clock()), memory.starts + 1
+        memory = dataclasses.replace(memory, starts=starts, born=memory.born or now)
+        step = Step(memory, entries=(line("started", number=starts),))
+        if self.name in memory.gone:
             return step
-        return self._noticed(step, self.author.agreement(memory.starts))
+        known = self.author.agreement(now, memory.born, memory.own.epoch)
+        return self._noticed(step, known)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Go on without members that do not answer, until they are heard of again.
@@ -415,7 +442,7 @@ class Machine:
         token = memory.outbox.get(TOKEN)
         if token is not None and token.receiver in absent:
             return step.then(self.begin(memory))
-        return self._concluded(step)
+        return self._going_on(self._concluded(step))
 
     def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
         """A file for another member; a Refusal if there is none of this name."""
@@ -476,18 +503,20 @@ class Machine:
 
     def awaited(self, memory: Memory) -> frozenset[str]:
         """The members without whose letters nothing goes on here."""
-        token, survey = memory.outbox.get(TOKEN), memory.notices.get("survey")
+        token, survey = memory.outbox.get(TOKEN), self._own_survey(memory)
+        stay = self.terms.staying(memory.gone | memory.absent)
         if token is not None:
             return frozenset([token.receiver])
+        if self._is_between(memory):
+            return frozenset(stay[:1]) - {self.name}
         if RESTING not in memory.outbox or survey is None:
             return frozenset()
-        stay = frozenset(self.terms.staying(memory.gone | memory.absent))
-        return stay.difference(self._residuals(memory, survey))
+        return frozenset(stay).difference(self._residuals(memory, survey))
 
     def status(self, memory: Memory) -> Status:
         """How far the posterior has come, as the newest certificate of the present epoch says."""
-        known = memory.notices.get("certificate")
-        if known is None or known.epoch != memory.own.epoch:
+        known = memory.certificate
+        if known is None:
             why = ("no survey of this epoch yet",)
             return Status.of(math.inf, self.terms.tolerance or TOLERANCE, why)
         predicate = known.predicate
@@ -498,34 +527,71 @@ class Machine:
     # --- notices ---------------------------------------------------------------------------------
 
     def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
-        """Keep a notice, pass it on, and do what follows from it."""
-        memory = step.memory
+        """Keep a notice, pass it on, and do what follows from it.
+
+        Raises:
+            Refusal: if it is not one to be believed.
+        """
+        memory, mine = step.memory, known.signer == self.name
         old = memory.notices.get(known.place)
-        outdated = known.epoch is not None and known.epoch < memory.own.epoch
-        strange = known.signer in memory.gone and not known.is_tombstone
-        if outdated or strange or (old is not None and known.version <= old.version):
-            return step
         if known.is_tombstone:
-            return self._buried(step, known, sender)
+            return step if old is not None else self._buried(step, known, sender)
+        if known.epoch is not None:
+            if known.epoch[0] > memory.highest + self.terms.limits.epochs:
+                raise _forbidden(f"a {known.claim} of epoch {known.epoch}", "epoch")
+            if known.epoch < memory.own.epoch or not memory.gone <= known.forgotten:
+                return step  # it may hold a factor that was forgotten
+        if known.signer in memory.gone or (old is not None and known.version <= old.version):
+            return step
         if known.claim in ("residual", "cosignature") and known.recipient != self.name:
             return self._sent_towards(step, known)
-        if known.claim == "checkpoint" and known.site != self.name:
+        if known.claim == "checkpoint" and not mine:
             return self._witnessed(step, known, old)
+        if known.claim == "survey" and self.terms.server is not None:
+            raise _forbidden("a survey beside the questions of a server", "membership")
+        if known.claim == "certificate" and not mine and not follows(self.terms, known):
+            raise _forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = dataclasses.replace(memory, notices={**memory.notices, known.place: known})
         step = dataclasses.replace(step, memory=kept)
-        if known.claim in ("survey", "certificate", "agreement", "checkpoint"):
-            step = step.then(self._flooded(kept, known, sender))
-        if known.claim == "survey" and self.name not in memory.gone:
-            step = self._noticed(step, self._answered(step.memory, known))
-        if known.claim == "residual":
-            step = self._concluded(step)
-        if known.claim == "certificate":
-            left = known.predicate["left"]
-            entry = line("certified", epoch=list(known.version[0]), left=left, by=known.site)
-            step = dataclasses.replace(step, entries=(*step.entries, entry))
-        if known.claim == "agreement" and known.site != self.name:
-            step = self._returned(step, known.site)
+        match known.claim:
+            case "survey":
+                step = step.then(self._flooded(kept, known, sender))
+                if self.name not in memory.gone:
+                    place = {"epoch": list(known.version[0]), "sequence": known.version[1]}
+                    entry = line("surveyed", by=known.site, **place)
+                    step = dataclasses.replace(step, entries=(*step.entries, entry))
+                    step = self._noticed(step, self._answered(step.memory, known))
+            case "residual":
+                step = self._concluded(step)
+            case "certificate":
+                step, left = step.then(self._flooded(kept, known, sender)), known.predicate["left"]
+                entry = line("certified", epoch=list(known.version[0]), left=left, by=known.site)
+                step = dataclasses.replace(step, entries=(*step.entries, entry))
+            case "checkpoint":
+                step = step.then(self._flooded(kept, known, sender))
+            case "agreement":
+                step = self._started(step, known, old, sender)
         return step
+
+    def _started(self, step: Step, known: Known, old: Known | None, sender: str | None) -> Step:
+        """A member was started: for the first time, again, or without the store that it had.
+
+        Of the first start the neighbours alone are told. Who lost its store no longer knows which
+        tokens hold its factor, so the first of the others by name begins a new epoch.
+        """
+        memory, site = step.memory, known.site
+        lost = old is not None and old.predicate["born"] != known.predicate["born"]
+        if site == self.name or lost or known.predicate["epoch"][0] > 0:
+            step = step.then(self._flooded(memory, known, sender))
+        if site == self.name:
+            return step
+        others = self.terms.staying(memory.gone | memory.absent | {site})
+        if lost and memory.highest > 0 and others[:1] == (self.name,) and not self.terms.server:
+            entry = line("store lost", site=site)
+            number = max(memory.highest, known.predicate["epoch"][0]) + 1
+            step = dataclasses.replace(step, entries=(*step.entries, entry))
+            return step.then(self.begin(step.memory, number))
+        return self._returned(step, site)
 
     def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
         out = memory.gone - {self.name}
@@ -551,6 +617,9 @@ class Machine:
         if known.recipient in out or known.recipient not in self.terms.members:
             return step
         other = self.terms.towards(self.name, known.recipient, out)
+        waiting = memory.outbox.get(f"{known.place} to {other}")
+        if waiting is not None and read(self.terms, _notice_in(waiting)).version >= known.version:
+            return step
         return step.then(self._passed_on(memory, [known], [other]))
 
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
@@ -594,8 +663,8 @@ class Machine:
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         """Take note of a tombstone, pass it on, and let no older token count any more."""
         memory, site = step.memory, known.site
-        last = max(known.predicate["highest"], memory.highest)
-        began = memory.highest > 0
+        told = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
+        last = max(told, memory.highest)
         notices = {**memory.notices, known.place: known}
         memory = dataclasses.replace(memory, notices=notices, absent=memory.absent - {site})
         memory = self._heard(self._fenced(memory, (last + 1, "")), last)
@@ -606,17 +675,27 @@ class Machine:
         entry = line("forgotten", site=site, highest=last, notice=known.digest)
         step = step.then(Step(memory, (), (entry,), erase=True))
         step = step.then(self._flooded(memory, known, sender))
+        return self._going_on(step)
+
+    def _is_between(self, memory: Memory) -> bool:
+        """Tell whether a forgetting ended an epoch, and no token of the next one is known yet."""
+        own = memory.own
+        between = bool(memory.gone) and own.epoch[0] > 0 and not own.epoch[1]
+        return between and self.terms.server is None and self.name not in memory.gone
+
+    def _going_on(self, step: Step) -> Step:
+        """The first by name of those who stay begins the epoch after a forgetting."""
+        memory = step.memory
         stay = self.terms.staying(memory.gone | memory.absent)
-        if began and stay and stay[0] == self.name and self.terms.server is None:
-            step = step.then(self.begin(step.memory))
-        return step
+        first = stay[:1] == (self.name,) and memory.highest > 0
+        return step.then(self.begin(memory)) if first and self._is_between(memory) else step
 
     def _fenced(self, memory: Memory, epoch: Epoch) -> Memory:
         """The memory in which nothing below an epoch counts, nor waits to be sent."""
         if memory.own.epoch >= epoch:
             return memory
         own = dataclasses.replace(memory.own, epoch=epoch, answered=-1, counted=False)
-        memory = _without_posteriors(dataclasses.replace(memory, own=own), epoch)
+        memory = self._without_posteriors(dataclasses.replace(memory, own=own), epoch)
         return _without(memory, {TOKEN, RESTING})
 
     def _rerouted(self, memory: Memory) -> Memory:
@@ -632,6 +711,17 @@ class Machine:
         return memory
 
     # --- helpers ---------------------------------------------------------------------------------
+
+    def _without_posteriors(self, memory: Memory, epoch: Epoch) -> Memory:
+        """The memory without notices that hold a posterior of an earlier epoch, kept or waiting."""
+        old = lambda known: known.epoch is not None and known.epoch < epoch
+        notices = {place: known for place, known in memory.notices.items() if not old(known)}
+        waiting = {
+            place
+            for place, message in memory.outbox.items()
+            if place.startswith(WITH_POSTERIORS) and old(read(self.terms, _notice_in(message)))
+        }
+        return dataclasses.replace(_without(memory, waiting), notices=notices)
 
     def _heard(self, memory: Memory, number: int) -> Memory:
         highest = max(memory.highest, number)
@@ -654,13 +744,10 @@ def _without(memory: Memory, places: Iterable[str]) -> Memory:
     return dataclasses.replace(memory, outbox=outbox)
 
 
-def _without_posteriors(memory: Memory, epoch: Epoch) -> Memory:
-    """The memory without notices that hold a posterior of an earlier epoch."""
-    old = {p for p, each in memory.notices.items() if each.epoch is not None and each.epoch < epoch}
-    notices = {place: each for place, each in memory.notices.items() if place not in old}
-    starts = tuple(f"{place} to " for place in old)
-    sent = [place for place in memory.outbox if starts and place.startswith(starts)]
-    return dataclasses.replace(_without(memory, sent), notices=notices)
+def _notice_in(message: Outgoing) -> bytes:
+    notice = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
+    assert isinstance(notice, Notice)
+    return notice.envelope
 
 
 def _without_factor(own: SiteState) -> SiteState:

@@ -15,6 +15,7 @@ from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
 from posterity.errors import ArtifactError
 from posterity.federation import SiteState
+from posterity.federation.messages import Epoch
 
 TOKEN, RESTING = "token", "resting"
 """Places in the outbox: of the token that waits for its acknowledgement, and of the one that stays
@@ -32,11 +33,12 @@ class Memory:
     """The state of a site, which it must not lose. Immutable.
 
     ``highest`` is the highest number of an epoch of which it has heard, ``notices`` are the newest
-    ones by place, ``absent`` the members that do not answer for the time being, ``refusals`` counts
-    by reason, ``starts`` how often its agent was started, and ``published`` the sizes of the last
-    checkpoints of its log. ``terms`` and ``numbers`` are digests of the terms and of how numbers
-    are made; under earlier terms ``barred`` members, by name with the IDs of their keys, were
-    forgotten. ``outbox`` are the letters that are not acknowledged yet, and a token that rests.
+    ones by place, ``absent`` the members that do not answer this site for the time being,
+    ``refusals`` counts by reason, ``starts`` how often its agent was started, first at ``born``,
+    and ``published`` the sizes of the last checkpoints of its log. ``terms`` and ``numbers`` are
+    digests of the terms and of how numbers are made; under earlier terms ``barred`` members, by
+    name with the IDs of their keys, were forgotten. ``outbox`` are the letters that are not
+    acknowledged yet, and a token that rests.
     """
 
     own: SiteState
@@ -45,6 +47,7 @@ class Memory:
     absent: frozenset[str] = frozenset()
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
     starts: int = 0
+    born: int = 0
     published: tuple[int, ...] = ()
     terms: str = ""
     numbers: str = ""
@@ -73,6 +76,25 @@ class Memory:
     def gone(self) -> frozenset[str]:
         """The sites that were forgotten."""
         return frozenset(self.tombstones)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The present one."""
+        return self.own.epoch
+
+    def newest(self, claim: str) -> Known | None:
+        """The newest notice of a claim by whomever, of the present epoch."""
+        known = [k for k in self.notices.values() if k.claim == claim and k.epoch == self.epoch]
+        return max(known, key=lambda each: each.version, default=None)
+
+    @property
+    def certificate(self) -> Known | None:
+        """The newest certificate of the present epoch, or of those that say converged, if any."""
+        known = [
+            k for k in self.notices.values() if k.claim == "certificate" and k.epoch == self.epoch
+        ]
+        converged = lambda each: each.predicate["state"] == "converged"
+        return max(known, key=lambda each: (converged(each), each.version), default=None)
 
     @property
     def rows(self) -> dict[str, Outgoing]:
@@ -125,7 +147,7 @@ class Memory:
             ) from error
 
 
-PLAIN = ("highest", "refusals", "starts", "terms", "numbers", "barred")
+PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")
 
 
 class File(NamedTuple):

@@ -139,6 +139,8 @@ class Letter:
 HEAD = ("terms", "sender", "receiver", "highest", "gone")
 MOST_EPOCHS = 2**53
 """Numbers of epochs stay below: JSON readers of other languages know them exactly."""
+MOST_SEQUENCES = 2**32 - 2
+"""Sequence numbers stay below: random keys are made of them."""
 
 
 def sender_of(content: bytes) -> str:

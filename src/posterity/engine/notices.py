@@ -13,14 +13,14 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self, get_args
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine.admission import check_posterior, check_report, check_structure
 from posterity.engine.agreement import Terms
 from posterity.engine.log import TreeHead, key_name
-from posterity.engine.messages import MOST_EPOCHS
+from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES
 from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, from_base64
 from posterity.errors import PosterityError
@@ -85,13 +85,22 @@ class Known:
 
     @property
     def place(self) -> str:
-        """Where a memory keeps it; surveys and certificates have one place, whoever made them."""
-        match self.claim:
-            case "survey" | "certificate":
-                return self.claim
-            case "cosignature":
-                return f"cosignature of {self.site} by {self.signer}"
-        return f"{self.claim} of {self.site}"
+        """Where a memory keeps it."""
+        by = f" by {self.signer}" if self.claim == "cosignature" else ""
+        return f"{self.claim} of {self.site}{by}"
+
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """The members of whose tombstones who made it knew."""
+        return frozenset(self.predicate["forgotten"])
+
+    @functools.cached_property
+    def posterior_digest(self) -> str:
+        """SHA-256 of the posterior that it speaks of, as an artifact."""
+        text = self.predicate["posterior"]
+        return (
+            text if self.claim == "residual" else hashlib.sha256(base64.b64decode(text)).hexdigest()
+        )
 
     @property
     def epoch(self) -> Epoch | None:
@@ -171,11 +180,18 @@ def _counted(value: Any) -> int:
     return value
 
 
-def _position(predicate: Mapping[str, Any]) -> tuple[Epoch, int]:
+def _epoch(predicate: Mapping[str, Any]) -> Epoch:
     number, who = predicate["epoch"]
     if type(who) is not str:
         raise ValueError("an epoch that is no number and a name")
-    return (_counted(number), who), _counted(predicate["sequence"])
+    return _counted(number), who
+
+
+def _position(predicate: Mapping[str, Any]) -> tuple[Epoch, int]:
+    sequence = _counted(predicate["sequence"])
+    if sequence >= MOST_SEQUENCES:
+        raise ValueError(f"sequence {sequence}")
+    return _epoch(predicate), sequence
 
 
 def _size(predicate: Mapping[str, Any]) -> tuple[int]:
@@ -184,8 +200,8 @@ def _size(predicate: Mapping[str, Any]) -> tuple[int]:
 
 _FIELDS = {
     "tombstone": "highest",
-    "agreement": "start",
-    "survey": "epoch sequence posterior",
+    "agreement": "start born epoch",
+    "survey": "epoch sequence posterior forgotten",
     "residual": "epoch sequence posterior to counted silent independent report forgotten",
     "certificate": "epoch sequence posterior state left tolerance reasons independent residuals "
     "envelopes forgotten tombstones time",
@@ -197,7 +213,7 @@ _VERSIONS: dict[str, Any] = {
     "agreement": lambda p: (_counted(p["start"]),),
     "survey": _position,
     "residual": _position,
-    "certificate": _position,
+    "certificate": lambda p: (*_position(p), len(p["residuals"])),
     "checkpoint": _size,
     "cosignature": _size,
 }
@@ -209,11 +225,19 @@ def _is_certificate(p: Mapping[str, Any]) -> bool:
     texts += [*p["reasons"], *p["envelopes"], *p["tombstones"]]
     numbers = [p["tolerance"], *filter(lambda left: left is not None, [p["left"]])]
     known = p["state"] in get_args(State) and type(p["independent"]) is bool
-    counts = all(type(n) in (int, float) and 0 <= n < math.inf for n in numbers)
+    counts = all(type(n) is float and 0 <= n < math.inf for n in numbers)
     return known and counts and {str} >= set(map(type, texts)) and _counted(p["time"]) >= 0
 
 
+def _are_names(p: Mapping[str, Any]) -> bool:
+    names = p["forgotten"]
+    return isinstance(names, list) and {str} >= set(map(type, names))
+
+
 _FORMS: dict[str, Any] = {
+    "agreement": lambda p: _counted(p["born"]) >= 0 and bool(_epoch(p)),
+    "survey": _are_names,
+    "residual": _are_names,
     "certificate": _is_certificate,
     "checkpoint": lambda p: all(
         len(bytes.fromhex(s)) == 32 for own in p["paths"].values() for s in own
@@ -271,14 +295,24 @@ class Author:
         """Says that a site is forgotten; ``highest`` is the last epoch known to have its factor."""
         return self._made("tombstone", site, highest=highest)
 
-    def agreement(self, start: int) -> Known:
-        """Says that the member takes part under these terms, for the ``start``-th time."""
-        return self._made("agreement", self.name, start=start)
+    def agreement(self, start: int, born: int, epoch: Epoch) -> Known:
+        """Says that the member takes part under these terms.
 
-    def survey(self, epoch: Epoch, sequence: int, posterior: ExponentialFamily) -> Known:
+        Its agent was started at the time ``start``, and for the first time with this store at
+        ``born``, in seconds since 1970; ``epoch`` is the newest that its store knows.
+        """
+        return self._made("agreement", self.name, start=start, born=born, epoch=list(epoch))
+
+    def survey(
+        self,
+        epoch: Epoch,
+        sequence: int,
+        posterior: ExponentialFamily,
+        forgotten: Iterable[str] = (),
+    ) -> Known:
         """Asks all members how they stand to the posterior of a token that rests."""
         text = base64.b64encode(to_bytes(posterior)).decode()
-        place = {"epoch": list(epoch), "sequence": sequence}
+        place = {"epoch": list(epoch), "sequence": sequence, "forgotten": sorted(forgotten)}
         return self._made("survey", self.name, **place, posterior=text)
 
     def residual(self, survey: Known, answer: "Standing") -> Known:
@@ -288,8 +322,7 @@ class Author:
                 check_report(self.terms, answer.report)
         except Refusal:
             answer = dataclasses.replace(answer, report=Report(self.name))
-        epoch, sequence = survey.version
-        digest = hashlib.sha256(posterior_bytes(survey.predicate)).hexdigest()
+        (epoch, sequence), digest = survey.version, survey.posterior_digest
         report = answer.report and base64.b64encode(dumps(answer.report)).decode()
         said = dataclasses.asdict(dataclasses.replace(answer, report=None)) | {"report": report}
         said["forgotten"] = list(answer.forgotten)
@@ -321,7 +354,7 @@ class Author:
             posterior=survey.predicate["posterior"],
             state=status.state,
             left=_plain(status.left),
-            tolerance=status.tolerance,
+            tolerance=float(status.tolerance),
             reasons=list(status.reasons),
             independent=all(each.predicate["independent"] for each in residuals.values()),
             residuals={site: each.digest for site, each in residuals.items()},
@@ -343,7 +376,37 @@ class Author:
 
 
 def _plain(left: float) -> float | None:
-    return left if left < float("inf") else None
+    return float(left) if left < math.inf else None
+
+
+def answers_in(terms: Terms, certificate: Known) -> dict[str, Known]:
+    """The answers that a certificate holds, by site; a Refusal if one is not what it says."""
+    residuals = {}
+    for text in certificate.predicate["envelopes"]:
+        known = read(terms, text.encode())
+        if known.claim != "residual" or known.version != certificate.version[:2]:
+            raise _refused(f"a {known.claim} of another survey in a certificate", "schema")
+        if known.posterior_digest != certificate.posterior_digest:
+            raise _refused("an answer about another posterior", "schema")
+        residuals[known.site] = known
+    return residuals
+
+
+def follows(terms: Terms, certificate: Known) -> bool:
+    """Tell whether a certificate says what the answers of the members come to.
+
+    Where a server left them out, since they are too many to be sent to all, it is believed.
+
+    Raises:
+        Refusal: if an answer is not what it says.
+    """
+    predicate, residuals = certificate.predicate, answers_in(terms, certificate)
+    if not residuals and predicate["residuals"]:
+        return certificate.signer == terms.server
+    status = status_by(terms, certificate, residuals, certificate.forgotten)
+    return predicate["residuals"] == {site: each.digest for site, each in residuals.items()} and (
+        status.state, _plain(status.left), float(status.tolerance), list(status.reasons)
+    ) == tuple(predicate[name] for name in ("state", "left", "tolerance", "reasons"))  # fmt: skip
 
 
 # --- surveys -------------------------------------------------------------------------------------

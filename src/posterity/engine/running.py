@@ -312,14 +312,13 @@ class Running:
 
     def _result(self) -> tuple[Head, bytes]:
         """The newest posterior that the site knows, as an artifact, and the certificate of it."""
-        if (course := getattr(self.agent.memory, "course", None)) is not None:  # of a star's server
+        memory = self.agent.memory
+        known = memory.certificate or memory.newest("survey")
+        course = getattr(memory, "course", None)  # of a star's server
+        if course is not None and (known is None or course.phase != "rest"):
             state, who = course.run.state, self.agent.machine.name
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
             return {**about, "certificate": None}, to_bytes(state.posterior)
-        notices = self.agent.memory.notices
-        certificate, known = notices.get("certificate"), notices.get("survey")
-        if certificate is not None and (known is None or certificate.version >= known.version):
-            known = certificate
         if known is None:
             raise Refusal(
                 found="a site that knows of no posterior yet",
@@ -327,11 +326,10 @@ class Running:
                 fix="Wait until the token rests, or ask the server: see `posterity site status`.",
                 reason="order",
             )
-        epoch, sequence = known.version
-        about = {"epoch": list(epoch), "sequence": sequence, "by": known.site, "certificate": None}
-        if known is certificate:
-            about["certificate"] = known.envelope.decode()
-        return about, posterior_bytes(known.predicate)
+        epoch, sequence, *_ = known.version
+        certificate = known.envelope.decode() if known is memory.certificate else None
+        about = {"epoch": list(epoch), "sequence": sequence, "by": known.site}
+        return {**about, "certificate": certificate}, posterior_bytes(known.predicate)
 
     def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
         """Entries of the log from ``start`` on, as many as a frame holds, and its checkpoint."""
@@ -400,7 +398,7 @@ class Running:
             return server
         if memory.outbox.keys() & {TOKEN, RESTING}:
             return memory.own.name
-        survey = memory.notices.get("survey")
+        survey = memory.newest("survey")
         if survey is not None and survey.version >= (memory.own.epoch, memory.own.answered):
             return survey.signer
         return self._last.get("to")

@@ -32,7 +32,7 @@ from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
 from posterity.federation.keys import fold_in, site_key
-from posterity.federation.messages import Answer, Measure, Question, dumps, loads
+from posterity.federation.messages import Answer, Epoch, Measure, Question, dumps, loads
 from posterity.federation.newton import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
@@ -56,6 +56,11 @@ class ServerMemory(Memory):
 
     course: Course | None = None
     parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
+
+    @property
+    def epoch(self) -> Epoch:
+        """That of the course."""
+        return self.own.epoch if self.course is None else self.course.run.state.epoch
 
     @property
     def rows(self) -> dict[str, Outgoing]:
@@ -127,6 +132,10 @@ class Server(Machine):
         after = self._at(known, Course(run, asked=asked), sites)
         entry = line("begun", epoch=list(epoch), sites=len(sites))
         return self._made(memory, self._onward(after), entry, erase=erase)
+
+    def adopt(self, memory: Memory) -> Memory:
+        """A server takes over no new terms: it would lose its course."""
+        raise _forbidden("new terms at the server of a star", "order")
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Go on without members that do not answer, until they are heard of again.
@@ -230,7 +239,7 @@ class Server(Machine):
 
         The site then counts as absent, so that nobody waits for it.
         """
-        survey, course = memory.notices.get("survey"), memory.course
+        survey, course = self._own_survey(memory), memory.course
         if course is None or course.phase != "certify" or survey is None:
             return memory
         try:
@@ -338,9 +347,9 @@ class Server(Machine):
         course = memory.course
         assert course is not None
         run, version = course.run, (course.state.epoch, course.surveyed)
-        survey = memory.notices.get("survey")
+        survey = self._own_survey(memory)
         if survey is None or survey.version != version:
-            survey = self.author.survey(*version, run.posterior)
+            survey = self.author.survey(*version, run.posterior, memory.gone)
             memory = dataclasses.replace(memory, notices={**memory.notices, survey.place: survey})
         signed, missing = self._residuals(memory, survey), []
         for site in self.terms.staying(memory.gone | memory.absent):
@@ -394,7 +403,7 @@ class Server(Machine):
 
     def _certified(self, memory: ServerMemory) -> Step:
         """The certificate of what the members signed, which goes to all of them."""
-        survey = memory.notices.get("survey")
+        survey = self._own_survey(memory)
         if survey is None or memory.course is None or survey.epoch != memory.course.state.epoch:
             return Step(memory)
         residuals, now = self._residuals(memory, survey), int(self.clock())
