@@ -340,12 +340,13 @@ class Author:
 
         It holds the answers themselves, so that whoever has the certificate can check all of it. It
         names them by their digests alone where they are larger than a quarter of a letter, or where
-        copies for all members would be larger than four letters together.
+        copies for all listeners would be larger than four letters together.
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))
         size = sum(len(each.envelope) for each in residuals.values())
-        whole = size <= self.terms.limits.bytes * 4 // max(len(self.terms.members), 16)
+        listeners = self.terms.listeners(self.name, frozenset(tombstones) - {self.name})
+        whole = size <= self.terms.limits.bytes * 4 // max(len(listeners), 16)
         return self._made(
             "certificate",
             self.name,
