@@ -147,3 +147,16 @@ def test_what_others_code_says_is_not_told_to_a_server(monkeypatch):
     answer, content = answer_of(site, Improve("a", view, view.zero(), 0, jax.random.key(0)))
     assert "ValueError" in answer.error and SECRET not in answer.error
     assert SECRET.encode() not in content
+
+
+def test_what_others_code_says_is_in_no_log(monkeypatch):
+    coins = Coins()
+
+    def fail(*arguments, **options):
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr(Site, "answer", fail)
+    coins.walk(coins.begin("a"), 5)
+    outcomes = [json.loads(entry)["event"] for _, entry in coins.log]
+    assert "failed" in outcomes
+    assert not any(SECRET.encode() in entry for _, entry in coins.log)

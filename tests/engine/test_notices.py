@@ -1,5 +1,6 @@
 """Surveys, rest, absence, authorities, files and signed logs: what members tell each other."""
 
+import base64
 import dataclasses
 import json
 import math
@@ -11,17 +12,19 @@ from engine.keys import KEYS, PUBLIC
 
 from posterity.artifact import digest
 from posterity.artifact.artifact import to_bytes
+from posterity.engine.admission import check_report
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead
 from posterity.engine.machine import Machine
 from posterity.engine.memory import MOST_REFUSALS, RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Handover, Letter, Notice
-from posterity.engine.notices import Author, Known, read
+from posterity.engine.notices import Author, Known, Standing, read, standing_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PrivateKey
 from posterity.errors import UsageError
 from posterity.families import Gaussian
 from posterity.federation import Sequential, Token, federate
+from posterity.federation.messages import Report, dumps
 from posterity.federation.site import Site
 from posterity.models import BetaBernoulli, LogisticRegression
 
@@ -309,6 +312,31 @@ def test_terms_with_an_unknown_walk_or_server_are_refused():
     ):
         with pytest.raises(UsageError):
             terms(**options)
+
+
+def test_reports_with_numbers_beyond_what_was_agreed_are_refused():
+    agreed = terms(limits={"magnitude": 1e6})
+    author = Author(agreed, "a", KEYS["a"])
+    survey = author.survey((1, "a"), 4, PRIOR)
+    for wrong in (
+        {"variance": 1e200},
+        {"variance": math.nan},
+        {"quadrature_error": -1e200},
+        {"value": 1e7},
+        {"direction": PRIOR * 1e7},
+        {"slope": np.zeros(2)},
+        {"curvature": np.full((1, 1), 1e9)},
+    ):
+        report = Report("a", **wrong)
+        with pytest.raises(Refusal):
+            check_report(agreed, report)
+        # An honest site says nothing then; what others send so is refused.
+        empty = author.residual(survey, Standing(True, False, True, report))
+        assert standing_of(agreed, empty).report == Report("a")
+        said = {**empty.predicate, "report": base64.b64encode(dumps(report)).decode()}
+        del said["terms"], said["site"]
+        with pytest.raises(Refusal):
+            author._made("residual", "a", **said)
 
 
 # --- what members may do wrong -------------------------------------------------------------------

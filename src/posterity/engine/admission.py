@@ -14,6 +14,7 @@ from posterity.engine.signing import MESSAGE, Envelope
 from posterity.errors import ArtifactError
 from posterity.families import ExponentialFamily
 from posterity.federation import Token
+from posterity.federation.messages import Report
 
 
 def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) -> Letter:
@@ -87,6 +88,33 @@ def check_structure(terms: Terms, law: Any) -> None:
         raise _refused(found, f"a {type(prior).__name__} like the prior", "family")
     if not np.isfinite(law.natural_parameters).all():
         raise _refused("NaN or infinity", "finite natural parameters", "finite")
+
+
+def check_report(terms: Terms, report: Report) -> None:
+    """Check that a site's report has the family and shapes of the prior, and no number too large.
+
+    Raises:
+        Refusal: if not.
+    """
+    laws = (report.direction, report.improved, report.fixed_point)
+    for law in (law for law in laws if law is not None):
+        check_structure(terms, law)
+        check_size(terms, law.natural_parameters)
+    arrays = (report.slope, report.curvature)
+    for axes, array in enumerate(arrays, start=1):
+        shape = (terms.agreement.prior.event_size,) * axes
+        if array is not None and np.shape(array) != shape:
+            raise _refused(f"a report of shape {np.shape(array)}", f"{shape}", "family")
+    numbers = (*arrays, report.value, report.variance, report.quadrature_error)
+    check_size(terms, *(number for number in numbers if number is not None))
+
+
+def check_size(terms: Terms, *numbers: Any) -> None:
+    """Check that no number is NaN or beyond what was agreed on; a Refusal if one is."""
+    most = terms.limits.magnitude
+    for number in numbers:
+        if np.size(number) and not np.abs(number).max() <= most:
+            raise _refused(f"a number beyond {most:.3g}", f"at most {most:.3g}", "magnitude")
 
 
 def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:

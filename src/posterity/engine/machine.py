@@ -263,7 +263,8 @@ class Machine:
             answer=sent.digest,
             to=receiver,
             change=visit.change,
-            **({} if visit.error is None else {"error": visit.error}),
+            # Of a visit that failed it is what a model said, which may hold records.
+            **({"error": visit.error} if visit.error and visit.outcome == "refused" else {}),
         )
         left = visit.outcome == "forgotten" or own.epoch != before.epoch
         step = Step(after, () if rests else (message,), (entry,), erase=left)

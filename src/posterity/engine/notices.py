@@ -16,10 +16,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, get_args
 
-import numpy as np
-
 from posterity.artifact.artifact import from_bytes, to_bytes
-from posterity.engine.admission import check_posterior, check_structure
+from posterity.engine.admission import check_posterior, check_report, check_structure
 from posterity.engine.agreement import Terms
 from posterity.engine.log import TreeHead, key_name
 from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES
@@ -318,7 +316,12 @@ class Author:
         return self._made("survey", self.name, **place, posterior=text)
 
     def residual(self, survey: Known, answer: "Standing") -> Known:
-        """The member's answer to a survey."""
+        """The member's answer to a survey; a report beyond what was agreed says nothing."""
+        try:
+            if answer.report is not None:
+                check_report(self.terms, answer.report)
+        except Refusal:
+            answer = dataclasses.replace(answer, report=Report(self.name))
         (epoch, sequence), digest = survey.version, survey.posterior_digest
         report = answer.report and base64.b64encode(dumps(answer.report)).decode()
         said = dataclasses.asdict(dataclasses.replace(answer, report=None)) | {"report": report}
@@ -337,12 +340,13 @@ class Author:
 
         It holds the answers themselves, so that whoever has the certificate can check all of it. It
         names them by their digests alone where they are larger than a quarter of a letter, or where
-        copies for all members would be larger than four letters together.
+        copies for all listeners would be larger than four letters together.
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))
         size = sum(len(each.envelope) for each in residuals.values())
-        whole = size <= self.terms.limits.bytes * 4 // max(len(self.terms.members), 16)
+        listeners = self.terms.listeners(self.name, frozenset(tombstones) - {self.name})
+        whole = size <= self.terms.limits.bytes * 4 // max(len(listeners), 16)
         return self._made(
             "certificate",
             self.name,
@@ -439,21 +443,11 @@ def standing_of(terms: Terms, known: Known) -> Standing:
         if text is not None and (not isinstance(report, Report) or report.site != known.site):
             raise ValueError("another site's report")
         if report is not None:
-            _check_report(terms, report)
+            check_report(terms, report)
         forgotten = tuple(map(str, content["forgotten"]))
         return Standing(*flags, report, forgotten)
     except (PosterityError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
-
-
-def _check_report(terms: Terms, report: Report) -> None:
-    for law in (report.direction, report.improved, report.fixed_point):
-        if law is not None:
-            check_structure(terms, law)
-    for array, axes in ((report.slope, 1), (report.curvature, 2)):
-        shape = (terms.agreement.prior.event_size,) * axes
-        if array is not None and (np.shape(array) != shape or not np.isfinite(array).all()):
-            raise ValueError(f"an array of shape {np.shape(array)}, or not finite")
 
 
 def status_by(

@@ -3,11 +3,9 @@
 import hashlib
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from posterity.arrays.tree import leaves
 from posterity.engine import messages as letters
-from posterity.engine.admission import check_posterior, check_structure
+from posterity.engine.admission import check_posterior, check_report, check_size, check_structure
 from posterity.engine.agreement import Terms
 from posterity.engine.memory import line
 from posterity.engine.messages import MOST_EPOCHS
@@ -148,31 +146,14 @@ def admitted_answer(
             if any(one.tobytes() != other.tobytes() for one, other in pairs):
                 raise _refused("a factor in another form", "one at rest", "canonical")
             numbers = [answer.halvings, answer.residual or 0.0, answer.quadrature_error]
-            _check_size(terms, *numbers)
+            check_size(terms, *numbers)
             proposed = proposed + (answer.factor - question.factor)
             check_posterior(terms, proposed)
             return answer, proposed
         case Measure(), Report():
-            for law in (answer.direction, answer.improved, answer.fixed_point):
-                if law is not None:
-                    check_structure(terms, law)
-                    _check_size(terms, law.natural_parameters)
-            size = question.posterior.own_size if answer.slope is not None else 0
-            for part, shape in ((answer.slope, (size,)), (answer.curvature, (size, size))):
-                if part is not None and np.shape(part) != shape:
-                    raise _refused(f"a report of shape {np.shape(part)}", f"{shape}", "family")
-            numbers = [answer.slope, answer.curvature, answer.value]
-            numbers += [answer.variance, answer.quadrature_error]
-            _check_size(terms, *(part for part in numbers if part is not None))
+            check_report(terms, answer)
             return answer, proposed
     raise AssertionError("an answer is of the kind of its question")
-
-
-def _check_size(terms: Terms, *numbers: Any) -> None:
-    most = terms.limits.magnitude
-    for number in numbers:
-        if np.size(number) and not np.abs(number).max() <= most:
-            raise _refused(f"a number beyond {most:.3g}", f"at most {most:.3g}", "magnitude")
 
 
 def _read(content: bytes) -> Any:
