@@ -164,7 +164,7 @@ class Terms:
                 expected="a kind alone, where a token walks",
                 fix="Leave them out; `links` say between whom it walks.",
             )
-        ends = [server] if server in members else names
+        ends = [server] if server is not None and server in members else names
         pairs = links or [[one, other] for one in ends for other in names if one != other]
         linked = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
         return cls(

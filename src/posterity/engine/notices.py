@@ -445,7 +445,7 @@ def standing_of(terms: Terms, known: Known) -> Standing:
         if report is not None:
             check_report(terms, report)
         forgotten = tuple(map(str, content["forgotten"]))
-        return Standing(*flags, report, forgotten)
+        return Standing(**{**content, "report": report, "forgotten": forgotten})
     except (PosterityError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
 
