@@ -460,3 +460,35 @@ def test_a_survey_of_another_epoch_learns_nothing():
         survey = Author(coins.terms, "d", KEYS["d"]).survey(*place, PRIOR)
         residual = coins.machines["b"]._answered(coins.memories["b"], survey)
         assert residual.predicate["report"] is None and not residual.predicate["counted"]
+
+
+def test_a_survey_of_who_did_not_know_of_a_tombstone_is_not_kept():
+    """It may hold the factor that was forgotten, whatever the number of its epoch."""
+    coins = Coins(terms(authorities={"officer": str(OFFICER.public)}))
+    coins.walk(coins.begin("a"), 60)
+    posted(coins, "b", Author(coins.terms, "officer", OFFICER).tombstone("d", 0))
+    fenced = coins.memories["b"].own.epoch
+    survey = Author(coins.terms, "c", KEYS["c"]).survey((fenced[0] + 1, "c"), 9, PRIOR)
+    posted(coins, "b", survey)
+    assert survey.place not in coins.memories["b"].notices
+    knowing = Author(coins.terms, "c", KEYS["c"]).survey((fenced[0] + 1, "c"), 9, PRIOR, ["d"])
+    posted(coins, "b", knowing)
+    assert knowing.place in coins.memories["b"].notices
+
+
+def test_a_relay_keeps_no_answer_of_who_was_forgotten():
+    links = [["a", "b"], ["b", "c"], ["c", "d"]]
+    coins = Coins(terms(links=links))
+    coins.walk(coins.begin("a"), 60)
+    epoch = coins.memories["b"].own.epoch
+    survey = Author(coins.terms, "d", KEYS["d"]).survey(epoch, 10_000, PRIOR)
+    residual = coins.machines["a"]._answered(coins.memories["a"], survey)
+    posted(coins, "b", residual)
+    held = lambda: [place for place in coins.memories["b"].outbox if place.startswith("residual")]
+    assert held()
+    coins.take("b", coins.machines["b"].post(coins.memories["b"], _tombstone(coins, "a")))
+    assert not held()
+
+
+def _tombstone(coins: Coins, site: str) -> bytes:
+    return Author(coins.terms, site, KEYS[site]).tombstone(site, 1).envelope
