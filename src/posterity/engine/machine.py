@@ -580,7 +580,8 @@ class Machine:
         """A member was started: for the first time, again, or without the store that it had.
 
         Of the first start the neighbours alone are told. Who lost its store no longer knows which
-        tokens hold its factor, so the first of the others by name begins a new epoch.
+        tokens hold its factor, so the first of the others by name begins a new epoch, unless the
+        site was let in by the present one.
         """
         memory, site = step.memory, known.site
         lost = old is not None and old.predicate["born"] != known.predicate["born"]
@@ -589,9 +590,12 @@ class Machine:
         if site == self.name:
             return step
         others = self.terms.staying(memory.gone | memory.absent | {site})
-        if lost and memory.highest > 0 and others[:1] == (self.name,) and not self.terms.server:
+        fence, who = known.predicate["epoch"]
+        met = fence > 0 and (fence, who) < memory.own.epoch  # it takes part in the present epoch
+        first = others[:1] == (self.name,) and not self.terms.server
+        if lost and not met and first and memory.highest > 0:
             entry = line("store lost", site=site)
-            number = max(memory.highest, known.predicate["epoch"][0]) + 1
+            number = max(memory.highest + 1, fence)
             step = dataclasses.replace(step, entries=(*step.entries, entry))
             return step.then(self.begin(step.memory, number))
         return self._returned(step, site)
