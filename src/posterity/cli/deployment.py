@@ -128,7 +128,7 @@ def terms_of(settings: Settings) -> "Terms":
 
 
 def in_words(terms: "Terms") -> list[str]:
-    """What is agreed on by taking part, a sentence each."""
+    """The sentences that say what a member agrees to by taking part."""
     agreed, limits = terms.agreement, terms.limits
     if terms.server is not None:
         how = f"{terms.server!r} asks the others ({type(terms.schedule).__name__})"
@@ -215,7 +215,7 @@ def read_site(file: Path) -> SiteFiles:
 
 
 def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
-    """What loads the records of a site, from a file or by a function of its own."""
+    """The function that loads the records of a site, from a file or by a path of its own."""
     from posterity.engine.agreement import imported
     from posterity.federation.specification import build
 

@@ -249,7 +249,7 @@ def _check_private(folder: Path) -> None:
 
 
 def status_table(data: Data) -> Any:
-    """How a site stands, for people."""
+    """A table for people that tells how a site stands."""
     rows = table("", "", plain=True)
     number, who = data["epoch"]
     runs = "runs" if data["running"] is not None else "does not run"
@@ -280,7 +280,7 @@ def status_table(data: Data) -> Any:
 
 
 def told(answer: tuple[Data, bytes]) -> Data:
-    """What a site answered."""
+    """The answer of a site, without the flag that it is one."""
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 

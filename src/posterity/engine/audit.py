@@ -39,7 +39,7 @@ class Audit:
 
     @property
     def statement(self) -> str:
-        """What is shown, and what rests on trust."""
+        """The sentences that say what is shown, and what rests on trust."""
         return " ".join([*self.shown, TRUST])
 
 

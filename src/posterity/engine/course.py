@@ -65,7 +65,7 @@ class Elsewhere(Federation):
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """How far a server has come. Immutable.
+    """The progress of a server through its schedule. Immutable.
 
     ``run`` is the position where the ``phase`` began; its trace is in ``recent``, the last two
     visits of each site. ``answers`` came since then, by digest of the question; ``open`` is what
@@ -84,7 +84,7 @@ class Course:
     joining: tuple[str, ...] = ()
     status: Status | None = None
     surveyed: int = 0
-    """How many questions had been asked when the last survey was made."""
+    """The number of questions that had been asked when the last survey was made."""
     live: State | None = None
     """The state within a step; found again from the answers where it is None."""
     proposed: ExponentialFamily | None = None

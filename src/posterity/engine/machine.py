@@ -85,7 +85,7 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """Of the site."""
+        """The name of the site."""
         return self.site.name
 
     @property

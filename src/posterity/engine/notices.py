@@ -80,7 +80,7 @@ class Known:
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it says that a member was forgotten."""
+        """True if it says that a member was forgotten."""
         return self.claim == TOMBSTONE
 
     @property
@@ -415,7 +415,7 @@ def follows(terms: Terms, certificate: Known) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """How a member stands to the posterior of a survey.
+    """The relation of a member to the posterior of a survey.
 
     ``counted`` tells whether its factor is part of it, ``silent`` that it has no records, and
     ``independent`` that its factor depends on nothing but its own records. ``report`` is None where

@@ -101,7 +101,7 @@ class Post:
             self._changed.notify_all()
 
     def waiting(self) -> dict[str, int]:
-        """How many letters wait for their acknowledgement, by receiver."""
+        """The number of letters that wait for their acknowledgement, by receiver."""
         with self._changed:
             return dict(sorted(Counter(letter.receiver for letter in self._kept).items()))
 

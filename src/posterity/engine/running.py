@@ -362,7 +362,7 @@ class Running:
     # --- how it stands ---------------------------------------------------------------------------
 
     def status(self) -> Event:
-        """How the site stands, as far as it knows: plain values."""
+        """The state of the site, as far as it knows it, as plain values."""
         terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
         others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
         reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)

@@ -49,7 +49,7 @@ QUESTION = "question to "
 
 @dataclasses.dataclass(frozen=True)
 class ServerMemory(Memory):
-    """What a server must not lose: the memory of a member, and the course of the federation.
+    """The state that a server must not lose: a member's memory, and the course of the federation.
 
     Before the first :meth:`Server.begin` there is none; ``parts`` are the course as bytes.
     """

@@ -57,7 +57,7 @@ class Store:
 
     SYNCHRONOUS: ClassVar[str] = "full"
     is_open = True
-    """Whether it can be used: a commit that failed closes it."""
+    """True while it can be used: a commit that failed closes it."""
 
     def __init__(self, path: Path | str, wait: float = 0.0):
         """Open the store in a file, for which it waits some seconds where another has it open.
@@ -141,7 +141,7 @@ class Store:
             return [entry for (entry,) in self._run(query, start, stop)]
 
     def checkpoint(self, origin: str, key: PrivateKey) -> TreeHead:
-        """How the log stands, signed by who keeps it."""
+        """The checkpoint of the log as it is now, signed by who keeps it."""
         with self._lock:
             return TreeHead.of(self.log, origin, key)
 

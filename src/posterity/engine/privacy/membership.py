@@ -65,7 +65,7 @@ class Membership:
 
     @property
     def tells(self) -> bool:
-        """Whether members are told from others beyond chance."""
+        """True if members are told from others beyond chance."""
         return self.low > 0.5
 
 
