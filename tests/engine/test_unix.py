@@ -58,7 +58,7 @@ def once(path: Path):
 
 
 def busy(path: Path) -> bool:
-    """Whether a request is refused since there are too many connections; other errors are raised."""
+    """Whether a request is refused because of too many connections; other errors are raised."""
     try:
         return not once(path)
     except SiteError as error:
