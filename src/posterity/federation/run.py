@@ -134,7 +134,7 @@ class Run(Position):
         self, steps: int, converged: bool, progress: ProgressCallback | None = None
     ) -> "Run":
         """One step further, and the Newton step if the run is to converge; reported."""
-        run = (self._from_better() if converged else self)._stepped(self.schedule)
+        run = (self.from_better() if converged else self)._stepped(self.schedule)
         if converged and run.state.step % run.round == 0:
             run = run.newton_step()
         return run._reported(progress, run.state.step, steps)
@@ -149,11 +149,11 @@ class Run(Position):
         for done in range(0, sweeps, looks):
             if done and is_final(run.status):
                 break
-            run = run._from_better().sweep(min(looks, sweeps - done)).newton_step()
+            run = run.from_better().sweep(min(looks, sweeps - done)).newton_step()
             run._reported(progress, done + looks, sweeps)
         return run
 
-    def _from_better(self) -> "Run":
+    def from_better(self) -> "Run":
         """The run where a second start led, if one was made and that is better; else itself.
 
         One is made too where rounds do not end: a saddle may hold them, with no optimum in sight.

@@ -18,7 +18,7 @@ from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.keys import first_key
+from posterity.federation.keys import first_key, fold_in
 from posterity.federation.messages import Measure, Part
 from posterity.federation.newton import applies, stepped
 from posterity.federation.state import State
@@ -33,8 +33,8 @@ ALIKE, SETTLED = 2.0, 1e-2
 settled elsewhere moved it by."""
 PLACES = 3
 """Starts that are tried, where sites fail at the first."""
-LENGTH = 4.0
-"""Squared Fisher length, in nats, of the way to a start where the family has no mean to move."""
+DRAWS, CLOSE = 16, 0.8
+"""Draws from the prior, and the share that the one that is chosen has in a start about it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,28 +148,36 @@ def _displaced(federation: Federation, state: State, place: int) -> State:
 
 
 def _start(agreed: Agreement, state: State, place: int) -> Any:
-    """A member elsewhere: of Gaussians a narrow one that mirrors the mean, and some noise more."""
+    """A member elsewhere: the first that is admitted, from there back to where the state is."""
     q: Any = state.posterior
     prior: Any = state.prior
     rng = np.random.default_rng(place)
-    parts = []
-    for part, own in zip(q.parts(), prior.parts(), strict=True):
-        if part.gaussian and part.batch_shape == ():
-            noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
-            mirrored = 2 * (own.mean - part.mean) if place == 0 else 0.0
-            parts.append(part.translate(mirrored + noise) * NARROWER)
-        else:
-            parts.append(part)
-    start = q.rebuild(parts)
-    if any(part is moved for part, moved in zip(q.parts(), parts, strict=True)):
-        way = q.with_natural_parameters(rng.normal(size=np.shape(q.natural_parameters)))
-        way = way * float(LENGTH / np.sqrt(q.squared_length(way)))
-        start = start + way
+    parts = zip(q.parts(), prior.parts(), strict=True)
+    start = q.rebuild([_elsewhere(part, own, rng, place) for part, own in parts])
     for _ in range(HALVINGS):
         if agreed.admits(start):
-            return start
+            break
         start = (start + q) / 2
-    return q
+    return start
+
+
+def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
+    """A narrow member on the other side of the prior's mean, and some noise away from there.
+
+    Of a family without a mean to move, one about the least likely of some draws from the prior.
+    """
+    if part.batch_shape:
+        return prior
+    if part.gaussian:
+        noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
+        mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
+        return part.translate(mirrored + noise) * NARROWER
+    draws = prior.sample(fold_in(first_key(), place), (DRAWS,))
+    least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
+    there = np.asarray(part.sufficient_statistics(draws))[least]
+    about = CLOSE * there + (1 - CLOSE) * np.asarray(prior.mean_parameters)
+    start = part.with_mean_parameters(about)
+    return start if np.isfinite(start.natural_parameters).all() else prior
 
 
 def _members(federation: Federation, state: State) -> list[str]:
