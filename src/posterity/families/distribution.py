@@ -142,7 +142,7 @@ class Distribution(Node, abc.ABC):
     """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
 
     diagonal: ClassVar[bool] = False
-    """Of a Gaussian: whether its coordinates are independent."""
+    """Whether the coordinates of a Gaussian are independent."""
 
     quantities: ClassVar[tuple[str, ...]] = ("",)
     """What :meth:`marginals` are of, in words: ``""`` is the coordinates of an event themselves."""
