@@ -96,10 +96,10 @@ class Running:
             UsageError: if the socket cannot be made.
         """
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
-            for name, socket in self.sockets.items():
-                threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
             self._started = time.monotonic()
             self._go_on(lambda: self._command(self.agent.machine.start))
+            for name, socket in self.sockets.items():
+                threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
             while not self._stopping:
                 self._go_on(self._take_in)
                 self._go_on(self._look_around)

@@ -292,7 +292,7 @@ class Distribution(Node, abc.ABC):
         """Independent draws, of shape ``shape + batch + event``; needs proper members."""
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """For each label a draw of that member of a batch (K, ...), of shape ``labels.shape + ...``."""
+        """For each label a draw of that member of a batch (K,): ``labels.shape + event``."""
         import jax
         import jax.numpy as jnp
 
