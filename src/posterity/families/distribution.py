@@ -291,6 +291,13 @@ class Distribution(Node, abc.ABC):
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws, of shape ``shape + batch + event``; needs proper members."""
 
+    def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
+        """For each label a draw of that member of a batch (K,): ``labels.shape + event``."""
+        import jax
+        import jax.numpy as jnp
+
+        return jax.tree.map(jnp.asarray, self)[labels].sample(key)
+
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """The one law nearest to the mixture of a batch (K,) with these weights, which sum to one.
 
