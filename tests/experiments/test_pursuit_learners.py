@@ -44,7 +44,10 @@ def same(one: Learner, other: Learner) -> bool:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.experiment] * (name in ("even", "kl"))) for name in START],
+    [
+        pytest.param(name, marks=[pytest.mark.experiment] * (name in ("even", "kl")))
+        for name in START
+    ],
 )
 def test_order_and_forgetting_leave_no_trace(name: str) -> None:
     given = tasks()
