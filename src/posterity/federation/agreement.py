@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.families import ExponentialFamily
 from posterity.fingerprint import digest
@@ -82,6 +84,11 @@ class Agreement:
         return cls(model, prior, update, names, frozenset(), on_error, padding, total_weight)
 
     @functools.cached_property
+    def members(self) -> dict[str, None]:
+        """The names of the members, looked up at once."""
+        return dict.fromkeys(self.sites)
+
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what a site's numbers depend on; equal in every process that agrees.
 
@@ -94,7 +101,7 @@ class Agreement:
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 
     def admits(self, posterior: ExponentialFamily) -> bool:
-        """Whether it is a distribution under which the model has expectations."""
+        """Whether it is a distribution under which the model has expectations; of a batch, all."""
         # From the class: each time that a method is bound, Equinox makes a new module of it.
         admits = type(self.model).admits
-        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
+        return bool(np.all(posterior.is_proper()) and np.all(admits(self.model, posterior)))
