@@ -129,7 +129,7 @@ class Run(Position):
         looks = NOISY_ROUNDS if self.agreement.update.noisy else 1
         if self.state.step == 0 or self.state.step % (looks * self.round):
             return False
-        return is_final(self.status)
+        return is_final(self)
 
     def towards(
         self, steps: int, converged: bool, progress: ProgressCallback | None = None
@@ -148,7 +148,7 @@ class Run(Position):
         """
         run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
-            if done and is_final(run.status):
+            if done and is_final(run):
                 break
             run = run.from_better().sweep(min(looks, sweeps - done)).newton_step()
             run._reported(progress, done + looks, sweeps)
