@@ -6,8 +6,9 @@ most of it, where means move together only, so steps are extrapolated from those
 (walker2011) until they are short beside the way. No rate, damping or order of turns matters to it.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,34 @@ def optimum_from(
         )
         moves = [*moves[1 - MEMORY :], (moved - at, after - slope)]
         at, slope = moved, after
-        short = short + 1 if share == 1 and last <= max(SHORT * way, 2 * enough) else 0
-        if short == 2:
+        near = max(SHORT * way, 2 * enough)
+        short = short + 1 if share == 1 and last <= near else 0
+        if short < 2:
+            continue
+        # Where means creep, what is left of the gradient hardly changes over short steps.
+        probed = _probe(start, at, slope, near, gradient, admits)
+        if probed is None:
+            return None
+        moves = [*moves[1 - MEMORY :], probed]
+        if float(start.squared_length(_extrapolated(start, slope, moves))) <= near:
             return at
+        short = 0
     return None
+
+
+def _probe(
+    start: Any,
+    at: Any,
+    slope: Any,
+    squared: float,
+    gradient: Gradient,
+    admits: Callable[[Any], bool],
+) -> tuple[Any, Any] | None:
+    """A move along the gradient of this squared length, and how that changes; None if not known."""
+    length = float(start.squared_length(slope))
+    move = slope * (math.sqrt(squared / length) if length > 0 else 0.0)
+    after = gradient(at + move) if admits(at + move) else None
+    return None if after is None else (move, after - slope)
 
 
 def _shortened(
@@ -101,11 +126,12 @@ def _inner(start: Any, one: Any, other: Any) -> float:
     return (float(start.squared_length(one + other)) - float(start.squared_length(one - other))) / 4
 
 
-def distances(q: ExponentialFamily, optima: list[ExponentialFamily]) -> tuple[float, float]:
-    """KL divergence of the optimum from a member, in nats, and of one optimum from the other.
+def distances(q: ExponentialFamily, optima: Sequence[ExponentialFamily]) -> tuple[float, float]:
+    """The KL divergence of the optimum from a member, in nats, and the most between two optima.
 
-    Of two that noise keeps apart, what that adds on average is taken off.
+    Of several that noise keeps apart, what that adds on average is taken off.
     """
     each = [distance(q, optimum) for optimum in optima]
-    apart = 0.0 if len(optima) == 1 else distance(optima[0], optima[1])
-    return max(math.fsum(each) / len(each) - apart / 2, 0.0), apart
+    pairs = [distance(one, other) for one, other in itertools.combinations(optima, 2)]
+    apart = math.fsum(pairs) / max(len(pairs), 1)
+    return max(math.fsum(each) / len(each) - apart / 2, 0.0), max(pairs, default=0.0)

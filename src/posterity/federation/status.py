@@ -39,6 +39,8 @@ ROUNDING = 1e-12
 """Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
 MOST_LEFT = 1e6
 """Nats beyond which it is not told how many are left: most digits of the distance are lost."""
+KEYS = 3
+"""Optima that are sought where noise moves each."""
 MOST_NOISY = 256
 """Parameters up to which it is measured how far an optimum is that noise hides."""
 SAMPLES = 64
@@ -189,7 +191,7 @@ def from_optimum(run: Position) -> tuple[float, float]:
     """The KL divergence of the optimum from the posterior in nats, and how much noise adds to it.
 
     Infinite where the optimum is not found, or noise hides how far it is. Noise that is the same
-    wherever the sites are asked gives an optimum of its own; two of them tell how far off it is.
+    wherever the sites are asked gives an optimum of its own; some of them tell how far off it is.
 
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
@@ -200,7 +202,8 @@ def from_optimum(run: Position) -> tuple[float, float]:
         return math.inf, math.inf
     q: Any = run.posterior
     optima = []
-    for key in (run.key, fold_in(run.key, run.state.step))[: 1 + noisy]:
+    for number in range(KEYS if noisy else 1):
+        key = fold_in(run.key, run.state.step + number)
 
         def gradient(at: Any, key: jax.Array = key) -> Any:
             reports = reports_of(run, ("gradient",), at=at, key=key)
@@ -212,7 +215,7 @@ def from_optimum(run: Position) -> tuple[float, float]:
             return math.inf, math.inf
         optima.append(optimum)
     left, noise = distances(q, optima)
-    return (left if noise <= left <= MOST_LEFT else math.inf), noise
+    return (left if 2 * noise <= left <= MOST_LEFT else math.inf), noise
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
