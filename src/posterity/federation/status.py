@@ -124,8 +124,8 @@ def status_of(run: Position) -> Status:
     ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
     converged it is an upper end of what rounds to come would still change. Of one that has not, it
     is measured: natural gradients lead to the optimum (:mod:`posterity.federation.ahead`), and what
-    noise adds is taken off; it is infinite where they do not, where noise hides it, or where a site
-    had no turn. The tolerance is that of the run, for each coordinate where gradients are noisy.
+    noise adds is taken off; it is infinite where they do not, or where noise hides it. The
+    tolerance is that of the run, for each coordinate where gradients are noisy.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -145,7 +145,7 @@ def status_of(run: Position) -> Status:
         return _looked_at_twice(run, status)
     if growing:
         return dataclasses.replace(status, state="diverged", left=math.inf)
-    if left <= allowed or waiting:
+    if left <= allowed:
         return status
     left = _known(run, lambda run: from_optimum(run)[0])
     if left <= allowed and applies(run.agreement):
