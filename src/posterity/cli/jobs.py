@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from posterity import distillation, models
 from posterity.adapters.tables.reader import clean
+from posterity.arrays.keys import seeded
+from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import listed, names_in, ordered
 from posterity.artifact.provenance import unnamed
 from posterity.cli import files
@@ -77,7 +78,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     """
     kind = specification.full_name(settings.need("model.kind"))
     intercept = _intercept(settings, kind, OF_SITES)
-    target, key = settings["model.target"], jax.random.key(settings["seed"])
+    target, key = settings["model.target"], seeded(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
     tables = read_sites(paths, target, intercept)
     unlabelled = [site for site, table in tables.items() if table.y is None]
@@ -139,7 +140,7 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
 
 
 def _prior(
-    settings: Settings, model: models.Model, key: jax.Array
+    settings: Settings, model: models.Model, key: KeyArray
 ) -> tuple[Distribution, Path | None]:
     """The prior, and the file that it was read from, if any."""
     path, options = settings.path("prior.file"), settings.table("prior", "file")

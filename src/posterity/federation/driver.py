@@ -5,8 +5,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-
+from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
 from posterity.errors import SiteError
 from posterity.federation.agreement import Agreement
@@ -77,7 +76,7 @@ class Federation:
         return self.sites[question.site].answer(question)
 
     def step(
-        self, machine: Machine, state: State, *, key: jax.Array, site: str | None = None
+        self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
     ) -> tuple[State, tuple[Visit, ...]]:
         """One step of a schedule, and what happened in it; errors as of ``receive`` and ``ask``."""
         visits: tuple[Visit, ...] = ()

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import jax
-
 from posterity.arguments import NATURAL, POSITIVE, Constraint, renamed
+from posterity.arrays.keys import fold_in, plain
+from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.entries import check_names
@@ -24,7 +24,7 @@ from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
-from posterity.federation.keys import first_key, fold_in
+from posterity.federation.keys import first_key
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
@@ -68,7 +68,7 @@ def federate(
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     on_error: Literal["raise", "pass"] = "raise",
-    key: jax.Array | None = None,
+    key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -182,7 +182,7 @@ def start(
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
-    key: jax.Array | None = None,
+    key: KeyArray | None = None,
     padding: bool | None = None,
 ) -> Run:
     """The run before its first step; arguments and errors as for :func:`federate`.
@@ -234,7 +234,7 @@ def start(
         state = state.with_entries(entries)
     if schedule is None:
         schedule = Synchronous(damping=1.0) if trains else Sequential()
-    key = first_key() if key is None else key
+    key = first_key() if key is None else plain(key)
     state = schedule.init(state, tuple(records), key=fold_in(key, 0))
     if entries:
         state = schedule.learn(state, state.entries)

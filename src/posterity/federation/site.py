@@ -8,13 +8,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from posterity.arrays.keys import of_jax
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import Node, field_names, identical, structure
+from posterity.arrays.typing import KeyArray, Real
 from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
@@ -30,13 +29,12 @@ from posterity.federation.messages import (
     Question,
     Report,
 )
-from posterity.federation.personal import own_laws
 from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import Evaluator
-from posterity.inference.pooling import PartialPooling
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
+from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
@@ -102,6 +100,8 @@ class Site:
             case Measure(_, posterior, factor, parts, samples, key):
                 answer = self.report(posterior, factor, parts, samples=samples, key=key)
             case DescribeOwn(_, posterior):
+                from posterity.federation.personal import own_laws
+
                 laws = own_laws(self.model, posterior, self.records)
                 answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
             case _:
@@ -110,7 +110,7 @@ class Site:
         return dataclasses.replace(answer, **about)
 
     def improve(
-        self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
+        self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray
     ) -> Improvement:
         """A better factor than ``factor``, as part of the posterior ``view``.
 
@@ -127,18 +127,19 @@ class Site:
             check_finite(exact, "what the model found")
             return Improvement(self.name, canonical(exact))
         if isinstance(self.update, TrainedApart):
+            key = of_jax(key)
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, canonical(factor + (trained - view) * self.share))
-        if isinstance(self.update, PartialPooling):
-            regression: Any = self.model
-            factor, pooled = self.update.improved(regression, view, factor, self.records, count)
+        if self.update.pools:
+            pooling: Any = self.update
+            factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
         records = self.records.padded() if self.agreement.padding else self.records
         taken = np.asarray(count)  # an array: compiled once
         update = self.update
         while True:
             with jax.enable_x64(True):
-                new, info = _improved(update, self.model, view, factor, records, taken, key)
+                new, info = _improved(update, self.model, view, factor, records, taken, of_jax(key))
             if not info.finite:
                 raise not_finite()
             finer = update.finer()
@@ -158,7 +159,7 @@ class Site:
         parts: Sequence[Part] = ("gradient",),
         *,
         samples: int = 64,
-        key: jax.Array,
+        key: KeyArray,
     ) -> Report:
         """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
 
@@ -183,14 +184,14 @@ class Site:
         posterior: ExponentialFamily,
         factor: ExponentialFamily,
         samples: int,
-        key: jax.Array,
+        key: KeyArray,
     ) -> tuple[dict[str, Any], float]:
         update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
             direction = exact_factor(update, self.model, self.records) - factor
-        elif isinstance(update, PartialPooling):
-            regression: Any = self.model
-            target, pooled = update.target(regression, posterior, factor, self.records)
+        elif update.pools:
+            pooling: Any = update
+            target, pooled = pooling.target(self.model, posterior, factor, self.records)
             direction, error = target - factor, pooled.quadrature_error
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
@@ -207,13 +208,13 @@ class Site:
         posterior: ExponentialFamily,
         factor: ExponentialFamily,
         samples: int,
-        key: jax.Array,
+        key: KeyArray,
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
         update = self.update
         while True:
             with jax.enable_x64(True):
-                keys = jax.random.split(key, samples if update.noisy else 1)
+                keys = jax.random.split(of_jax(key), samples if update.noisy else 1)
                 records = self.records.padded()
                 known = _gradient(update.traced(), self.model, posterior, factor, records, keys)
             finer = None if float(known[2]) <= ERROR else update.finer()
@@ -329,7 +330,7 @@ def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) ->
 
 
 def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
-    if isinstance(update, PartialPooling):
+    if update.pools:
         regression: Any = model
         regression.model.log_likelihood(q.coefficients.mean, records.data)  # pyright: ignore
         return q
@@ -354,10 +355,10 @@ def _improve(
     return update(model, q, factor, records, count, key=key)
 
 
-_of_arrays, _of_any = jax.jit(_improve), eqx.filter_jit(_improve)
+_of_arrays, _of_any = jitted(_improve), program(_improve)
 
 
-@eqx.filter_jit
+@program
 def _gradient(
     update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
 ) -> tuple[Any, Any, Any]:
@@ -365,7 +366,7 @@ def _gradient(
     # One draw after another: side by side, those of a network do not fit into memory.
     records, count = records.widened(), keys.shape[0]
 
-    def add(carry: Any, key: jax.Array) -> tuple[Any, None]:
+    def add(carry: Any, key: KeyArray) -> tuple[Any, None]:
         total, squares = carry
         drawn = update.direction(model, q, factor, records, key=key)
         return (total + drawn, squares + q.squared_length(drawn)), None
@@ -381,12 +382,12 @@ def _gradient(
     return mean, jnp.maximum(spread, 0.0) / max(count - 1, 1), error
 
 
-@eqx.filter_jit
+@program
 def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -> tuple[Any, Any]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
     records = records.widened()
 
-    def at(mean: jax.Array, otherwise: Any = False) -> tuple[Any, Any]:
+    def at(mean: Real, otherwise: Any = False) -> tuple[Any, Any]:
         here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
         expected = update.estimator.evaluate(model, here, records, otherwise=otherwise)
         factor = expected.gradient / update.temperature
@@ -398,7 +399,7 @@ def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -
     error = q.squared_length(at(mean, True)[1][1] - factor) / 4
     unit = jnp.eye(len(mean) if curvature else 0, len(mean), dtype=mean.dtype)
 
-    def along(one: jax.Array) -> Any:
+    def along(one: Real) -> Any:
         if not isinstance(update.estimator, Cubature):
             return jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
         # A likelihood with kinks bends between the nodes, where its derivatives do not see it.

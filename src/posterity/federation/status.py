@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import equinox as eqx
-import jax
-
+from posterity.arrays.typing import KeyArray, Real
 from posterity.errors import SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
@@ -24,6 +22,7 @@ from posterity.federation.schedules import Schedule
 from posterity.federation.state import State
 from posterity.federation.visit import Visit, distance
 from posterity.inference.step import fisher_length
+from posterity.lazy import jax, program
 from posterity.ledger import Ledger
 from posterity.status import Status
 
@@ -44,7 +43,7 @@ class Position:
     federation: Federation
     schedule: Schedule
     state: State
-    key: jax.Array
+    key: KeyArray
     trace: tuple[Visit, ...] = ()
     """What happened so far, visit by visit."""
     tolerance: float = TOLERANCE
@@ -346,6 +345,6 @@ def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))
 
 
-@eqx.filter_jit
-def _fisher_length(q: ExponentialFamily, step: ExponentialFamily) -> jax.Array:
+@program
+def _fisher_length(q: ExponentialFamily, step: ExponentialFamily) -> Real:
     return fisher_length(q, step)

@@ -9,15 +9,13 @@ conjugate updates are special cases (khan2023), as far as a backtracking line se
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from posterity.arrays.search import CLOSE, Point, judged
-from posterity.arrays.typing import Number, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of
+from posterity.lazy import jax, jnp
 from posterity.models.cubature import normal_pairs
 
 ROUNDING = 2.0**-46
@@ -33,12 +31,12 @@ class Descent(NamedTuple):
     """The end of a descent."""
 
     q: Any
-    finite: Bool[jax.Array, ""]
+    finite: Bool[Real, ""]
     """Whether there was a start at which the free energy and its slope are finite."""
-    halvings: Int[jax.Array, ""]
-    residual: Float[jax.Array, ""]
+    halvings: Int[Real, ""]
+    residual: Float[Real, ""]
     """Length of the natural gradient where it ended, in sqrt(nats)."""
-    uncertainty: Float[jax.Array, ""]
+    uncertainty: Float[Real, ""]
     """How far it may be off for want of nodes, in nats."""
 
 

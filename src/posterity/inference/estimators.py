@@ -10,16 +10,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Float
-
 from posterity.arguments import Constraint, at_least
-from posterity.arrays.typing import Bool, KeyArray, Real
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.step import dtype_of
+from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
 
@@ -38,7 +36,7 @@ BASELINE = Constraint(
 )
 
 
-class Estimator(eqx.Module):
+class Estimator(Setting):
     """One way to find ``∇_μ E_q[log likelihood]``."""
 
     stochastic: ClassVar[bool] = False
@@ -71,7 +69,7 @@ class Estimator(eqx.Module):
 class Expectation(NamedTuple):
     """``E_q[log likelihood]``, in nats, and ``∇_μ`` of it, as a factor."""
 
-    value: Float[jax.Array, ""]
+    value: Float[Real, ""]
     gradient: Any
 
 
@@ -158,9 +156,9 @@ class Enumeration(Evaluator):
 class Nodal(Evaluator):
     """A sum over nodes, of which there may be too few: told by what half of them say."""
 
-    nodes: int = eqx.field(static=True, default=128)
+    nodes: int = static(128)
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
 
     def finer(self) -> "Evaluator | None":
@@ -209,7 +207,7 @@ class PredictorQuadrature(Nodal):
     digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10.
     """
 
-    nodes: int = eqx.field(static=True, default=64)
+    nodes: int = static(64)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
     models: ClassVar[type[Model]] = PredictorModel
@@ -240,13 +238,13 @@ class PredictorQuadrature(Nodal):
 class Sampling(Estimator):
     """A mean over draws from the posterior."""
 
-    samples: int = eqx.field(static=True, default=8)
+    samples: int = static(8)
 
     stochastic: ClassVar[bool] = True
     fewest: ClassVar[int] = 1
     """The fewest samples that it can do with."""
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         at_least(self.fewest).check(samples=self.samples)
 
 
@@ -260,12 +258,12 @@ class Reinforce(Sampling):
     Source: gong2021, equation 18.
     """
 
-    samples: int = eqx.field(static=True, default=30)
-    baseline: str | float = eqx.field(static=True, default="leave-one-out")
+    samples: int = static(30)
+    baseline: str | float = static("leave-one-out")
 
     fitting: ClassVar[str] = "every model and family"
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         BASELINE.check(baseline=self.baseline)
         at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
@@ -288,7 +286,7 @@ class LeastSquares(Sampling):
     Biased for few samples, exact when the model is conjugate.
     """
 
-    samples: int = eqx.field(static=True, default=64)
+    samples: int = static(64)
 
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
@@ -313,7 +311,7 @@ class Reparameterization(Sampling):
     are differentiated implicitly (figurnov2018), which JAX's gamma sampler does.
     """
 
-    samples: int = eqx.field(static=True, default=16)
+    samples: int = static(16)
 
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
 
@@ -371,12 +369,12 @@ class VariationalOnlineNewton(Sampling):
         return q.at_mean(slopes.mean(0), -curvature)
 
 
-def _natural(q: Q, gradient: Float[jax.Array, " dim"]) -> Q:
+def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:
     """The gradient in ``η`` as the one in ``μ``, in the form of a factor."""
     return q.with_natural_parameters(q.inverse_fisher_product(gradient))
 
 
-def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
+def _derived(q: Q, expectation: Callable[[Q], Real]) -> Expectation:
     """An expectation under the member, and ``F⁻¹ ∇_η`` of it."""
     along = lambda eta: expectation(q.with_natural_parameters(eta))
     value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
@@ -385,12 +383,12 @@ def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
 
 def _draw(
     model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
-) -> tuple[Any, jax.Array]:
+) -> tuple[Any, Real]:
     z = q.sample(key, (samples,))
     return z, jax.vmap(lambda point: model.total(point, records))(z)
 
 
-def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> jax.Array:
+def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
     """Draws in pairs that mirror each other at the mean."""
     half = q.sample(key, ((samples + 1) // 2,))
     return jnp.concatenate([half, 2 * q.mean - half])

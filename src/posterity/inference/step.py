@@ -8,12 +8,9 @@ was taken alone: far from there the free energy may be anything. A step that goe
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
-
-from posterity.arrays.typing import Number
+from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
+from posterity.lazy import jax, jnp
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 
@@ -28,8 +25,8 @@ class Step(NamedTuple):
     """The result of a step, and what it took to stay inside."""
 
     q: Any
-    halvings: Int[jax.Array, ""]
-    taken: Bool[jax.Array, ""]
+    halvings: Int[Real, ""]
+    taken: Bool[Real, ""]
     """False where no shorter step stays inside either: ``q`` is then what it was."""
 
 
@@ -53,7 +50,7 @@ def safe_step(
     def move(rate: Number) -> Any:
         return q.retract(direction, rate) if retract else q + direction * rate  # pyright: ignore[reportAttributeAccessIssue]
 
-    def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def outside(state: tuple[Real, Real]) -> Real:
         halvings, rate = state
         moved = move(rate)
         near = reach is None or ~(q.kl(moved) + moved.kl(q) > reach)
@@ -67,7 +64,7 @@ def safe_step(
     return Step(moved, halvings, taken)
 
 
-def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[jax.Array, ""]:
+def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[Real, ""]:
     """``sqrt(dᵀ F d)`` in sqrt(nats)."""
     return jnp.sqrt(jnp.maximum(q.squared_length(direction), 0.0))
 

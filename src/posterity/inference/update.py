@@ -9,16 +9,12 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, Key
-
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
-from posterity.arrays.typing import DTypeLike, Number, PyTree
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, DTypeLike, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.choice import (
@@ -29,6 +25,7 @@ from posterity.inference.choice import (
 from posterity.inference.descent import NARROWER, descend, where
 from posterity.inference.estimators import Estimator, Evaluator, Exact
 from posterity.inference.step import TRUST, Q, Step, dtype_of, fisher_length, safe_step
+from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 
 RATE = Constraint(
@@ -48,29 +45,29 @@ ESTIMATOR = Constraint(
 class UpdateInfo(NamedTuple):
     """Diagnostics of one local update."""
 
-    halvings: Int[jax.Array, ""]
+    halvings: Int[Real, ""]
     """Steps that were shortened: to stay in the domain, near, or below the free energy before."""
-    refused: Int[jax.Array, ""]
+    refused: Int[Real, ""]
     """Steps that were not taken, since no shorter one stayed in the domain."""
-    finite: Bool[jax.Array, ""]
+    finite: Bool[Real, ""]
     """Whether the gradients were; if not, the factor is meaningless."""
-    residual: Float[jax.Array, ""]
+    residual: Float[Real, ""]
     """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
-    quadrature_error: Float[jax.Array, ""]
+    quadrature_error: Float[Real, ""]
     """By how many nats, at most, sums over nodes may have misplaced the posterior."""
 
 
-class Decaying(eqx.Module):
+class Decaying(Setting):
     """A rate that is a function of the number of steps taken so far."""
 
-    function: Callable[[Any], Any] = eqx.field(static=True)
+    function: Callable[[Any], Any] = static()
 
     def __call__(self, count: Number) -> Any:
         """The rate after ``count`` steps."""
         return self.function(count)
 
 
-class LocalUpdate(eqx.Module):
+class LocalUpdate(Setting):
     """The rule by which a site improves its factor in one visit.
 
     By default a site minimises its free energy: where expectations can be computed, by a line
@@ -105,9 +102,9 @@ class LocalUpdate(eqx.Module):
     temperature: float
     trust: float | None
     """None for infinite."""
-    domain: str | None = eqx.field(static=True)
-    batch_size: int | None = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
+    domain: str | None = static()
+    batch_size: int | None = static()
+    dtype: str = static()
 
     def __init__(
         self,
@@ -129,8 +126,9 @@ class LocalUpdate(eqx.Module):
         DOMAIN.or_none().check(domain=domain)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
-        function = callable(rate) and not isinstance(rate, Decaying)
-        self.rate = Decaying(rate) if function else float(rate) if isinstance(rate, Real) else rate  # pyright: ignore
+        if rate is not None and not isinstance(rate, Decaying):
+            rate = Decaying(rate) if callable(rate) else float(rate)
+        self.rate = rate  # pyright: ignore[reportAttributeAccessIssue]
         self.steps, self.batch_size, self.dtype = steps, batch_size, dtype
         self.temperature, self.domain = float(temperature), domain
         self.trust = None if trust is None or math.isinf(trust) else float(trust)
@@ -191,6 +189,11 @@ class LocalUpdate(eqx.Module):
         return False
 
     @property
+    def pools(self) -> bool:
+        """Whether the site integrates parameters of its own out, as partial pooling does."""
+        return False
+
+    @property
     def searches(self) -> bool:
         """Whether steps are found by a line search, once resolved."""
         return self.rate is None
@@ -215,7 +218,7 @@ class LocalUpdate(eqx.Module):
         records: Records,
         count: Int[Any, ""] | int,
         *,
-        key: Key[jax.Array, ""],
+        key: KeyArray,
     ) -> tuple[Q, UpdateInfo]:
         """The site's new factor, from ``q = cavity + factor``.
 
@@ -230,7 +233,7 @@ class LocalUpdate(eqx.Module):
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(index: Int[jax.Array, ""], carry: PyTree) -> Any:
+        def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
@@ -284,7 +287,7 @@ class LocalUpdate(eqx.Module):
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
 
-    def _noted(self, info: UpdateInfo, finite: Bool[jax.Array, ""], step: Step) -> UpdateInfo:
+    def _noted(self, info: UpdateInfo, finite: Bool[Real, ""], step: Step) -> UpdateInfo:
         """``info`` after one more step; noisy ones may recover from what is not finite."""
         return info._replace(
             halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
@@ -292,9 +295,7 @@ class LocalUpdate(eqx.Module):
             finite=finite if self.noisy else info.finite & finite,
         )
 
-    def direction(
-        self, model: Model, q: Q, factor: Q, records: Records, *, key: Key[jax.Array, ""]
-    ) -> Q:
+    def direction(self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray) -> Q:
         """``∇_μ E_q[log likelihood] / α - η_k``: zero where the local free energy is least."""
         assert self.estimator is not None, "resolve first"
         if self.batch_size is not None and self.batch_size < records.size:
@@ -333,7 +334,7 @@ class TrainedApart(LocalUpdate):
 
     @abc.abstractmethod
     def trained(
-        self, model: Model, view: ExponentialFamily, records: Records, *, key: Key[jax.Array, ""]
+        self, model: Model, view: ExponentialFamily, records: Records, *, key: KeyArray
     ) -> Any:
         """The posterior after training from the shared ``view`` on, on the site's records."""
 

@@ -2,15 +2,13 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import numpy as np
-from jaxtyping import Bool, Float
 
 from posterity.arguments import Constraint
-from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
 from posterity.families.gaussian import LOG_2PI
@@ -46,7 +44,7 @@ class BetaBernoulli(ConjugateModel[Beta]):
 class DirichletCategorical(ConjugateModel[Dirichlet]):
     """Labels ``x`` (n,) in {0, …, K - 1} with chances ``z`` (K,); posterior Dirichlet."""
 
-    categories: int = eqx.field(static=True)
+    categories: int = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Dirichlet,)
 
@@ -88,7 +86,7 @@ class GammaPoisson(ConjugateModel[Gamma]):
 class GaussianMean(ConjugateModel[Gaussian]):
     """Vectors ``x`` (n, d) about a mean ``z`` with a known covariance; posterior Gaussian."""
 
-    precision: Float[Real, "d d"] = eqx.field(converter=as_leaf)
+    precision: Float[Real, "d d"]
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
