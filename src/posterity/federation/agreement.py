@@ -96,9 +96,7 @@ class Agreement:
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations."""
-        # From the class: each time that a method is bound, Equinox makes a new module of it.
-        admits = type(self.model).admits
-        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
+        return bool(posterior.is_proper()) and bool(self.model.admits(posterior))
 
 
 def _default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:

@@ -270,7 +270,7 @@ def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str
 
 def _check_data(model: Model, records: Mapping[str, Records]) -> None:
     """Raise the model's error, which names the site, if data cannot be the model's."""
-    check = model.check  # bound once: Equinox makes a Module of it each time
+    check = model.check
     if type(model).check is Model.check:  # then many sites can be checked at once
         with contextlib.suppress(PosterityError):
             for batch in joined(records.values()):

@@ -5,19 +5,22 @@ questions hold its factor and how many steps it has taken.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from posterity.arrays.keys import of_jax
+from posterity.arrays.keys import Words, of_jax
 from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.tree import Node, field_names, identical, structure
+from posterity.arrays.namespace import jax_module
+from posterity.arrays.tree import Node, field_names, identical, structure, tree_leaves, tree_map
 from posterity.arrays.typing import KeyArray, Real
 from posterity.checks import check_finite, check_same_structure
 from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
+from posterity.federation.keys import first_key
 from posterity.federation.messages import (
     Answer,
     DescribeOwn,
@@ -134,12 +137,9 @@ class Site:
             pooling: Any = self.update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
-        records = self.records.padded() if self.agreement.padding else self.records
-        taken = np.asarray(count)  # an array: compiled once
-        update = self.update
+        update, records = self.update, self._records(self.agreement.padding)
         while True:
-            with jax.enable_x64(True):
-                new, info = _improved(update, self.model, view, factor, records, taken, of_jax(key))
+            new, info = self._run(_improve, update, view, factor, records, np.asarray(count), key)
             if not info.finite:
                 raise not_finite()
             finer = update.finer()
@@ -211,12 +211,9 @@ class Site:
         key: KeyArray,
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        update = self.update
+        update, records = self.update, self._records()
         while True:
-            with jax.enable_x64(True):
-                keys = jax.random.split(of_jax(key), samples if update.noisy else 1)
-                records = self.records.padded()
-                known = _gradient(update.traced(), self.model, posterior, factor, records, keys)
+            known = self._run(_gradient, update, posterior, factor, records, samples, key)
             finer = None if float(known[2]) <= ERROR else update.finer()
             if finer is None:
                 return known
@@ -226,13 +223,9 @@ class Site:
         self, posterior: ExponentialFamily, curvature: bool
     ) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
-        update = self.update
+        update, records = self.update, self._records()
         while True:
-            with jax.enable_x64(True):
-                records = self.records.padded()
-                result, error = _curvature(
-                    update.traced(), self.model, posterior, records, curvature
-                )
+            result, error = self._run(_curvature, update, posterior, records, curvature)
             finer = None if float(error) <= ERROR else update.finer()
             if finer is None:
                 break
@@ -243,6 +236,24 @@ class Site:
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope}
         return known | ({"curvature": bend} if curvature else {}), float(error)
+
+    @functools.cached_property
+    def _in_numpy(self) -> bool:
+        """Whether NumPy is enough, and as fast."""
+        return not self.update.needs_jax(self.model)
+
+    def _records(self, padding: bool = True) -> Records:
+        """The records as its programs take them, of which NumPy has none."""
+        return self.records.padded() if padding and not self._in_numpy else self.records
+
+    def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
+        """What a function of update, model and others gives: by NumPy, or compiled by JAX."""
+        if self._in_numpy:
+            with np.errstate(all="ignore"):  # what is not finite is told
+                return function(update, self.model, *others)
+        with jax.enable_x64(True):
+            own = (of_jax(one) if isinstance(one, Words) else one for one in others)
+            return _compiled(function, update, self.model, *own)
 
 
 def not_finite() -> ParameterError:
@@ -298,22 +309,23 @@ def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
     model, update, prior = agreed.model, agreed.update, agreed.prior
     if update.trains:  # which checks data as it trains
         return
-    checked, own = set(), isinstance(model, FunctionModel)
+    checked = set()
     # What JAX raises where shapes differ; a user's function raises what it likes.
-    shapes = TypeError if own else (TypeError, ValueError)
+    shapes = TypeError if isinstance(model, FunctionModel) else (TypeError, ValueError)
     for site, records in sites.items():
-        leaves = jax.tree.leaves(records.data)
+        leaves = tree_leaves(records.data)
         kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
         if records.size == 0 or kind in checked:
             continue
         checked.add(kind)
         try:
-            with jax.enable_x64(True):
-                gradient = eqx.filter_eval_shape(_estimate, update, model, prior, records)
+            gradient = _outline_of_gradient(update, model, prior, records)
         except StructureError as error:
             raise error.at(f"the model at site {site!r}") from error
         except Exception as error:
-            if isinstance(error, shapes) and not isinstance(error, jax.errors.JAXTypeError):
+            known = jax_module()
+            own = known is not None and isinstance(error, known.errors.JAXTypeError)
+            if isinstance(error, shapes) and not own:
                 raise _misfit(site, leaves, prior, str(error).splitlines()[0]) from error
         else:
             if structure(gradient) != structure(prior):
@@ -329,6 +341,18 @@ def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) ->
     )
 
 
+def _outline_of_gradient(
+    update: LocalUpdate, model: Model, prior: ExponentialFamily, records: Records
+) -> Any:
+    """What is the shape of a site's gradients: of one record, where NumPy finds them."""
+    if update.needs_jax(model):
+        with jax.enable_x64(True):
+            return eqx.filter_eval_shape(_estimate, update, model, prior, records)
+    with np.errstate(all="ignore"):
+        one = tree_map(lambda leaf: leaf[:1], records).widened()
+        return _estimate(update, model, prior, one)
+
+
 def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
     if update.pools:
         regression: Any = model
@@ -336,17 +360,10 @@ def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: 
         return q
     estimator = update.estimator
     assert estimator is not None, "resolve fills it in"
-    return estimator(model, q, records, key=jax.random.key(0))
+    return estimator(model, q, records, key=of_jax(first_key()) if estimator.stochastic else None)
 
 
-# --- programs ------------------------------------------------------------------------------------
-
-
-def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:
-    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
-    if all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
-        return _of_arrays(update, model, *others)
-    return _of_any(update.traced(), model, *others)
+# --- what NumPy does, or JAX compiles -------------------------------------------------------------
 
 
 def _improve(
@@ -355,37 +372,36 @@ def _improve(
     return update(model, q, factor, records, count, key=key)
 
 
-_of_arrays, _of_any = jitted(_improve), program(_improve)
-
-
-@program
 def _gradient(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
+    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, samples: int, key: Any
 ) -> tuple[Any, Any, Any]:
-    """The mean over keys, the squared length that noise gives to it, and the error of its nodes."""
-    # One draw after another: side by side, those of a network do not fit into memory.
-    records, count = records.widened(), keys.shape[0]
+    """The mean over draws, the squared length that noise gives to it, and the error of nodes."""
+    records = records.widened()
+    if not update.noisy:
+        mean, error = update.direction(model, q, factor, records, key=key), 0.0
+        if isinstance(update.estimator, Evaluator):
+            other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
+            error = q.squared_length(other / update.temperature - factor - mean) / 4
+        return mean, 0.0, error
 
-    def add(carry: Any, key: KeyArray) -> tuple[Any, None]:
+    # One draw after another: side by side, those of a network do not fit into memory.
+    def add(carry: Any, key: Any) -> tuple[Any, None]:
         total, squares = carry
         drawn = update.direction(model, q, factor, records, key=key)
         return (total + drawn, squares + q.squared_length(drawn)), None
 
     start = (jax.tree.map(jnp.asarray, q.zero()), jnp.zeros((), dtype_of(q)))
-    (total, squares), _ = jax.lax.scan(add, start, keys)
-    mean = total / count
-    spread = squares / count - q.squared_length(mean)
-    error: Any = 0.0
-    if isinstance(update.estimator, Evaluator) and not update.noisy:
-        other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
-        error = q.squared_length(other / update.temperature - factor - mean) / 4
-    return mean, jnp.maximum(spread, 0.0) / max(count - 1, 1), error
+    (total, squares), _ = jax.lax.scan(add, start, jax.random.split(key, samples))
+    mean = total / samples
+    spread = squares / samples - q.squared_length(mean)
+    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0
 
 
-@program
-def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -> tuple[Any, Any]:
+def _curvature(
+    update: Any, model: Any, q: Any, records: Any, curvature: bool
+) -> tuple[tuple[Any, ...], Any]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
-    records = records.widened()
+    records, np_ = records.widened(), q.xp.np
 
     def at(mean: Real, otherwise: Any = False) -> tuple[Any, Any]:
         here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
@@ -394,10 +410,14 @@ def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -
         slope = factor.precision_mean - factor.precision * mean
         return slope, (expected.value / update.temperature, factor)
 
-    mean = jnp.asarray(q.mean)
+    mean = np_.asarray(q.mean)
     slope, (value, factor) = at(mean)
     error = q.squared_length(at(mean, True)[1][1] - factor) / 4
-    unit = jnp.eye(len(mean) if curvature else 0, len(mean), dtype=mean.dtype)
+    if not curvature:
+        return (value, slope, np_.zeros((0, len(mean))), factor), error
+    known = update.estimator.bend(model, q, records)
+    if known is not None:
+        return (value, slope, known / update.temperature, factor), error
 
     def along(one: Real) -> Any:
         if not isinstance(update.estimator, Cubature):
@@ -406,4 +426,17 @@ def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -
         step = one / jnp.sqrt(q.precision) / 2
         return (at(mean + step)[0] - at(mean - step)[0]) / (2 * step.sum())
 
+    unit = jnp.eye(len(mean), dtype=mean.dtype)
     return (value, slope, -jax.lax.map(along, unit), factor), error
+
+
+_PROGRAMS = {each: (jitted(each), program(each)) for each in (_improve, _gradient, _curvature)}
+"""Of trees of arrays alone, and of any."""
+
+
+def _compiled(function: Any, update: LocalUpdate, model: Any, *others: Any) -> Any:
+    of_arrays, of_any = _PROGRAMS[function]
+    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+    if function is _improve and all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
+        return of_arrays(update, model, *others)
+    return of_any(update.traced(), model, *others)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from posterity.arrays.typing import KeyArray, Real
+from posterity.arrays.typing import KeyArray
 from posterity.errors import SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
@@ -22,7 +22,6 @@ from posterity.federation.schedules import Schedule
 from posterity.federation.state import State
 from posterity.federation.visit import Visit, distance
 from posterity.inference.step import fisher_length
-from posterity.lazy import jax, program
 from posterity.ledger import Ledger
 from posterity.status import Status
 
@@ -324,11 +323,9 @@ class Certificate:
             if report.direction is None:
                 residuals[site] = noise = math.nan
                 continue
-            with jax.enable_x64(True):
-                residuals[site] = float(_fisher_length(posterior, report.direction))
+            residuals[site] = float(fisher_length(posterior, report.direction))
             total, noise = total + report.direction, noise + report.variance
-        with jax.enable_x64(True):
-            squared = float(_fisher_length(posterior, total)) ** 2 + 0.0 * noise
+        squared = float(fisher_length(posterior, total)) ** 2 + 0.0 * noise
         distance = max(squared - noise, 0.0) / 2
         error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
         return cls(residuals, distance if math.isfinite(squared) else math.nan, error)
@@ -343,8 +340,3 @@ def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
         SiteError: if a site fails, unless the run passes over such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))
-
-
-@program
-def _fisher_length(q: ExponentialFamily, step: ExponentialFamily) -> Real:
-    return fisher_length(q, step)

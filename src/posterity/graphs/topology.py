@@ -6,8 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.sparse
-from scipy.sparse.csgraph import connected_components
 
 from posterity.arrays.namespace import is_jax, is_traced
 from posterity.arrays.setting import Setting
@@ -183,6 +181,9 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
 def _check_links(
     names: tuple[str, ...], links: np.ndarray, offsets: np.ndarray, neighbours: np.ndarray
 ) -> None:
+    import scipy.sparse
+    from scipy.sparse.csgraph import connected_components
+
     rows = np.ones(len(neighbours), np.int8), neighbours, offsets
     matrix = scipy.sparse.csr_array(rows, shape=(len(names), len(names)))
     count, part = connected_components(matrix, directed=False)

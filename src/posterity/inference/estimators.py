@@ -10,7 +10,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
+
 from posterity.arguments import Constraint, at_least
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.setting import Setting
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
@@ -24,6 +27,8 @@ from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool
 """Traced or not."""
+AT_A_TIME = 1 << 15
+"""Nodes of records that NumPy looks at together."""
 NODES_LIMIT = 4096
 """Nodes beyond which a sum over them is not refined."""
 IMPOSSIBLE = 1e4
@@ -47,6 +52,8 @@ class Estimator(Setting):
     """What models and families it serves, for messages."""
     models: ClassVar[type[Model]] = Model
     """What models it serves."""
+    numpy: ClassVar[bool] = False
+    """Whether it works on NumPy's arrays, by models that do."""
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Whether it serves this model and family."""
@@ -81,7 +88,7 @@ class Evaluator(Estimator):
     """
 
     def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray | None = None
     ) -> Any:
         """The gradient alone."""
         return self.evaluate(model, q, records).gradient
@@ -96,6 +103,16 @@ class Evaluator(Estimator):
         what the two say differs by no less than the error of the first.
         """
 
+    def bend(
+        self, model: Model, q: ExponentialFamily, records: Records
+    ) -> Float[Real, "d d"] | None:
+        """Minus the second derivative of the expectation in the mean of a Gaussian ``q``.
+
+        None where it takes differences, or JAX's derivatives, of what :meth:`evaluate` says.
+        """
+        del model, q, records
+        return None
+
     def finer(self) -> "Evaluator | None":
         """One of four times the nodes; None where there is none."""
         return None
@@ -106,9 +123,15 @@ class Exact(Estimator):
 
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
+    numpy: ClassVar[bool] = True
 
     def __call__(
-        self, model: ConjugateModel, q: ExponentialFamily, records: Records, *, key: KeyArray
+        self,
+        model: ConjugateModel,
+        q: ExponentialFamily,
+        records: Records,
+        *,
+        key: KeyArray | None = None,
     ) -> Any:
         """Sufficient statistics."""
         return model.factor(records)
@@ -168,8 +191,9 @@ class Nodal(Evaluator):
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """The chances of every other node, where half of them are asked."""
-        half = jnp.where(jnp.arange(self.nodes) % 2 == 0, chances, 0.0)
-        return jnp.where(otherwise, half / half.sum(), chances)
+        np_ = namespace(chances, otherwise).np
+        half = np_.where(np.arange(self.nodes) % 2 == 0, chances, 0.0)
+        return np_.where(otherwise, half / half.sum(), chances)
 
 
 class Quadrature(Nodal):
@@ -211,6 +235,7 @@ class PredictorQuadrature(Nodal):
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
     models: ClassVar[type[Model]] = PredictorModel
+    numpy: ClassVar[bool] = True
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
@@ -219,20 +244,39 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
+        x, value, slope, bend = self._along(model, q, records, otherwise)
+        weights = records.weights
+        factor = q.at_mean((weights * slope) @ x, q.gram(x, weights * bend))
+        return Expectation(weights @ value, factor)
+
+    def bend(
+        self, model: PredictorModel, q: AnyGaussian, records: Records
+    ) -> Float[Real, "d d"] | None:
+        """``-Σ E[ℓ''] x xᵀ``."""
+        x, _, _, bend = self._along(model, q, records, False)
+        return (x.T * (records.weights * bend)) @ x
+
+    def _along(
+        self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
+    ) -> tuple[Any, Any, Any, Any]:
+        """Inputs, and of each record ``E[ℓ]``, ``E[ℓ']`` and ``-E[ℓ'']``."""
         x, y = records.data
-        x, weights = jnp.asarray(x, dtype_of(q)), records.weights
+        np_ = q.xp.np
+        x = np_.asarray(x, dtype_of(q))
         mean, variance = q.predictor(x)
-        deviation = jnp.sqrt(variance)
+        deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
-        predictor = mean[:, None] + deviation[:, None] * epsilon
-        along_nodes = lambda f: model.predictor_value_and_slope(f, y[:, None])
-        values, slopes = along_nodes(predictor)
-        gradient = (weights * (slopes @ chances)) @ x
-        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero below.
-        curvature = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
-        factor = q.at_mean(gradient, q.gram(x, -weights * curvature))
-        return Expectation(weights @ (values @ chances), factor)
+        bent = chances * epsilon
+
+        def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
+            predictor = mean[:, None] + deviation[:, None] * epsilon
+            values, slopes = model.predictor_value_and_slope(predictor, y[:, None])
+            return values @ chances, slopes @ chances, slopes @ bent
+
+        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
+        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero later.
+        return x, value, slope, -bend / np_.where(deviation > 0, deviation, 1.0)
 
 
 class Sampling(Estimator):
@@ -367,6 +411,19 @@ class VariationalOnlineNewton(Sampling):
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
         curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
         return q.at_mean(slopes.mean(0), -curvature)
+
+
+def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    """Columns (n,) that a function makes of others, by NumPy so many rows at a time.
+
+    What it makes on the way then stays in the processor's cache.
+    """
+    rows = len(columns[0])
+    if rows <= size or any(map(is_jax, columns)):
+        return function(*columns)
+    starts = range(0, rows, size)
+    parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:

@@ -8,6 +8,9 @@ was taken alone: far from there the free energy may be anything. A step that goe
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
@@ -56,17 +59,26 @@ def safe_step(
         near = reach is None or ~(q.kl(moved) + moved.kl(q) > reach)
         return ~(moved.is_proper() & admits(moved) & near) & (halvings <= HALVINGS)
 
+    xp = q.xp
     halve = lambda state: (state[0] + 1, state[1] / 2)
-    start = (jnp.zeros((), jnp.int32), jnp.asarray(rate, dtype_of(q)))
-    halvings, rate = jax.lax.while_loop(outside, halve, start)
+    start = (xp.np.zeros((), np.int32), xp.np.asarray(rate, dtype_of(q)))
+    halvings, rate = xp.repeat(outside, halve, start)
     taken = halvings <= HALVINGS
-    moved = jax.tree.map(lambda new, old: jnp.where(taken, new, old), move(rate), q)
-    return Step(moved, halvings, taken)
+    return Step(either(taken, lambda: move(rate), lambda: q), halvings, taken)
+
+
+def either(condition: Bool[Real, ""] | bool, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """One tree or the other, each a function that makes it: called where it is what is needed."""
+    if not is_jax(condition):
+        return yes() if condition else no()
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes(), no())
 
 
 def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[Real, ""]:
     """``sqrt(dᵀ F d)`` in sqrt(nats)."""
-    return jnp.sqrt(jnp.maximum(q.squared_length(direction), 0.0))
+    squared = q.squared_length(direction)
+    np_ = namespace(squared).np
+    return np_.sqrt(np_.maximum(squared, 0.0))
 
 
 def dtype_of(q: ExponentialFamily) -> Any:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
+from posterity.arrays.namespace import is_jax
 from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import leaves, static, tree_map
 from posterity.arrays.typing import Bool, DTypeLike, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
@@ -22,9 +23,9 @@ from posterity.inference.choice import (
     best_estimator,
     check_estimator,
 )
-from posterity.inference.descent import NARROWER, descend, where
+from posterity.inference.descent import NARROWER, descend
 from posterity.inference.estimators import Estimator, Evaluator, Exact
-from posterity.inference.step import TRUST, Q, Step, dtype_of, fisher_length, safe_step
+from posterity.inference.step import TRUST, Q, Step, dtype_of, either, fisher_length, safe_step
 from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 
@@ -188,6 +189,11 @@ class LocalUpdate(Setting):
         """Whether the site trains apart, as a :class:`TrainedApart`."""
         return False
 
+    def needs_jax(self, model: Model) -> bool:
+        """Whether it takes JAX to make its steps; NumPy's are the same, resolve first."""
+        able = (self.searches or self.conjugate) and self.estimator is not None
+        return not (able and self.estimator.numpy and model.in_numpy)
+
     @property
     def pools(self) -> bool:
         """Whether the site integrates parameters of its own out, as partial pooling does."""
@@ -225,6 +231,8 @@ class LocalUpdate(Setting):
         Pure and traceable; ``count`` is how many steps the site took before. Resolve first.
         """
         records = records.widened()
+        if self.needs_jax(model) or any(map(is_jax, leaves(records))):
+            q, factor = (tree_map(jnp.asarray, part) for part in (q, factor))
         if self.searches:
             return self._searched(model, q, factor, records)
         wide = dtype_of(q)
@@ -241,7 +249,7 @@ class LocalUpdate(Setting):
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
             finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
-            new = where(finite | ~jnp.asarray(self.noisy), step.q, q * NARROWER)
+            new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
             return new, new - cavity, (q, direction), self._noted(info, finite, step)
 
@@ -270,7 +278,7 @@ class LocalUpdate(Setting):
             admits=model.admits,
             retract=self.domain == "retract",
         )
-        none = jnp.zeros_like(end.halvings)
+        none = 0 * end.halvings
         return end.q - cavity, UpdateInfo(
             end.halvings, none, end.finite, end.residual, end.uncertainty
         )
@@ -306,8 +314,7 @@ class LocalUpdate(Setting):
 
 def exact_factor(update: LocalUpdate, model: Model, records: Records) -> Any:
     """The factor of one visit if the update is ``conjugate``; the model need not be traced."""
-    # From the class: each time that a method is bound, Equinox makes a new module of it.
-    factor = type(model).factor(model, records)  # pyright: ignore[reportAttributeAccessIssue]
+    factor = model.factor(records)  # pyright: ignore[reportAttributeAccessIssue]
     return factor if update.temperature == 1 else factor / update.temperature
 
 

@@ -36,6 +36,15 @@ class Model(Setting):
     joint: ClassVar[bool] = False
     """Whether records of a site tell of each other: a batch does not stand for all then."""
 
+    @property
+    def in_numpy(self) -> bool:
+        """Whether its formulas are NumPy's where its arguments are: then JAX is not needed.
+
+        A class says so of itself by ``numpy: ClassVar[bool] = True``, not of those that derive
+        from it.
+        """
+        return bool(vars(type(self)).get("numpy", False))
+
     @abc.abstractmethod
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(record | z)`` of each record, in nats: minus the loss."""

@@ -27,6 +27,7 @@ MATRIX = Constraint(
 class BetaBernoulli(ConjugateModel[Beta]):
     """Coin flips ``x`` (n,) in {0, 1} with chance ``z``; posterior Beta."""
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
     columns: ClassVar[tuple[Column, ...]] = (FLIPS,)
 
@@ -46,6 +47,7 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
 
     categories: int = static()
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Dirichlet,)
 
     def factor(self, records: Records) -> Dirichlet:
@@ -70,6 +72,7 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
 class GammaPoisson(ConjugateModel[Gamma]):
     """Counts ``x`` (n,), each of a unit of exposure, with rate ``z``; posterior Gamma."""
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
     columns: ClassVar[tuple[Column, ...]] = (COUNTS,)
 
@@ -88,6 +91,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
 
     precision: Float[Real, "d d"]
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
     def __init__(self, covariance: Any):
@@ -120,6 +124,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     Source: bishop2006, section 2.3.6.
     """
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (NormalWishart,)
     columns: ClassVar[tuple[Column, ...]] = (VECTORS,)
 

@@ -125,7 +125,7 @@ def _concatenated(sites: list[Records]) -> Records:
 def _widened(leaf: Real) -> Any:
     kind = np.dtype(leaf.dtype).kind
     wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
-    return leaf if wide is None else leaf.astype(wide)
+    return leaf if wide in (None, leaf.dtype) else leaf.astype(wide)
 
 
 def _next_size(size: int) -> int:

@@ -18,6 +18,7 @@ class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
 
     noise_variance: float = static(1.0)
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
     likelihood: ClassVar[str] = "gaussian"
@@ -53,6 +54,7 @@ class LogisticRegression(PredictorModel):
     There is no intercept but a column of ones in ``x``.
     """
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
     likelihood: ClassVar[str] = "bernoulli"
