@@ -13,7 +13,7 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.search import CLOSE, Point, judged
-from posterity.arrays.typing import Bool, Float, Int, Number, Real
+from posterity.arrays.typing import Bool, Flat, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.step import dtype_of, either
 from posterity.models.cubature import normal_pairs
@@ -73,7 +73,7 @@ def descend(
     member, the best about its mean or, if need be, one about another place. Pure and traceable.
     """
     starts, xp = _starts(q), q.xp
-    np_ = xp.np
+    np_, pull = xp.np, cavity.natural_parameters
 
     def further(search: _Search) -> Any:
         at, rate = search.best, np_.where(search.done, 0.0, search.rate)
@@ -83,7 +83,7 @@ def descend(
         # One look a turn, whatever it is for: it is what takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
-        result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
+        result = _look(evaluate, there, cavity, pull, temperature, admits, best.direction, ended)
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
@@ -127,12 +127,16 @@ def _look(
     evaluate: Callable[..., Any],
     q: ExponentialFamily,
     cavity: ExponentialFamily,
+    pull: Flat,
     temperature: Number,
     admits: Callable[..., Any],
     before: ExponentialFamily,
     ended: Bool[Real, ""],
 ) -> Point:
-    """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
+    """Energy and slope, ``pull`` being the cavity's natural parameters.
+
+    Where a search ``ended``, the change of a slope that was known before.
+    """
     inside = q.is_proper() & admits(q)
     np_ = namespace(inside).np
     if np_ is np and not inside:  # of which nobody can ask more
@@ -142,9 +146,9 @@ def _look(
     direction = either(ended, lambda: slope - before, lambda: slope)
     squared = q.squared_length(direction)
     # E_q[log cavity] but for its normaliser; KL's other half is the negative entropy.
-    terms = cavity.natural_parameters * q.mean_parameters
-    energy = temperature * (q.negative_entropy() - terms.sum()) - result.value
-    sizes = temperature * (np_.abs(terms).sum() + np_.abs(q.negative_entropy()))
+    terms, entropy = pull * q.mean_parameters, q.negative_entropy()
+    energy = temperature * (entropy - terms.sum()) - result.value
+    sizes = temperature * (np_.abs(terms).sum() + np_.abs(entropy))
     finite = np_.isfinite(energy) & np_.isfinite(squared) & inside
     rounding = ROUNDING * (sizes + np_.abs(result.value) + 1e-3)
     return Point(q, direction, np_.where(finite, energy, np_.inf), rounding, squared, finite)

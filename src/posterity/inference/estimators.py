@@ -191,6 +191,8 @@ class Nodal(Evaluator):
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """The chances of every other node, where half of them are asked."""
+        if otherwise is False:
+            return chances
         np_ = namespace(chances, otherwise).np
         half = np_.where(np.arange(self.nodes) % 2 == 0, chances, 0.0)
         return np_.where(otherwise, half / half.sum(), chances)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.leaves import frozen
 from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
@@ -71,6 +72,7 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
     return np.concatenate([whitened, -whitened])
 
 
+@functools.lru_cache(maxsize=32)
 def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[Real, " nodes"]]:
     """Equidistant nodes and chances for a standard normal.
 
@@ -79,7 +81,7 @@ def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[R
     """
     x = np.linspace(-DEVIATIONS, DEVIATIONS, nodes)
     chances = np.exp(-(x**2) / 2)
-    return x.astype(dtype), (chances / chances.sum()).astype(dtype)
+    return frozen(x.astype(dtype)), frozen((chances / chances.sum()).astype(dtype))
 
 
 def log_normal_mean(
