@@ -6,6 +6,7 @@ questions hold its factor and how many steps it has taken.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -174,6 +175,8 @@ class Site:
         if "improved" in parts:
             better = self.improve(posterior, factor, key=key)
             known, errors = known | {"improved": better.factor}, [*errors, better.quadrature_error]
+        if "value" in parts:
+            known |= {"value": self._value(posterior)}
         if {"slope", "curvature"} & set(parts):
             curvature, error = self._curvature(posterior, "curvature" in parts)
             known, errors = known | curvature, [*errors, error]
@@ -217,6 +220,19 @@ class Site:
             finer = None if float(known[2]) <= ERROR else update.finer()
             if finer is None:
                 return known
+            update = finer
+
+    def _value(self, posterior: ExponentialFamily) -> float | None:
+        """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
+        update: Any = self.update
+        if not isinstance(update.estimator, Evaluator) or update.noisy:
+            return None
+        while True:
+            both = self._run(_value, update, posterior, self._records())
+            value, other = map(float, both)
+            finer = None if abs(value - other) <= ERROR else update.finer()
+            if finer is None:
+                return value if math.isfinite(value) else None
             update = finer
 
     def _curvature(
@@ -397,6 +413,13 @@ def _gradient(
     return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0
 
 
+def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
+    """By its nodes, and by others."""
+    records = records.widened()
+    at = lambda otherwise: update.estimator.evaluate(model, q, records, otherwise=otherwise).value
+    return at(False) / update.temperature, at(True) / update.temperature
+
+
 def _curvature(
     update: Any, model: Any, q: Any, records: Any, curvature: bool
 ) -> tuple[tuple[Any, ...], Any]:
@@ -430,7 +453,9 @@ def _curvature(
     return (value, slope, -jax.lax.map(along, unit), factor), error
 
 
-_PROGRAMS = {each: (jitted(each), program(each)) for each in (_improve, _gradient, _curvature)}
+_PROGRAMS = {
+    each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
+}
 """Of trees of arrays alone, and of any."""
 
 
