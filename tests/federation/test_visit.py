@@ -133,7 +133,8 @@ def test_a_repeated_conjugate_visit_changes_nothing_but_the_version():
     site = run.sites[0]
     question = Improve(site, run.posterior, run.state.factor(site), 1, KEY)
     again, happened = answered(run.agreement, run.state, run.federation.ask(question))
-    assert (happened.outcome, happened.change) == ("updated", 0.0)
+    assert (happened.outcome, happened.change) == ("updated", None)
+    assert again.exact_sum is run.state.exact_sum
     assert again.exact_sum == run.state.exact_sum
     assert again.entries[site].sequence == run.state.entries[site].sequence + 1
     assert again.entries[site].independent

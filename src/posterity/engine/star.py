@@ -290,9 +290,7 @@ class Server(Machine):
         course = dataclasses.replace(memory.course, live=state)  # pyright: ignore
         return self._ask(dataclasses.replace(memory, course=course), asked)
 
-    def _stepped(
-        self, memory: ServerMemory, state: State, visits: tuple[Visit, ...]
-    ) -> ServerMemory:
+    def _stepped(self, memory: ServerMemory, state: State, visits: Sequence[Visit]) -> ServerMemory:
         """The position after a step."""
         course, changed = memory.course, [visit.site for visit in visits]
         assert course is not None

@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.families import ExponentialFamily
 from posterity.fingerprint import digest
@@ -83,6 +85,11 @@ class Agreement:
         return cls(model, prior, update, names, frozenset(), on_error, padding, total_weight)
 
     @functools.cached_property
+    def members(self) -> dict[str, None]:
+        """The names of the members, looked up at once."""
+        return dict.fromkeys(self.sites)
+
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what a site's numbers depend on; equal in every process that agrees.
 
@@ -95,8 +102,8 @@ class Agreement:
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 
     def admits(self, posterior: ExponentialFamily) -> bool:
-        """Whether it is a distribution under which the model has expectations."""
-        return bool(posterior.is_proper()) and bool(self.model.admits(posterior))
+        """Whether it is a distribution under which the model has expectations; of a batch, all."""
+        return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))
 
 
 def _default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:

@@ -23,6 +23,7 @@ from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 from posterity.lazy import jax
+from posterity.sharing import SharedMap
 
 WALKS = 32
 """Walks over which the time to cover a graph is averaged, where theory does not know it."""
@@ -152,13 +153,13 @@ class Gossip(OverGraph):
             "from": site,
             "sequence": token.sequence,
             "previous": token.previous,
-            "answered": {**own["answered"], site: kept.answered},
+            "answered": SharedMap.of(own["answered"]) | {site: kept.answered},
         }
         state = dataclasses.replace(
             state,
             exact_sum=token.exact_sum,
-            entries={**state.entries, **entries},
-            counts={**state.counts, **after.counts},
+            entries=state.entries | entries,
+            counts=state.counts | after.counts,
             leaving=others,
             schedule=sent,
         )

@@ -15,9 +15,10 @@ import numpy as np
 from posterity.arrays.keys import Words, of_jax
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import jax_module
-from posterity.arrays.tree import Node, field_names, identical, structure, tree_leaves, tree_map
+from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
 from posterity.arrays.typing import KeyArray, Real
 from posterity.checks import check_finite, check_same_structure
+from posterity.entries import all_at_rest
 from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
@@ -96,6 +97,18 @@ class Site:
             return 1.0
         return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
 
+    @functools.cached_property
+    def exact(self) -> ExponentialFamily:
+        """The factor of a conjugate model, at rest: one, whatever the site is asked.
+
+        Raises:
+            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """
+        found = exact_factor(self.update, self.model, self.records)
+        check_same_structure(self.agreement.prior, found, "what the model found")
+        check_finite(found, "what the model found")
+        return canonical(found)
+
     def answer(self, question: Question) -> Answer:
         """The answer to a question. Pure; errors are those of the model and of the data."""
         match question:
@@ -124,12 +137,9 @@ class Site:
             StructureError, ParameterError: if what the model gives is no factor, or not finite.
         """
         if self.update.conjugate:
-            exact = exact_factor(self.update, self.model, self.records)
-            if identical(exact, factor):  # as at every visit but the first, when checks were made
-                return Improvement(self.name, factor)
-            check_same_structure(factor, exact, "what the model found")
-            check_finite(exact, "what the model found")
-            return Improvement(self.name, canonical(exact))
+            exact = self.exact
+            same = exact is not factor and exact == factor
+            return Improvement(self.name, factor if same else exact)
         if isinstance(self.update, TrainedApart):
             key = of_jax(key)
             trained = self.update.trained(self.model, view, self.records, key=key)
@@ -191,7 +201,7 @@ class Site:
     ) -> tuple[dict[str, Any], float]:
         update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
-            direction = exact_factor(update, self.model, self.records) - factor
+            direction = self.exact - factor
         elif update.pools:
             pooling: Any = update
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
@@ -297,6 +307,21 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
     )
 
 
+def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
+    """By name, :attr:`Site.exact` of many sites of one federation, all checked at once.
+
+    Raises:
+        StructureError, ParameterError: as ``Site.exact`` does, if any of them does.
+    """
+    new = {site.name: site for site in sites if "exact" not in site.__dict__}
+    if new:
+        prior = sites[0].agreement.prior
+        found = {n: exact_factor(s.update, s.model, s.records) for n, s in new.items()}
+        for site, factor in zip(new.values(), all_at_rest(prior, found), strict=True):
+            site.__dict__["exact"] = _symmetric(factor)
+    return {site.name: site.exact for site in sites}
+
+
 def canonical(factor: ExponentialFamily) -> ExponentialFamily:
     """The factor at rest, and matrices symmetric to the last bit: as it comes back from a file."""
     return _symmetric(at_rest(factor))
@@ -310,6 +335,8 @@ def _symmetric(part: Any) -> Any:
     kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
     children = zip(names, part.children(), strict=True)
     matrix = lambda name: name in kinds and kinds[name].axes == 2
+    if kinds and not any(map(matrix, names)):
+        return part
     parts = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
     return part.of_children(parts, part.kept())
 

@@ -8,7 +8,7 @@ still to come. Where they are noisy, the sites are asked anew and their answers 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posterity.arrays.typing import KeyArray
@@ -46,7 +46,7 @@ class Position:
     schedule: Schedule
     state: State
     key: KeyArray
-    trace: tuple[Visit, ...] = ()
+    trace: Sequence[Visit] = ()
     """What happened so far, visit by visit."""
     tolerance: float = TOLERANCE
     """Nats that may be left to change in a posterior that is said to have converged."""
