@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import networkx
 import numpy as np
 
 from posterity import families, graphs, models
@@ -21,12 +20,12 @@ from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian
+from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import eqx, jax
-from posterity.networks import GaussianPrior, Layers
 
 Options = Mapping[str, Any]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -215,6 +214,8 @@ def _network(
     rest = {name: value for name, value in options.items() if name not in apart}
     model = build(of_layers, {"likelihood": likelihood, **rest}, "model")
     variances = tuple(variance) if isinstance(variance, list) else variance
+    from posterity.networks import GaussianPrior
+
     prior = build(lambda: GaussianPrior(variance=variances).network(layers), {}, "prior")
     return model, prior
 
@@ -268,6 +269,8 @@ def _gossip(
             expected="a graph by its name, or links",
             fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
         )
+    import networkx
+
     linked = networkx.Graph()
     for one, other in links:
         linked.add_edge(one, other)
