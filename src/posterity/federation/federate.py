@@ -38,8 +38,6 @@ from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.status import ProgressCallback
 
-PROGRAMS = 3
-"""Numbers of records in a federation up to which each has a program of its own."""
 MOST_WORK, SECONDS = 1e7, 1.2e-5
 """Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
 SCHEDULE = Constraint(
@@ -183,12 +181,11 @@ def start(
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     key: KeyArray | None = None,
-    padding: bool | None = None,
+    padding: bool = True,
 ) -> Run:
     """The run before its first step; arguments and errors as for :func:`federate`.
 
-    ``padding`` is the agreement's (:class:`Agreement`); by default sites pad their records where
-    these are of more than three sizes.
+    ``padding`` is the agreement's (:class:`Agreement`).
     """
     SCHEDULE.or_none().check(schedule=schedule)
     ON_ERROR.check(on_error=on_error)
@@ -208,9 +205,6 @@ def start(
     trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())
-    if padding is None:
-        # To compile a program for each number of records would take too long where there are many.
-        padding = len({own.size for own in records.values()}) > PROGRAMS
     agreement = Agreement.of(
         model,
         base.prior if isinstance(base, Ledger) else base,
