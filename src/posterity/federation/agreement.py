@@ -10,10 +10,9 @@ import numpy as np
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.families import ExponentialFamily
 from posterity.fingerprint import digest
-from posterity.inference.pooling import default_update
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
-from posterity.models import FunctionModel, Model, hierarchical
+from posterity.models import FunctionModel, Model
 
 ON_ERROR = one_of("raise", "pass")
 MODEL = Constraint(
@@ -75,9 +74,11 @@ class Agreement:
         MODEL.check(model=model)
         model = model if isinstance(model, Model) else FunctionModel(model)
         if personal is not False:
+            from posterity.models import hierarchical
+
             model, prior = hierarchical(model, prior, personal)
         prior = Ledger(prior).prior  # checked, and at rest
-        update = (update or default_update(model, prior)).resolve(model, prior)
+        update = (update or _default_update(model, prior)).resolve(model, prior)
         weighed = POSITIVE if update.trains else POSITIVE.or_none()
         weighed.check(total_weight=total_weight)
         names = tuple(sorted(sites))
@@ -102,6 +103,13 @@ class Agreement:
 
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations; of a batch, all."""
-        # From the class: each time that a method is bound, Equinox makes a new module of it.
-        admits = type(self.model).admits
-        return bool(np.all(posterior.is_proper()) and np.all(admits(self.model, posterior)))
+        return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))
+
+
+def _default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
+    """The local rule where a user names none."""
+    if not model.joint:
+        return LocalUpdate()
+    from posterity.inference.pooling import default_update
+
+    return default_update(model, prior)

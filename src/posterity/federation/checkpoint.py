@@ -19,7 +19,7 @@ from posterity.federation.state import Map
 from posterity.federation.visit import Visit
 from posterity.fingerprint import digests
 from posterity.interrupts import deferred
-from posterity.status import ProgressCallback
+from posterity.status import ProgressCallback, Status
 
 VERB = "federate"
 DATA = "data of site {!r}"
@@ -73,6 +73,8 @@ def kept(
                     raise
                 if checkpoint.due:
                     rescue()
+            if latest is not saved:  # what is known of it goes with it
+                _ = latest.status
         interrupts.check()
         return latest
 
@@ -118,6 +120,9 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         "known": members.packed(state.known),
         "had": 0 if state.pending is None else state.pending.had,
     }
+    status: Status | None = run.__dict__.get("status")
+    if status is not None and status.converged:  # what is known need not be asked again
+        position["converged"] = [status.left, status.tolerance, run.tolerance]
     value: dict[str, Any] = {"ledger": run.ledger}
     if members.others:
         value["others"] = stacked(state.prior, list(map(at_rest, members.others)))
@@ -154,9 +159,13 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
             pending = Pending(step_key(run.key, state.step), turns, had)
             state = dataclasses.replace(state, pending=pending)
         visits = () if trace is None else visits_of(trace, position["errors"])
+        found = dataclasses.replace(run, state=state, trace=visits)
+        left, allowed, tolerance = position.get("converged", (0.0, 0.0, None))
+        if tolerance == run.tolerance:
+            found.__dict__["status"] = Status.of(float(left), float(allowed))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise checkpoint.foreign() from error
-    return dataclasses.replace(run, state=state, trace=visits)
+    return found
 
 
 def _gone(value: dict[str, Any]) -> set[str]:

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
-
+from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
 from posterity.errors import SiteError
 from posterity.federation.agreement import Agreement
@@ -78,7 +77,7 @@ class Federation:
         return self.sites[question.site].answer(question)
 
     def step(
-        self, machine: Machine, state: State, *, key: jax.Array, site: str | None = None
+        self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
     ) -> Iterator[tuple[State, Sequence[Visit]]]:
         """One step of a schedule: the state after each message, at last with what happened.
 

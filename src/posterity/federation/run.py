@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.errors import LedgerError, PosterityError, SiteError
@@ -14,17 +14,18 @@ from posterity.federation.keys import step_key
 from posterity.federation.member import named
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.newton import applies, stepped
-from posterity.federation.personal import SitePosterior, check_personal, site_posterior
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State
 from posterity.federation.status import Position, is_final, status_of
 from posterity.federation.visit import Visit, leave
 from posterity.ledger import Ledger
-from posterity.models.personal import Law
 from posterity.notebook import html
 from posterity.sharing import History
 from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import cut, listed
+
+if TYPE_CHECKING:
+    from posterity.federation.personal import SitePosterior
 
 WHEN = one_of("now", "visit")
 GOSSIP = Constraint(
@@ -58,7 +59,7 @@ class Run(Position):
     def _repr_html_(self) -> str:
         return html(self, "run")
 
-    def site(self, name: str) -> SitePosterior:
+    def site(self, name: str) -> "SitePosterior":
         """A site's own parameters, and its predictions (partial pooling only); the site is asked.
 
         Raises:
@@ -66,6 +67,9 @@ class Run(Position):
             UsageError: if the model has no parameters of a site's own.
             SiteError: if the site fails.
         """
+        from posterity.federation.personal import SitePosterior, check_personal
+        from posterity.models.personal import Law
+
         self._check_known(name)
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
@@ -79,12 +83,14 @@ class Run(Position):
         model: Any = self.agreement.model
         return SitePosterior(model, self.posterior, Law(own.mean, own.scale))
 
-    def new_site(self) -> SitePosterior:
+    def new_site(self) -> "SitePosterior":
         """What the others tell of a site that has no records yet (partial pooling only).
 
         Raises:
             UsageError: if the model has no parameters of a site's own.
         """
+        from posterity.federation.personal import site_posterior
+
         return site_posterior(self.agreement.model, self.posterior)
 
     @functools.cached_property

@@ -10,13 +10,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import jax
-
 from posterity.arguments import POSITIVE, SHARE
+from posterity.arrays.keys import exponential, fold_in
+from posterity.arrays.typing import KeyArray
 from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
-from posterity.federation.keys import fold_in, site_key
+from posterity.federation.keys import site_key
 from posterity.federation.messages import Failure, Improve, Improvement
 from posterity.federation.state import Map, State
 from posterity.federation.visit import (
@@ -39,7 +39,7 @@ class Turn:
     come to, if not where it was sent.
     """
 
-    key: jax.Array
+    key: KeyArray
     site: str | None = None
 
 
@@ -63,7 +63,7 @@ class Pending:
     were asked about, ``answers`` what came back from them, ``asked`` what they were asked.
     """
 
-    key: jax.Array
+    key: KeyArray
     turns: tuple[str, ...]
     had: int = 0
     visits: Sequence[Visit] = ()
@@ -94,7 +94,7 @@ class Schedule(abc.ABC):
     whole: ClassVar[bool] = False
     """Whether every site has one turn in a step."""
 
-    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+    def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """The state with what the schedule itself needs before the first step."""
         del sites, key
         return state
@@ -165,7 +165,7 @@ class Schedule(abc.ABC):
         return state.posterior
 
     def concluded(
-        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """What follows a turn that led from the seen state to ``after``."""
         del agreed, state, key
@@ -297,7 +297,7 @@ class Asynchronous(Schedule):
         """The damping."""
         return self.damping
 
-    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+    def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """When each site reports, how often it has, and what it works on; None is the prior."""
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
@@ -320,7 +320,7 @@ class Asynchronous(Schedule):
         return state.schedule["fetched"].get(site, state.posterior) or state.prior
 
     def concluded(
-        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """The site fetches the posterior anew, and works on."""
         del agreed
@@ -343,9 +343,9 @@ class Asynchronous(Schedule):
         schedule = {**state.schedule, "fetched": {}}
         return dataclasses.replace(super().learn(state, changed), schedule=schedule)
 
-    def _duration(self, site: str, report: int, key: jax.Array) -> float:
+    def _duration(self, site: str, report: int, key: KeyArray) -> float:
         own_key = fold_in(site_key(key, site), report)
-        return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
+        return exponential(own_key) / self.speeds.get(site, 1.0)
 
 
 def expected(state: State, answer: Improvement | Failure) -> Pending:

@@ -11,9 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-
+from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
@@ -54,7 +52,7 @@ class Position:
     federation: Federation
     schedule: Schedule
     state: State
-    key: jax.Array
+    key: KeyArray
     trace: Sequence[Visit] = ()
     """What happened so far, visit by visit."""
     tolerance: float = TOLERANCE
@@ -205,7 +203,7 @@ def from_optimum(run: Position) -> tuple[float, float]:
     for number in range(KEYS if noisy else 1):
         key = fold_in(run.key, run.state.step + number)
 
-        def gradient(at: Any, key: jax.Array = key) -> Any:
+        def gradient(at: Any, key: KeyArray = key) -> Any:
             reports = reports_of(run, ("gradient",), at=at, key=key)
             directions = [report.direction for report in reports.values()]
             return None if None in directions else sum(directions, start=q - at)
@@ -289,7 +287,7 @@ def reports_of(
     *,
     samples: int = SAMPLES,
     at: ExponentialFamily | None = None,
-    key: jax.Array | None = None,
+    key: KeyArray | None = None,
 ) -> dict[str, Report]:
     """What each site that contributes reports of a posterior; nothing where it fails.
 
@@ -438,11 +436,9 @@ class Certificate:
             if report.direction is None:
                 residuals[site] = noise = math.nan
                 continue
-            with jax.enable_x64(True):
-                residuals[site] = float(_fisher_length(posterior, report.direction))
+            residuals[site] = float(fisher_length(posterior, report.direction))
             total, noise = total + report.direction, noise + report.variance
-        with jax.enable_x64(True):
-            length = float(_fisher_length(posterior, total))
+        length = float(fisher_length(posterior, total))
         squared = length * length + 0.0 * noise
         distance = max(squared - noise, 0.0) / 2
         error = math.sqrt(4 * 2 * distance * noise + 2 * noise * noise) / 2
@@ -458,8 +454,3 @@ def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
         SiteError: if a site fails, unless the run passes over such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))
-
-
-@eqx.filter_jit
-def _fisher_length(q: ExponentialFamily, step: ExponentialFamily) -> jax.Array:
-    return fisher_length(q, step)

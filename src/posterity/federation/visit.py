@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from posterity.arrays.stacks import CHUNK, columns, rows
 from posterity.arrays.tree import identical, leaves
 from posterity.arrays.tree_sums import TreeSum
+from posterity.arrays.typing import KeyArray
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import Entry
 from posterity.errors import ParameterError
@@ -70,7 +70,7 @@ def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Vis
 
 
 def question(
-    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: jax.Array
+    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: KeyArray
 ) -> Improve:
     """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
