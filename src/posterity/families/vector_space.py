@@ -167,7 +167,7 @@ class VectorSpace(Distribution):
         """The factor that changes nothing."""
         return map_leaves(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
-    def _zip(self, operation: Callable[..., Any], other: object) -> Any:
+    def _zip(self, operation: Callable[..., Any], other: Any) -> Any:
         if type(self) is not type(other):
             return NotImplemented
         mine, theirs = self.__dict__, other.__dict__

@@ -16,7 +16,7 @@ from posterity.models.records import Records
 class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
     """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
 
-    noise_variance: float = static(1.0)
+    noise_variance: float = static(default=1.0)
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
