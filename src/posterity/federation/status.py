@@ -16,8 +16,9 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
+from posterity.federation.ahead import distances, optimum_from
 from posterity.federation.driver import Federation
-from posterity.federation.keys import site_key
+from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.newton import applies, newton, newton_of
 from posterity.federation.schedules import Schedule
@@ -34,6 +35,12 @@ FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
 ROUNDING = 1e-12
 """Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
+MOST_LEFT = 1e6
+"""Nats beyond which it is not told how many are left: most digits of the distance are lost."""
+KEYS = 3
+"""Optima that are sought where noise moves each."""
+MOST_NOISY = 256
+"""Parameters up to which it is measured how far an optimum is that noise hides."""
 SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
 
@@ -93,6 +100,16 @@ class Position:
         due = is_due(self.agreement) and self.contributing
         return second_start(self.federation, self.state, self.tolerance) if due else None
 
+    @functools.cached_property
+    def claim(self) -> tuple[float, bool]:
+        """Nats that rounds to come would change, as the last ones tell, and whether those grow.
+
+        Cheap, and often too little or too much; who claims little is asked more.
+        """
+        visits = _last_two(self)
+        waiting = any(not turns for turns in visits.values())
+        return (math.inf, False) if waiting else _left(self, visits)
+
     @property
     def round(self) -> int:
         """Steps after which every site has had a turn, or may be expected to."""
@@ -100,11 +117,13 @@ class Position:
 
 
 def status_of(run: Position) -> Status:
-    """What is known of a run, from its trace or, where gradients are noisy, from its sites.
+    """What is known of a run, from its trace and from its sites.
 
-    ``left`` estimates in nats by how much all rounds to come would still move the posterior (KL
-    divergence), and where gradients are noisy an upper bound of what the next one would; the
-    tolerance is that of the run, for each coordinate of the parameter where gradients are noisy.
+    ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
+    converged it is an upper end of what rounds to come would still change. Of one that has not, it
+    is measured: natural gradients lead to the optimum (:mod:`posterity.federation.ahead`), and what
+    noise adds is taken off; it is infinite where they do not, or where noise hides it. The
+    tolerance is that of the run, for each coordinate where gradients are noisy.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -112,7 +131,7 @@ def status_of(run: Position) -> Status:
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
     ]
     error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
-    left, growing = (math.inf, False) if waiting else _left(run, visits)
+    left, growing = run.claim
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
@@ -122,7 +141,15 @@ def status_of(run: Position) -> Status:
     status = Status.of(left, allowed, reasons)
     if status.converged:
         return _looked_at_twice(run, status)
-    return dataclasses.replace(status, state="diverged") if growing else status
+    if growing:
+        return dataclasses.replace(status, state="diverged", left=math.inf)
+    if left <= allowed:
+        return status
+    left = _known(run, lambda run: from_optimum(run)[0])
+    if left <= allowed and applies(run.agreement):
+        left = max(left, _known(run, lambda run: newton(run.federation, run.state).change))
+    status = Status.of(left, allowed, reasons)
+    return _looked_at_twice(run, status) if status.converged else status
 
 
 def _looked_at_twice(run: Position, status: Status) -> Status:
@@ -137,9 +164,10 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
     apart = f"a second start leads to {there}, {second.apart:.2g} nats away"
     if second.is_better(status.tolerance):
         why = f"{apart} and {lower:.2g} nats of free energy lower"
-        return Status.of(max(status.left, lower), status.tolerance, (why,))
+        left = second.apart if second.settled else math.inf
+        return Status.of(left, status.tolerance, (why,))
     if not second.settled:
-        return Status.of(status.left, status.tolerance, (f"{apart}, and has not settled",))
+        return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
     if abs(lower) <= status.tolerance:
         apart += ", of the same free energy"
     elif not math.isnan(lower):
@@ -148,9 +176,44 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
     return dataclasses.replace(status, state="converged to one of several", reasons=both)
 
 
-def is_final(status: Status) -> bool:
+def is_final(run: Any) -> bool:
     """Whether more rounds are of no use: they mend nothing but what is left."""
-    return status.state != "not converged" or status.left <= status.tolerance
+    left, growing = run.claim
+    if growing or left > _allowed(run.agreement, run.tolerance):
+        return growing
+    second = None if run.status.converged else run.__dict__.get("second")
+    return second is None or not second.is_better(run.tolerance)
+
+
+def from_optimum(run: Position) -> tuple[float, float]:
+    """The KL divergence of the optimum from the posterior in nats, and how much noise adds to it.
+
+    Infinite where the optimum is not found, or noise hides how far it is. Noise that is the same
+    wherever the sites are asked gives an optimum of its own; some of them tell how far off it is.
+
+    Raises:
+        SiteError: if a site fails, unless the run passes over such sites.
+    """
+    agreed = run.agreement
+    noisy, size = agreed.update.noisy, agreed.prior.event_size
+    if agreed.update.trains or agreed.model.joint or (noisy and size > MOST_NOISY):
+        return math.inf, math.inf
+    q: Any = run.posterior
+    optima = []
+    for number in range(KEYS if noisy else 1):
+        key = fold_in(run.key, run.state.step + number)
+
+        def gradient(at: Any, key: KeyArray = key) -> Any:
+            reports = reports_of(run, ("gradient",), at=at, key=key)
+            directions = [report.direction for report in reports.values()]
+            return None if None in directions else sum(directions, start=q - at)
+
+        optimum = optimum_from(q, gradient, agreed.admits, run.tolerance / 10)
+        if optimum is None:
+            return math.inf, math.inf
+        optima.append(optimum)
+    left, noise = distances(q, optima)
+    return (left if 2 * noise <= left <= MOST_LEFT else math.inf), noise
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
@@ -172,6 +235,10 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
         return (math.inf if now is None else now**2 / 2), growing
     if update.noisy:
         upper = certify(run).upper
+        if upper <= _allowed(run.agreement, run.tolerance) and run.agreement.prior.gaussian:
+            # One round may be the least of what is left where means move together only.
+            there = _known(run, lambda run: sum(from_optimum(run)))
+            upper = max(upper, there) if math.isfinite(there) else upper
         return (upper if math.isfinite(upper) else math.inf), False
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
@@ -215,17 +282,25 @@ def next_round(run: Position) -> float:
 
 
 def reports_of(
-    run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
+    run: Position,
+    parts: tuple[Part, ...],
+    *,
+    samples: int = SAMPLES,
+    at: ExponentialFamily | None = None,
+    key: KeyArray | None = None,
 ) -> dict[str, Report]:
-    """What each site that contributes reports of the run's posterior; nothing where it fails.
+    """What each site that contributes reports of a posterior; nothing where it fails.
+
+    ``at`` is that posterior, the run's by default, and ``key`` what is random, the run's too.
 
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
     """
-    state, posterior, asked, reports = run.state, run.posterior, [], {}
+    state, posterior = run.state, run.posterior if at is None else at
+    asked, reports, key = [], {}, run.key if key is None else key
     place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
     for site in run.contributing:
-        of_site = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
+        of_site = (posterior, state.factor(site), parts, samples, site_key(key, site))
         asked.append(Measure(site, *of_site, **place))
     run.federation.prepare(asked)
     for question in asked:
@@ -363,9 +438,10 @@ class Certificate:
                 continue
             residuals[site] = float(fisher_length(posterior, report.direction))
             total, noise = total + report.direction, noise + report.variance
-        squared = float(fisher_length(posterior, total)) ** 2 + 0.0 * noise
+        length = float(fisher_length(posterior, total))
+        squared = length * length + 0.0 * noise
         distance = max(squared - noise, 0.0) / 2
-        error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
+        error = math.sqrt(4 * 2 * distance * noise + 2 * noise * noise) / 2
         return cls(residuals, distance if math.isfinite(squared) else math.nan, error)
 
 
