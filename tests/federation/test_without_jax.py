@@ -105,7 +105,7 @@ def test_a_model_of_ones_own_may_run_in_numpy():
     rate = np.exp(x @ q.mean + ((x @ q.covariance) * x).sum(1) / 2)
     np.testing.assert_allclose(x.T @ (y - rate), prior.precision @ q.mean, atol=1e-3)
     curved = (x.T * rate) @ x + prior.precision
-    np.testing.assert_allclose(q.precision, curved, rtol=1e-6)
+    np.testing.assert_allclose(q.precision, curved, rtol=1e-4, atol=1e-3)
 
 
 def test_what_derives_from_a_model_takes_jax_unless_it_says_otherwise():
