@@ -119,6 +119,10 @@ class AnyGaussian(HasGaussianMoments):
         """Events ``m + S ε`` of one member, where ``S Sᵀ`` is the covariance."""
 
     @abc.abstractmethod
+    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """Slopes in ``ε`` as slopes in ``m + S ε``: ``S⁻ᵀ v``."""
+
+    @abc.abstractmethod
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """The natural gradient of the mean over ``n`` of ``f(m + S ε)``, given all ``∇_ε f``.
 
@@ -307,6 +311,10 @@ class Gaussian(AnyGaussian):
         """``L⁻¹``."""
         identity = np.eye(self.own_size, dtype=self.precision.dtype)
         return self.xp.solve_lower(self.xp.cholesky(self.precision), identity)
+
+    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """``L v``."""
+        return slopes @ self.xp.np.swapaxes(self.xp.cholesky(self.precision), -1, -2)
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""

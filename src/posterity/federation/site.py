@@ -32,8 +32,9 @@ from posterity.federation.messages import (
 )
 from posterity.federation.personal import own_laws
 from posterity.federation.tables import at_site, of_one_site
-from posterity.inference.cubature import Cubature
+from posterity.inference.choice import noiseless
 from posterity.inference.estimators import Evaluator
+from posterity.inference.joint import slope_in_mean
 from posterity.inference.pooling import PartialPooling
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
@@ -226,16 +227,19 @@ class Site:
     ) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
         update = self.update
-        while True:
+        estimator = noiseless(update.estimator, self.model, posterior)
+        while estimator is not None:
             with jax.enable_x64(True):
-                records = self.records.padded()
+                records, alpha = self.records.padded(), jnp.asarray(update.temperature)
                 result, error = _curvature(
-                    update.traced(), self.model, posterior, records, curvature
+                    estimator, alpha, self.model, posterior, records, curvature
                 )
-            finer = None if float(error) <= ERROR else update.finer()
+            finer = None if float(error) <= ERROR else estimator.finer()
             if finer is None:
                 break
-            update = finer
+            estimator = finer
+        else:
+            return {}, 0.0
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
@@ -382,27 +386,17 @@ def _gradient(
 
 
 @eqx.filter_jit
-def _curvature(update: Any, model: Any, q: Any, records: Any, curvature: bool) -> tuple[Any, Any]:
+def _curvature(
+    estimator: Any, temperature: Any, model: Any, q: Any, records: Any, curvature: bool
+) -> tuple[Any, Any]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
-    records = records.widened()
-
-    def at(mean: jax.Array, otherwise: Any = False) -> tuple[Any, Any]:
-        here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
-        expected = update.estimator.evaluate(model, here, records, otherwise=otherwise)
-        factor = expected.gradient / update.temperature
-        slope = factor.precision_mean - factor.precision * mean
-        return slope, (expected.value / update.temperature, factor)
-
-    mean = jnp.asarray(q.mean)
-    slope, (value, factor) = at(mean)
-    error = q.squared_length(at(mean, True)[1][1] - factor) / 4
-    unit = jnp.eye(len(mean) if curvature else 0, len(mean), dtype=mean.dtype)
-
-    def along(one: jax.Array) -> Any:
-        if not isinstance(update.estimator, Cubature):
-            return jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
-        # A likelihood with kinks bends between the nodes, where its derivatives do not see it.
-        step = one / jnp.sqrt(q.precision) / 2
-        return (at(mean + step)[0] - at(mean - step)[0]) / (2 * step.sum())
-
-    return (value, slope, -jax.lax.map(along, unit), factor), error
+    records, bend = records.widened(), jnp.zeros((0, q.event_size))
+    if curvature:
+        expected, bend = estimator.curved(model, q, records)
+    else:
+        expected = estimator.evaluate(model, q, records)
+    factor = expected.gradient / temperature
+    other = estimator.evaluate(model, q, records, otherwise=True).gradient / temperature
+    error = q.squared_length(other - factor) / 4
+    slope = slope_in_mean(q, factor)
+    return (expected.value / temperature, slope, bend / temperature, factor), error

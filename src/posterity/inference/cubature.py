@@ -10,10 +10,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from posterity.arguments import at_least
+from posterity.arrays.typing import Real
 from posterity.families import ExponentialFamily
 from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation, Flag
+from posterity.inference.joint import unwhitened
 from posterity.models import Model, Records
 from posterity.models.cubature import normal_pairs
 
@@ -45,6 +48,24 @@ class Cubature(Evaluator):
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
+        return self._seen(model, q, records, otherwise)[0]
+
+    def curved(
+        self, model: Model, q: ExponentialFamily, records: Records
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``: at the nodes that the slope took, kinks or not.
+
+        Exact for log likelihoods of third order, as the slope is.
+        """
+        expected, noise, slopes = self._seen(model, q, records, False)
+        moments = slopes.T @ noise / len(noise)
+        half = unwhitened(q, (moments + moments.T) / 2)
+        return expected, -unwhitened(q, half.T)
+
+    def _seen(
+        self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
+    ) -> tuple[Expectation, Any, Any]:
+        """What nodes say of the expectation, and ``ε`` and ``∇_ε f`` at each, all (m, d)."""
         parts: Any = q.parts()
         sizes = [part.own_size for part in parts]
         pairs = self.number(sum(sizes)) // 2
@@ -65,7 +86,8 @@ class Cubature(Evaluator):
         # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
         flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
         values = jnp.where(flat, jnp.nan, values)
-        return Expectation(values.mean(), q.rebuild(factors))
+        joined = jnp.concatenate(slopes, 1)
+        return Expectation(values.mean(), q.rebuild(factors)), nodes, joined
 
     def number(self, size: int) -> int:
         """Nodes for ``size`` coordinates: more where they have more to span."""

@@ -19,6 +19,7 @@ from posterity.arguments import Constraint, at_least
 from posterity.arrays.typing import Bool, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
+from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.inference.step import dtype_of
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
@@ -97,6 +98,25 @@ class Evaluator(Estimator):
         Where the expectation is a sum over nodes, ``otherwise`` (traced) asks for it by others:
         what the two say differs by no less than the error of the first.
         """
+
+    def curved(
+        self, model: Model, q: ExponentialFamily, records: Records
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """The expectation, and minus its second derivative in the means of Gaussian parts.
+
+        Means are one after the other, as parts are. Where the expectation is a sum over nodes, so
+        is this one, which may differ from the derivative of that sum by as little as nodes miss.
+        Call it within ``jax.enable_x64(True)``.
+        """
+
+        def at(mean: Float[jax.Array, " d"]) -> tuple[Any, Expectation]:
+            moved = moved_to(q, mean)
+            expected = self.evaluate(model, moved, records)
+            return slope_in_mean(moved, expected.gradient), expected
+
+        mean = jnp.asarray(joint_mean(q))
+        slope, back, expected = jax.linearize(at, mean, has_aux=True)
+        return expected, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype))
 
     def finer(self) -> "Evaluator | None":
         """One of four times the nodes; None where there is none."""
@@ -221,6 +241,21 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
+        x, value, slope, curvature = self._along(model, q, records, otherwise)
+        return Expectation(value, q.at_mean(slope @ x, q.gram(x, curvature)))
+
+    def curved(
+        self, model: PredictorModel, q: AnyGaussian, records: Records
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """``-Σ E[ℓ''] x xᵀ``, of which a factor's precision is a part or all."""
+        x, value, slope, curvature = self._along(model, q, records, False)
+        factor = q.at_mean(slope @ x, q.gram(x, curvature))
+        return Expectation(value, factor), (x.T * curvature) @ x
+
+    def _along(
+        self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
+    ) -> tuple[Any, Any, Any, Any]:
+        """Inputs ``x``, ``Σ E[ℓ]``, and weighted ``E[ℓ']`` and ``-E[ℓ'']`` of each record."""
         x, y = records.data
         x, weights = jnp.asarray(x, dtype_of(q)), records.weights
         mean, variance = q.predictor(x)
@@ -230,11 +265,9 @@ class PredictorQuadrature(Nodal):
         predictor = mean[:, None] + deviation[:, None] * epsilon
         along_nodes = lambda f: model.predictor_value_and_slope(f, y[:, None])
         values, slopes = along_nodes(predictor)
-        gradient = (weights * (slopes @ chances)) @ x
-        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero below.
+        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero.
         curvature = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
-        factor = q.at_mean(gradient, q.gram(x, -weights * curvature))
-        return Expectation(weights @ (values @ chances), factor)
+        return x, weights @ (values @ chances), weights * (slopes @ chances), -weights * curvature
 
 
 class Sampling(Estimator):
