@@ -20,8 +20,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
 
 import numpy as np
@@ -170,6 +171,9 @@ class World:
     * The log of a site continues the checkpoint that an auditor kept.
     * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
+
+    usual: ClassVar[Kinds] = Kinds()
+    """What a run without a defect is made of."""
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.rng, self.folder, self.kinds = np.random.default_rng([seed, 1]), folder, kinds
@@ -567,48 +571,52 @@ MUTANTS = {
 # --- campaigns -----------------------------------------------------------------------------------
 
 
-def one(seed: int, kinds: Kinds | None = None) -> Counter[str]:
+def one(seed: int, kinds: Kinds | None = None, world: type[World] = World) -> Counter[str]:
     """A run, a quarter of them without disasters; a Violation if it breaks a promise."""
-    kinds = kinds or Kinds()
+    kinds = kinds or world.usual
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
         for patch in kinds.patches:
             stack.enter_context(patch())
-        return World(seed, Path(folder), kinds).run(plain=seed % 8 in (2, 5))
+        return world(seed, Path(folder), kinds).run(plain=seed % 8 in (2, 5))
 
 
-def campaign(runs: int, start: int = 0) -> tuple[Counter[str], dict[int, str]]:
+def campaign(
+    runs: int, start: int = 0, world: type[World] = World
+) -> tuple[Counter[str], dict[int, str]]:
     """What happened in all runs, and which promises were broken, by seed."""
     count, broken = Counter[str](), {}
     for seed in range(start, start + runs):
         try:
-            count += one(seed)
+            count += one(seed, None, world)
         except Violation as violation:
             broken[seed] = str(violation)
     return count, broken
 
 
-def caught(name: str, runs: int, start: int = 0) -> tuple[int, str] | None:
+def caught(
+    mutant: Kinds, runs: int, start: int = 0, world: type[World] = World
+) -> tuple[int, str] | None:
     """The first seed at which a mutant breaks a promise, and which; None if it never does."""
     for seed in range(start, start + runs):
         try:
-            one(seed, MUTANTS[name])
+            one(seed, mutant, world)
         except (Violation, AssertionError, PosterityError) as violation:
             return seed, f"{type(violation).__name__}: {violation}"
     return None
 
 
-def main() -> None:
+def main(world: type[World] = World, mutants: Mapping[str, Kinds] = MUTANTS) -> None:
+    """The campaign, or with ``mutants`` on the command line how soon each of these is caught."""
     runs, start = int(sys.argv[1]), time.process_time()
     if "mutants" in sys.argv:
-        for name in MUTANTS:
-            print(f"{name}: {caught(name, runs) or 'NOT CAUGHT'}", flush=True)
+        for name, mutant in mutants.items():
+            print(f"{name}: {caught(mutant, runs, 0, world) or 'NOT CAUGHT'}", flush=True)
         return
-    count, broken = campaign(runs)
+    count, broken = campaign(runs, 0, world)
     print(json.dumps(dict(sorted(count.items())), indent=1))
-    print(
-        f"{runs} runs, {len(broken)} violations {broken}, {time.process_time() - start:.0f} CPU s"
-    )
+    seconds = time.process_time() - start
+    print(f"{runs} runs, {len(broken)} violations {broken}, {seconds:.0f} CPU s")
 
 
 if __name__ == "__main__":

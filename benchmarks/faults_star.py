@@ -11,19 +11,14 @@ lets a member in, and has another one forgotten.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import sys
-import tempfile
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from benchmarks.faults import (
-    FOLDER,
     LIMIT,
     PRIOR,
     ROUGH,
@@ -31,6 +26,7 @@ from benchmarks.faults import (
     SentFirst,
     Violation,
     World,
+    main,
     terms_of,
 )
 from posterity.arrays.tree import leaves
@@ -43,7 +39,6 @@ from posterity.engine.messages import Answer, Letter, Question
 from posterity.engine.signing import Envelope, PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Outgoing
-from posterity.errors import PosterityError
 from posterity.families import Beta
 from posterity.federation import federate
 from posterity.federation.messages import Improvement, dumps, loads
@@ -65,6 +60,8 @@ class Star(World):
     * Of who was forgotten no factor is left in the server's files, nor in a waiting question.
     * It comes to rest with all who stay, once faults have ended.
     """
+
+    usual: ClassVar[Kinds] = Kinds(terms=TERMS)
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.positions: dict[tuple, str] = {}
@@ -257,48 +254,5 @@ MUTANTS = {
 }
 
 
-def one(seed: int, kinds: Kinds | None = None) -> Counter[str]:
-    """A run, a quarter of them without disasters; a Violation if it breaks a promise."""
-    kinds = kinds or Kinds(terms=TERMS)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
-        for patch in kinds.patches:
-            stack.enter_context(patch())
-        return Star(seed, Path(folder), kinds).run(plain=seed % 8 in (2, 5))
-
-
-def campaign(runs: int, start: int = 0) -> tuple[Counter[str], dict[int, str]]:
-    """What happened in all runs, and which promises were broken, by seed."""
-    count, broken = Counter[str](), {}
-    for seed in range(start, start + runs):
-        try:
-            count += one(seed)
-        except Violation as violation:
-            broken[seed] = str(violation)
-    return count, broken
-
-
-def caught(name: str, runs: int, start: int = 0) -> tuple[int, str] | None:
-    """The first seed at which a mutant breaks a promise, and which; None if it never does."""
-    for seed in range(start, start + runs):
-        try:
-            one(seed, MUTANTS[name])
-        except (Violation, AssertionError, PosterityError) as violation:
-            return seed, f"{type(violation).__name__}: {violation}"
-    return None
-
-
-def main() -> None:
-    runs, start = int(sys.argv[1]), time.process_time()
-    if "mutants" in sys.argv:
-        for name in MUTANTS:
-            print(f"{name}: {caught(name, runs) or 'NOT CAUGHT'}", flush=True)
-        return
-    count, broken = campaign(runs)
-    print(json.dumps(dict(sorted(count.items())), indent=1))
-    seconds = time.process_time() - start
-    print(f"{runs} runs, {len(broken)} violations {broken}, {seconds:.0f} CPU s")
-
-
 if __name__ == "__main__":
-    main()
+    main(Star, MUTANTS)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-State = Literal["converged", "not converged", "diverged"]
+State = Literal["converged", "converged to one of several", "not converged", "diverged"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Status:
 
     ``left`` estimates, in nats, how far the result is from the optimum that it was to reach:
     ``math.inf`` where that is not known. ``tolerance`` is how much may be left, in the same nats.
-    ``reasons`` say in words what else keeps the result from being called converged. What each verb
+    ``reasons`` say in words what else keeps the result from being called converged: to be one of
+    several optima is such a reason, and they say which others were found. What each verb
     measures is told by its own documentation.
 
     >>> print(Status("not converged", 0.25, 1e-3, ("site 'north' failed",)))

@@ -32,7 +32,7 @@ def test_no_promise_is_broken():
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_machine_with_a_defect_is_caught(mutant):
-    assert caught(mutant, 1, SEEDS.get(mutant, 0)) is not None
+    assert caught(MUTANTS[mutant], 1, SEEDS.get(mutant, 0)) is not None
 
 
 def test_letters_arrive_as_often_and_as_late_as_was_asked_for():

@@ -4,7 +4,8 @@ one is ``python -m benchmarks.faults_star``.
 
 import pytest
 
-from benchmarks.faults_star import MUTANTS, campaign, caught
+from benchmarks.faults import campaign, caught
+from benchmarks.faults_star import MUTANTS, Star
 
 SEEDS = {
     "any answer counts": 17,
@@ -17,7 +18,7 @@ SEEDS = {
 
 
 def test_no_promise_is_broken():
-    count, broken = campaign(8)
+    count, broken = campaign(8, 0, Star)
     assert broken == {}
     happened = {"drop", "duplicate", "flip", "straggle", "forget", "server", "lost power"}
     assert all(count[what] for what in happened), count
@@ -25,4 +26,4 @@ def test_no_promise_is_broken():
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_server_with_a_defect_is_caught(mutant):
-    assert caught(mutant, 4, SEEDS.get(mutant, 0)) is not None
+    assert caught(MUTANTS[mutant], 4, SEEDS.get(mutant, 0), Star) is not None

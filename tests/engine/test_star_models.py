@@ -10,6 +10,7 @@ from posterity.artifact import digest
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.federation import Asynchronous, Sequential, Synchronous, federate, forget
 from posterity.models import LogisticRegression
+from tests.federation.examples import Square
 
 SITES = ("a", "b", "c")
 FULL = Gaussian.from_standard(np.zeros(2), 4 * np.eye(2))
@@ -33,6 +34,12 @@ CASES = {
         {"kind": "asynchronous", "speeds": {"b": 3.0}},
         {"steps": 7},
     ),
+    "a saddle": (
+        Gaussian.from_standard([0.0], [[4.0]]),
+        Sequential(),
+        {"kind": "sequential"},
+        {},
+    ),
     "partial pooling": (FULL, Sequential(), {"kind": "sequential"}, {"personal": True}),
 }
 
@@ -40,20 +47,27 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_star_is_a_federation_in_one_process(case):
     prior, schedule, table, options = CASES[case]
+    saddle = case == "a saddle"
+    model, path = LogisticRegression(), "posterity.models:LogisticRegression"
+    if saddle:
+        model, path = Square(), "tests.federation.examples:Square"
+    data = {site: 9 + 0.3 * x[:, 1] for site, (x, _) in DATA.items()} if saddle else DATA
     with warnings.catch_warnings(action="ignore"):
-        run = federate(DATA, LogisticRegression(), prior, schedule=schedule, **options)
-    path = "posterity.models:LogisticRegression"
+        run = federate(data, model, prior, schedule=schedule, **options)
     members = {name: str(KEYS[name].public) for name in (*SITES, "server")}
     options = options | {"members": members, "schedule": table, "padding": False}
     agreed = terms(model=path, prior=prior, **options)
     for faults in (None, FAULTS):
-        star = Star(agreed, DATA | SERVER, faults, killed=faults and 0.05)
+        server = {"server": np.zeros(0)} if saddle else SERVER
+        star = Star(agreed, data | server, faults, killed=faults and 0.05)
         star.command("server", "begin")
         star.run()
         course = star.course
         assert course.phase == "rest" and course.run.state.step == run.state.step
         assert digest(course.run.ledger) == digest(run.ledger)
         assert str(course.status) == str(run.status)
+    if saddle:
+        assert course.status.state == "converged to one of several"
     if case.startswith("all"):
         assert course.asked > 2 * len(SITES) * run.state.step  # for slopes and curvatures too
         star.command("b", "forget")

@@ -21,10 +21,23 @@ from posterity.models import (
     GaussianMean,
     GaussianMeanCovariance,
     LinearRegression,
+    Model,
 )
 
 NAMES = ("ash", "elm", "fir", "oak")
 RECORDS = 32
+
+
+def square(z, x):
+    """Of ``z`` only the square is seen: symmetric about zero, and a saddle there."""
+    return -0.5 * (z[0] ** 2 - x) ** 2
+
+
+class Square(Model):
+    """The same as a class."""
+
+    def log_likelihood(self, z, data):
+        return square(z, data)
 
 
 class Example(NamedTuple):

@@ -1,5 +1,8 @@
 """Monte Carlo estimates of a mixture against quadrature on a grid, in one dimension."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -91,3 +94,30 @@ def test_log_prob_is_the_weighted_sum_of_densities() -> None:
     parts = np.stack([q.components[k].log_prob(z) for k in range(3)], -1)
     expected = special.logsumexp(parts, b=q.weights, axis=-1)
     np.testing.assert_allclose(q.log_prob(z), expected, rtol=1e-12)
+
+
+DRAWN = """
+import os
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+import jax, numpy as np
+from posterity.families import Gaussian, Mixture, Product
+rng = np.random.default_rng(0)
+half = rng.normal(size=(3, 5, 5))
+law = Gaussian.from_standard(rng.normal(size=(3, 5)), half @ half.mT + np.eye(5))
+for components in (law, Product(one=law, two=law)):
+    mixture = Mixture.from_standard([0.2, 0.3, 0.5], components)
+    draw = jax.jit(lambda key: mixture.sample(key, (200_000,)))
+    for seed in range(3):
+        z = jax.block_until_ready(draw(jax.random.key(seed)))
+    mean = np.asarray(z if components is law else z["two"], float).mean(0)
+    expected = np.array([0.2, 0.3, 0.5]) @ law.mean
+    assert np.abs(mean - expected).max() < 0.05, mean
+"""
+
+
+def test_compiled_draws_end_on_two_threads_with_users_flags() -> None:
+    """Batched factorisations side by side once waited for each other's threads for ever."""
+    flags = {"XLA_FLAGS": "", "JAX_ENABLE_X64": "1"}
+    command = [sys.executable, "-c", DRAWN]
+    subprocess.run(command, env=os.environ | flags, timeout=120, check=True)

@@ -20,7 +20,7 @@ from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 Apply = Callable[[Any, Any], Any]
-"""Of parameters and inputs (n, ...), the outputs (n, K)."""
+"""A function of parameters and inputs (n, ...) that gives the outputs (n, K)."""
 
 
 def from_module(

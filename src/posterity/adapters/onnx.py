@@ -40,7 +40,7 @@ OPSET = 17
 IR = 8
 """The version of the format that came with this opset."""
 BYTES = 2**31 - 2**20
-"""Of weights; a graph with more cannot be one message of protocol buffers."""
+"""Bytes of weights, at most; a graph with more is no single message of protocol buffers."""
 
 
 def to_onnx(student: Student, path: str | os.PathLike[str] | None = None) -> Any:

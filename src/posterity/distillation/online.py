@@ -49,11 +49,11 @@ class Constants(NamedTuple):
     """Inputs at which it is seen how close the student is."""
     key: jax.Array
     learning_rate: Any
-    """Of Adam, for its first steps."""
+    """The learning rate of Adam's first steps."""
     steady: Any
     """Steps after which that rate falls to zero by half a cosine."""
     steps: Any
-    """Of the whole run."""
+    """The number of steps of the whole run."""
 
 
 class State(NamedTuple):
@@ -68,11 +68,11 @@ class State(NamedTuple):
     reservoir: Any
     """Draws of earlier steps, each as likely as any other; None without."""
     expectations: Expectations
-    """Of the teacher at the probe, over the first and over the second half of the steps."""
+    """The teacher's at the probe, over the first and over the second half of the steps."""
     counts: jax.Array
     """How often each half was looked at (2,)."""
     loss: jax.Array
-    """Of the student, in nats an input, the mean over the last block."""
+    """The student's loss, in nats an input, averaged over the last block."""
 
 
 def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation:

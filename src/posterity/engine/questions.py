@@ -31,7 +31,7 @@ from posterity.federation.status import SAMPLES
 NO_RECORDS = "it has no records"
 """The error of a site that contributes nothing; from then on it is not asked."""
 MOST_CHARACTERS = 300
-"""Of an error that a server keeps."""
+"""Characters of an error that a server keeps, at most."""
 
 
 def failed(question: Question, error: str) -> Failure:

@@ -331,10 +331,16 @@ class Server(Machine):
     def _look(self, memory: ServerMemory) -> ServerMemory:
         course = memory.course
         assert course is not None
+        run = course.position()
         try:
-            status = self._status_at_goal(course)
+            status = self._status_at_goal(course, run)
+            converges = course.sweeps is not None or self.terms.tolerance is not None
+            onward = run.from_better() if status is None and converges else run
         except Unanswered as unanswered:
             return self._wanted(memory, unanswered)
+        if status is None and onward is not run:  # from where a second start led
+            better = dataclasses.replace(course.run, state=onward.state)
+            return self._at(memory, course.at(better, "step", recent={}), run.agreement.sites)
         if status is None:
             return self._at(memory, course.at(course.run, "step"), ())
         if course.sweeps is not None:  # refined; is that the goal?
@@ -370,9 +376,9 @@ class Server(Machine):
             return self._ask(memory, missing, survey.envelope)
         return self._at(memory, course.at(run, "rest"), ())
 
-    def _status_at_goal(self, course: Course) -> Status | None:
+    def _status_at_goal(self, course: Course, run: Run) -> Status | None:
         """The status of a run that is to go no further, or is refined; None before."""
-        run, most = course.position(), self.terms.steps
+        most = self.terms.steps
         if course.sweeps is not None:
             looked = course.sweeps > 0 and course.sweeps % _looks(run) == 0
             return (

@@ -1,13 +1,13 @@
 """Families built out of families: what they are asked adds up over their parts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Bool, Flat, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Flat, Float, Int, KeyArray, PyTree, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
 from posterity.families.distribution import Distribution
@@ -166,11 +166,18 @@ class Composite(ExponentialFamily):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws of the parts."""
+        return self._sampled(key, lambda part, key: part.sample(key, shape))
+
+    def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
+        """Independent draws of the parts' members."""
+        return self._sampled(key, lambda part, key: part.sample_members(key, labels))
+
+    def _sampled(self, key: KeyArray, one: Callable[[Any, KeyArray], Any]) -> Any:
         import jax
 
         parts = self.parts()
         keys = jax.random.split(key, len(parts))
-        return self.join_event([part.sample(k, shape) for k, part in zip(keys, parts, strict=True)])
+        return self.join_event([one(part, key) for part, key in zip(parts, keys, strict=True)])
 
     @property
     def free_size(self) -> int:

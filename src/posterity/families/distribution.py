@@ -142,7 +142,7 @@ class Distribution(Node, abc.ABC):
     """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
 
     diagonal: ClassVar[bool] = False
-    """Of a Gaussian: whether its coordinates are independent."""
+    """Whether the coordinates of a Gaussian are independent."""
 
     quantities: ClassVar[tuple[str, ...]] = ("",)
     """What :meth:`marginals` are of, in words: ``""`` is the coordinates of an event themselves."""
@@ -290,6 +290,13 @@ class Distribution(Node, abc.ABC):
     @abc.abstractmethod
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws, of shape ``shape + batch + event``; needs proper members."""
+
+    def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
+        """For each label a draw of that member of a batch (K,): ``labels.shape + event``."""
+        import jax
+        import jax.numpy as jnp
+
+        return jax.tree.map(jnp.asarray, self)[labels].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """The one law nearest to the mixture of a batch (K,) with these weights, which sum to one.

@@ -26,7 +26,7 @@ from posterity.families.distribution import Distribution
 
 LOG_2PI = math.log(2 * math.pi)
 SCATTER = 0.1
-"""Of the standard deviation: columns of a factor to begin with, as at zero none has a slope."""
+"""The first size of a factor's columns in standard deviations; at zero none has a slope."""
 
 
 class FreeForm(abc.ABC):
@@ -388,7 +388,7 @@ class StandardForm(FreeForm):
     """Any other family whose draws are differentiable: its textbook parameters, unconstrained."""
 
     structure: Any
-    """Of the member as a pytree."""
+    """The structure of the member as a pytree."""
     shapes: tuple[tuple[int, ...], ...]
     smooth = False
 

@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, PyTree, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.families.base import Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -263,16 +263,26 @@ class Gaussian(AnyGaussian):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
+        return self._scattered(key, shape + self.precision_mean.shape, ...)
+
+    def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
+        """By what the members' few precisions give, which the draws then share."""
+        return self._scattered(key, labels.shape + self.precision_mean.shape[1:], labels)
+
+    def _scattered(self, key: KeyArray, shape: tuple[int, ...], which: Any) -> Any:
+        """``L⁻ᵀ (L⁻¹ h + ε)`` for the members ``which``, with ``ε`` of this shape.
+
+        Two factorisations that do not wait for each other can wait for ever: here there is one,
+        and its inverse, of which all else are products.
+        """
         import jax
         import jax.numpy as jnp
 
-        factor = jnp.linalg.cholesky(jnp.asarray(self.precision))
-        noise = jax.random.normal(key, shape + self.precision_mean.shape, factor.dtype)
-        factor = jnp.broadcast_to(factor, noise.shape[:-1] + factor.shape[-2:])
-        scaled = jax.scipy.linalg.solve_triangular(
-            jnp.swapaxes(factor, -1, -2), noise[..., None], lower=False
-        )
-        return jnp.asarray(self.mean) + scaled[..., 0]
+        mine = jax.tree.map(jnp.asarray, self)
+        half = mine._inverse_factor
+        along = (half @ mine.precision_mean[..., None])[..., 0]
+        noise = jax.random.normal(key, shape, half.dtype) + along[which]
+        return jnp.einsum("...ij,...i->...j", half[which], noise)
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
         """``m + L ε`` with ``L`` the Cholesky factor of the covariance."""
@@ -307,9 +317,10 @@ class Gaussian(AnyGaussian):
         return self.mean + noise @ self._inverse_factor
 
     @property
-    def _inverse_factor(self) -> Float[Real, "d d"]:
+    def _inverse_factor(self) -> Float[Real, "*batch d d"]:
         """``L⁻¹``."""
         identity = np.eye(self.own_size, dtype=self.precision.dtype)
+        identity = np.broadcast_to(identity, self.precision.shape)
         return self.xp.solve_lower(self.xp.cholesky(self.precision), identity)
 
     def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:

@@ -108,7 +108,7 @@ class Image(NamedTuple):
     """Given mean and standard deviation of ``u``."""
     sd: Callable[[Array, Array], Array]
     name: str
-    """Of the constant of this module that it is."""
+    """The name of this module's constant that it is."""
 
     def __reduce__(self) -> str:
         """Pickled by name, as functions are."""
@@ -205,7 +205,7 @@ class Formulas(NamedTuple):
     cdf: Callable[..., Array]
     """Its first argument is the number."""
     name: str
-    """Of the constant of this module that they are."""
+    """The name of this module's constant that they are."""
 
     def __reduce__(self) -> str:
         """Pickled by name, as functions are."""

@@ -175,8 +175,7 @@ class Mixture(Distribution):
 
         first, second = jax.random.split(key)
         labels = jax.random.categorical(first, jnp.asarray(self.log_weights), shape=shape)
-        chosen = jax.tree.map(jnp.asarray, self.components)[labels]
-        return chosen.sample(second)
+        return self.components.sample_members(second, labels)
 
     def entropy(self, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """Differential entropy in nats, by Monte Carlo."""

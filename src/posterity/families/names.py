@@ -22,7 +22,7 @@ Names = Mapping[str, tuple[str, ...]]
 """By path of the part (``""`` is the law itself), the names of its coordinates."""
 
 MOST_CHARACTERS = 200
-"""Of a name."""
+"""Characters of a name, at most."""
 MOST_NAMES = 10
 """Names that an error repeats."""
 

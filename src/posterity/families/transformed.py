@@ -188,6 +188,10 @@ class Transformed(Distribution):
         """``f`` of draws of ``u``."""
         return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
 
+    def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
+        """``f`` of draws of ``u``."""
+        return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
+
     def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
         """``log q(u) - log |det dz/du|``; minus infinity outside of the support."""
         supports, inside = self.supports, np.asarray(True)

@@ -107,7 +107,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "improved", "slope", "curvature"]
+Part = Literal["gradient", "improved", "value", "slope", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,8 @@ class Measure(Question):
     """Asks a site for ``parts`` of a :class:`Report` at a posterior that ``factor`` is part of.
 
     Where gradients are noisy, ``samples`` of them are averaged. A slope and a curvature can be had
-    of diagonal Gaussians; who asks for the curvature is told the slope too.
+    of diagonal Gaussians; who asks for the curvature is told the slope too. A value can be had
+    where expectations can be computed.
     """
 
     posterior: ExponentialFamily
@@ -131,9 +132,9 @@ class Report(Answer):
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
     ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
-    visit would end with. Of ``E_q[log likelihood]/α`` as a function of the mean of a diagonal
-    Gaussian ``value`` is the value in nats, ``slope`` (d,) the derivative and ``curvature`` (d, d)
-    minus the second derivative; ``fixed_point`` is the factor that one undamped step leads to.
+    visit would end with. ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the
+    mean of a diagonal Gaussian ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
+    second derivative; ``fixed_point`` is the factor that one undamped step leads to.
     ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
 

@@ -76,9 +76,7 @@ def newton(federation: Federation, state: State) -> Newton:
     return newton_of(state.prior, state.posterior, _reports(federation, state, "curvature"))
 
 
-def newton_of(
-    prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]
-) -> Newton:
+def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> Newton:
     """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
     answers: Any = reports
     if not all(_is_whole(answer, q) for answer in answers):
@@ -121,7 +119,6 @@ def _searched(
     federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
 ) -> State | None:
     """The state after as much of a step as lowers the free energy; None if no share of it does."""
-    q: Any = state.posterior
     prior: Any = state.prior
     share = 1.0
     for _ in range(HALVINGS):

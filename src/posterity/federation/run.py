@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
-from posterity.errors import LedgerError, SiteError
+from posterity.errors import LedgerError, PosterityError, SiteError
 from posterity.families.description import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, site_state, token_of
 from posterity.federation.keys import step_key
@@ -33,6 +33,8 @@ GOSSIP = Constraint(
 )
 ROUNDS = 100
 """Rounds after which a run that has not converged ends, unless told otherwise."""
+STUCK = (10, 20, 40, 80)
+"""Rounds after which one that has not converged is compared with a second start."""
 NOISY_ROUNDS = 5
 """Rounds between two looks at a run whose gradients are noisy, where a look costs some rounds."""
 
@@ -132,7 +134,7 @@ class Run(Position):
         self, steps: int, converged: bool, progress: ProgressCallback | None = None
     ) -> "Run":
         """One step further, and the Newton step if the run is to converge; reported."""
-        run = self._stepped(self.schedule)
+        run = (self.from_better() if converged else self)._stepped(self.schedule)
         if converged and run.state.step % run.round == 0:
             run = run.newton_step()
         return run._reported(progress, run.state.step, steps)
@@ -147,9 +149,23 @@ class Run(Position):
         for done in range(0, sweeps, looks):
             if done and is_final(run.status):
                 break
-            run = run.sweep(min(looks, sweeps - done)).newton_step()
+            run = run.from_better().sweep(min(looks, sweeps - done)).newton_step()
             run._reported(progress, done + looks, sweeps)
         return run
+
+    def from_better(self) -> "Run":
+        """The run where a second start led, if one was made and that is better; else itself.
+
+        One is made too where rounds do not end: a saddle may hold them, with no optimum in sight.
+        """
+        rounds = self.state.step / self.round
+        second: Any = self.__dict__.get("second")
+        if second is None and rounds in STUCK:
+            with contextlib.suppress(PosterityError):
+                second = self.second
+        if second is None or not second.is_better(self.tolerance):
+            return self
+        return self._restarted_at(second.state)
 
     def newton_step(self) -> "Run":
         """The run after a joint Newton step on the mean, where that is needed; else itself.

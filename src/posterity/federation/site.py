@@ -5,6 +5,7 @@ questions hold its factor and how many steps it has taken.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -174,6 +175,8 @@ class Site:
         if "improved" in parts:
             better = self.improve(posterior, factor, key=key)
             known, errors = known | {"improved": better.factor}, [*errors, better.quadrature_error]
+        if "value" in parts:
+            known |= {"value": self._value(posterior)}
         if {"slope", "curvature"} & set(parts):
             curvature, error = self._curvature(posterior, "curvature" in parts)
             known, errors = known | curvature, [*errors, error]
@@ -220,6 +223,21 @@ class Site:
             finer = None if float(known[2]) <= ERROR else update.finer()
             if finer is None:
                 return known
+            update = finer
+
+    def _value(self, posterior: ExponentialFamily) -> float | None:
+        """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
+        update: Any = self.update
+        if not isinstance(update.estimator, Evaluator) or update.noisy:
+            return None
+        while True:
+            with jax.enable_x64(True):
+                records = self.records.padded()
+                both = _value(update.traced(), self.model, posterior, records)
+            value, other = map(float, both)
+            finer = None if abs(value - other) <= ERROR else update.finer()
+            if finer is None:
+                return value if math.isfinite(value) else None
             update = finer
 
     def _curvature(
@@ -383,6 +401,14 @@ def _gradient(
         other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
         error = q.squared_length(other / update.temperature - factor - mean) / 4
     return mean, jnp.maximum(spread, 0.0) / max(count - 1, 1), error
+
+
+@eqx.filter_jit
+def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
+    """By its nodes, and by others."""
+    records = records.widened()
+    at = lambda otherwise: update.estimator.evaluate(model, q, records, otherwise=otherwise).value
+    return at(False) / update.temperature, at(True) / update.temperature
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ still to come. Where they are noisy, the sites are asked anew and their answers 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,14 +14,16 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from posterity.errors import SiteError
+from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
+from posterity.families.description import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.newton import applies, newton, newton_of
 from posterity.federation.schedules import Schedule
+from posterity.federation.second import Second, is_due, second_start
 from posterity.federation.state import State
 from posterity.federation.visit import Visit, distance
 from posterity.inference.step import fisher_length
@@ -82,6 +85,16 @@ class Position:
         alone = all(entry.independent for entry in entries if entry.factor is not None)
         return self.agreement.update.conjugate and alone
 
+    @functools.cached_property
+    def second(self) -> Second | None:
+        """Where another start leads, if elsewhere and that is not known to be impossible.
+
+        Raises:
+            PosterityError: if sites fail from wherever they start.
+        """
+        due = is_due(self.agreement) and self.contributing
+        return second_start(self.federation, self.state, self.tolerance) if due else None
+
     @property
     def round(self) -> int:
         """Steps after which every site has had a turn, or may be expected to."""
@@ -109,7 +122,32 @@ def status_of(run: Position) -> Status:
         *_misplaced(error, allowed),
     )
     status = Status.of(left, allowed, reasons)
+    if status.converged:
+        return _looked_at_twice(run, status)
     return dataclasses.replace(status, state="diverged") if growing else status
+
+
+def _looked_at_twice(run: Position, status: Status) -> Status:
+    """What is left of a run's claim to have converged, once the sites started elsewhere too."""
+    try:
+        second = run.second
+    except PosterityError as error:
+        return Status.of(status.left, status.tolerance, (f"no second start: {error.found}",))
+    if second is None:
+        return status
+    there, lower = described(second.posterior), second.lower
+    apart = f"a second start leads to {there}, {second.apart:.2g} nats away"
+    if second.is_better(status.tolerance):
+        why = f"{apart} and {lower:.2g} nats of free energy lower"
+        return Status.of(max(status.left, lower), status.tolerance, (why,))
+    if not second.settled:
+        return Status.of(status.left, status.tolerance, (f"{apart}, and has not settled",))
+    if abs(lower) <= status.tolerance:
+        apart += ", of the same free energy"
+    elif not math.isnan(lower):
+        apart += f" and {-lower:.2g} nats of free energy higher"
+    both = f"this one is {described(run.posterior)}", apart
+    return dataclasses.replace(status, state="converged to one of several", reasons=both)
 
 
 def is_final(status: Status) -> bool:

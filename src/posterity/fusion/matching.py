@@ -17,7 +17,7 @@ from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
 SWEEPS = 50
-"""Of components and barycentres in turn, at most."""
+"""Turns of matching components and moving barycentres, at most."""
 
 
 class Matched(NamedTuple):

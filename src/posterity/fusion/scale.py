@@ -34,7 +34,7 @@ from posterity.fusion.geometry import Divergence
 Array = np.ndarray
 Rng = np.random.Generator
 DRAWS = 400
-"""Of all factors of a group, where there is no closed form."""
+"""Draws of all factors of a group, where there is no closed form."""
 MOST_NUMBERS = 2**25
 """Numbers that may be drawn; beyond, the scale is not looked for."""
 MANY = 2.0

@@ -32,7 +32,7 @@ HOPELESS = 8.0
 """Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
 problems it never won more than six in all, nor more than half a nat for each group."""
 SWEEPS = 2
-"""Of polishing where components are wide."""
+"""Sweeps of polishing where components are wide."""
 PATIENCE = 3
 """Numbers of groups without progress after which the search for fewer stops."""
 

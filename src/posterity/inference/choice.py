@@ -51,9 +51,7 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     return next(kind for kind in options.values() if kind.fits(model, q))
 
 
-def noiseless(
-    estimator: Estimator | None, model: Model, q: ExponentialFamily
-) -> Evaluator | None:
+def noiseless(estimator: Estimator | None, model: Model, q: ExponentialFamily) -> Evaluator | None:
     """The estimator itself if it has no noise, else the best that has none; None if none is fit."""
     if not isinstance(estimator, Evaluator):
         estimator = best_estimator(model, q)

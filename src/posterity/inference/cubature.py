@@ -53,7 +53,7 @@ class Cubature(Evaluator):
     def curved(
         self, model: Model, q: ExponentialFamily, records: Records
     ) -> tuple[Expectation, Float[Real, "d d"]]:
-        """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``: at the nodes that the slope took, kinks or not.
+        """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks or not.
 
         Exact for log likelihoods of third order, as the slope is.
         """

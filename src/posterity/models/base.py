@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from posterity.models.data import Column, check_data
 from posterity.models.records import Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
+Optima = Literal["one", "several", "unknown"]
 VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
 
 
@@ -33,6 +34,10 @@ class Model(eqx.Module):
     """The families that a posterior of this model can have."""
     columns: ClassVar[tuple[Column, ...]] = ()
     """What its data hold: one column for an array, two for a pair, none where all is welcome."""
+    optima: ClassVar[Optima] = "unknown"
+    """Optima of the free energy: one where log likelihoods are concave and posteriors Gaussian,
+    several by nature where components or units can be exchanged. Where it is not known, a run that
+    has settled is started a second time elsewhere before it is said to have converged."""
     joint: ClassVar[bool] = False
     """Whether records of a site tell of each other: a batch does not stand for all then."""
 

@@ -14,7 +14,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import ExpectedModel
+from posterity.models.base import ExpectedModel, Optima
 from posterity.models.chains import Potentials, expected_counts, log_normalizer
 from posterity.models.data import pair
 from posterity.models.records import Records
@@ -125,6 +125,7 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
     """
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (HiddenMarkov,)
+    optima: ClassVar[Optima] = "several"
 
     def check(self, data: PyTree) -> None:
         """Raise an error unless the data are padded sequences and their lengths."""

@@ -14,7 +14,7 @@ from posterity.arrays.typing import PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.families.layers import Layers
-from posterity.models.base import VARIANCE, Model
+from posterity.models.base import VARIANCE, Model, Optima
 from posterity.models.data import BINARY_LABELS, TARGETS, check_column, check_data, labels, pair
 from posterity.models.forward import Forward
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
@@ -43,6 +43,7 @@ class NeuralNetwork(Model):
     noise_variance: float = eqx.field(static=True)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
+    optima: ClassVar[Optima] = "several"
 
     def __init__(
         self,

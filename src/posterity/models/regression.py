@@ -10,7 +10,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import VARIANCE, ConjugateModel, PredictorModel
+from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
 from posterity.models.data import BINARY_LABELS, INPUTS, TARGETS, Column
 from posterity.models.records import Records
 
@@ -22,6 +22,7 @@ class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
+    optima: ClassVar[Optima] = "one"
     likelihood: ClassVar[str] = "gaussian"
 
     def __check_init__(self) -> None:
@@ -57,6 +58,7 @@ class LogisticRegression(PredictorModel):
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
+    optima: ClassVar[Optima] = "one"
     likelihood: ClassVar[str] = "bernoulli"
 
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:

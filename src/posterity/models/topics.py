@@ -25,7 +25,7 @@ from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.models.bags import COUNTS, WORDS, Documents, by_length
-from posterity.models.base import VARIANCE, ExpectedModel
+from posterity.models.base import VARIANCE, ExpectedModel, Optima
 from posterity.models.data import Column, pair
 
 Array = np.ndarray
@@ -63,6 +63,7 @@ class TopicModel(ExpectedModel[Plate]):
     tolerance: float = eqx.field(static=True, default=1e-4)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Plate,)
+    optima: ClassVar[Optima] = "several"
     columns: ClassVar[tuple[Column, ...]] = (WORDS, COUNTS)
 
     def __check_init__(self) -> None:

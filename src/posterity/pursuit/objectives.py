@@ -24,11 +24,11 @@ compiled = functools.partial(jax.jit, static_argnums=0)
 TOGETHER = 256
 """Draws at which a log density is asked at a time, where there may be many."""
 RATE = 0.05
-"""Of Adam, in standard deviations and log scales a step; it falls to nothing by the end."""
+"""Adam's rate, in standard deviations and log scales a step; it falls to nothing by the end."""
 CHUNK = 100
 """Steps of Adam that are one program."""
 DRAWS = 8
-"""Of fresh noise, at each step of Adam."""
+"""Draws of fresh noise at each step of Adam."""
 DIRECTION = optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
 
 Objective = Callable[..., Float[jax.Array, ""]]
@@ -42,7 +42,7 @@ class Components(NamedTuple):
     """
 
     parameters: Any
-    """Of each slot, stacked along a first axis (K,)."""
+    """The parameters of each slot, stacked along a first axis (K,)."""
     log_weights: Float[Any, " k"]
     """Normalised; minus infinity where a slot is empty."""
 
@@ -254,7 +254,7 @@ class _Adam(NamedTuple):
     v: Float[jax.Array, "..."]
     moments: Any
     average: Float[jax.Array, "..."]
-    """Of the positions since the last third began, which is less noisy than the last one."""
+    """The mean of the positions since the last third began, less noisy than the last position."""
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

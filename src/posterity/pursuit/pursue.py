@@ -40,7 +40,7 @@ from posterity.pursuit.weights import Estimate
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128
-"""Of the sums that objectives are, at the least; four for each number of noise."""
+"""Nodes of the sums that objectives are, at the least; four for each number of noise."""
 ROOM = 4_000_000
 """Numbers that nodes are made of, at the most, unless asked for."""
 TURNS = 4

@@ -29,7 +29,7 @@ class Row(NamedTuple):
     lam: float
     """λ."""
     entropy: float
-    """Of the mixture, in nats."""
+    """The entropy of the mixture, in nats."""
     effective: float
     """The exponential of the entropy of the weights: how many components count."""
     evaluations: int

@@ -101,7 +101,7 @@ class State:
     """The state of a pursuit: the mixture so far, and how it came about."""
 
     parameters: Any
-    """Of all slots (K,)."""
+    """The parameters of all slots, stacked along a first axis (K,)."""
     weights: Float[np.ndarray, " k"]
     cache: SampleCache
     trace: tuple[Row, ...] = ()

@@ -27,7 +27,7 @@ RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4
 """A weight below which a component is taken out."""
 STEPS = 300
-"""Of the search for all weights, at the most."""
+"""Steps of the search for all weights, at the most."""
 SURE = 15.0
 """Log odds beyond which α is as good as zero or one."""
 

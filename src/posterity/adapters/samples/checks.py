@@ -32,12 +32,12 @@ FEW = 50
 DISAGREE = 1.1
 """R-hat of chains that are not of one distribution."""
 NATS, OWN_NATS = 0.1, 0.05
-"""Of the law from the draws, at least, and of one coordinate: at a tenth of a nat a total variation
-of a fifth is possible."""
+"""KL divergence of the law from the draws that is told, and that of one coordinate: at a tenth of a
+nat a total variation of a fifth is possible."""
 SKEWED = 0.7
-"""Of a skewness, which then costs some 0.04 nats."""
+"""A skewness that is told, which costs some 0.04 nats."""
 HEAVY = 4.0
-"""Of a kurtosis in excess of three beside a square of the skewness: tails, and not sides."""
+"""An excess kurtosis, less the square of the skewness, that is told: tails, and not sides."""
 ERRORS = 4.0
 """Standard errors that are no chance."""
 SAMPLING = 1.0

@@ -73,7 +73,7 @@ class Fit(NamedTuple):
 
     law: Any
     log_density: Float[Array, "chains n"]
-    """Of the free coordinates, in nats."""
+    """The log density of the free coordinates, in nats."""
     scores: Float[Array, "chains n d"]
     """Each coordinate as standard normal as it is by the law."""
     parameters: int
@@ -87,7 +87,7 @@ class Block(NamedTuple):
     fit: Fit
     free: Standard
     labels: tuple[str, ...]
-    """Of the scores."""
+    """The names of the scores."""
     free_labels: tuple[str, ...]
 
 

@@ -30,9 +30,9 @@ from posterity.files import write_file
 
 Name = str | os.PathLike[str]
 HALF_WIDTH = NormalDist().inv_cdf(0.975)
-"""Of a 95 % interval, in standard deviations."""
+"""Half the width of a 95 % interval, in standard deviations."""
 _LOPSIDED = 0.02
-"""Of an interval's width: how far from its middle rounding may put the estimate."""
+"""The share of an interval's width by which rounding may move the estimate off its middle."""
 _LEAST, _MOST = 1.6, 13.0
 """Standard deviations to a limit: from 90 % of a Gaussian to 95 % of one degree of freedom."""
 

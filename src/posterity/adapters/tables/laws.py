@@ -25,9 +25,9 @@ FAMILIES = ("diagonal", "gaussian", "gamma", "beta")
 FLAT = 1e6
 """Standard deviation of the prior that stands for a flat one."""
 _NEAR_FLAT = 1e-3
-"""Of it: how wide an estimate may be beside a prior that is to be flat."""
+"""The share of that deviation that an estimate's may have where the prior is to be flat."""
 _EDGE = 1e-8
-"""Of a correlation: what rounding in a table may have left of symmetry."""
+"""The difference of a correlation from its mirror that rounding in a table may have left."""
 
 
 def from_table(

@@ -66,7 +66,7 @@ class BatchMeans(NamedTuple):
     sums: jax.Array
     """(BATCHES, groups, chains)."""
     length: jax.Array
-    """Of a batch."""
+    """The length of a batch."""
     count: jax.Array
     """Numbers so far, since batches began to count."""
 

@@ -246,7 +246,7 @@ class Participant:
             raise _refused(found, f"at least {self.plan.least}", "order")
 
     def _seed(self, peer: str, keys: Mapping[str, str]) -> bytes:
-        """Of the masks shared with a peer, for these keys: X25519 (rfc7748), HKDF (rfc5869)."""
+        """The seed of the masks shared with a peer: X25519 (rfc7748) and HKDF (rfc5869)."""
         theirs = X25519PublicKey.from_public_bytes(_raw(keys[peer]))
         pair = {"roster": dict(keys), "pair": sorted((self.site, peer)), "plan": self.plan.digest}
         try:

@@ -267,7 +267,7 @@ def _raised(prior: Any, factor: Any) -> Any:
 
 
 def _delta(noise: float, epsilon: float) -> float:
-    """Of one release (balle2018, theorem 8)."""
+    """The delta of one release for this epsilon (balle2018, theorem 8)."""
     beyond = log_ndtr(-0.5 / noise - epsilon * noise) + epsilon
     return float(ndtr(0.5 / noise - epsilon * noise) - math.exp(beyond))
 

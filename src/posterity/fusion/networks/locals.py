@@ -19,7 +19,7 @@ Arrays = list[dict[str, Array]]
 Labels = Sequence[Int[Array, " _"]]
 """By site, the fused unit of each of its own; -1 for one that has no room."""
 LARGEST = 1e30
-"""Of weights: over a few layers, and squared, they are still finite."""
+"""The largest weight: over a few layers, and squared, it is still finite."""
 
 
 class Local(NamedTuple):

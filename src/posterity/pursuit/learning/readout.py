@@ -41,7 +41,7 @@ ROUNDING = 1e-10
 DEGREES = np.geomspace(1.0, 64.0, 25)
 """The degrees that are weighed, from a chance of e to one of e**64 for a score of one to zero."""
 MIDDLE, SPREAD = 9.0, 0.4
-"""Of the prior: the degree in its middle, and its standard deviation in logarithms."""
+"""The prior's median degree, and its standard deviation in logarithms."""
 RECORDS = 4000
 """Records of a task that are looked at, evenly spread over it: a few hundred tell a degree."""
 FEATURES = 500

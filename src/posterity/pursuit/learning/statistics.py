@@ -19,7 +19,7 @@ Array = np.ndarray
 WEAK = 1e-6
 """Squares that the prior has seen of each coordinate: enough to be a law, and no more."""
 CONCENTRATION = 1.0
-"""Of each class before it is seen."""
+"""The concentration of each class before it is seen."""
 ROWS = 4096
 
 

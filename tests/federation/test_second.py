@@ -1,0 +1,134 @@
+"""Saddles and several optima: what a second start finds, whatever the schedule and the family."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posterity.errors import ConvergenceWarning, SiteError
+from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
+from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
+from posterity.federation.federate import start
+from posterity.federation.messages import Measure
+from posterity.federation.second import free_energy, is_due
+from posterity.graphs import ring
+from posterity.inference.update import LocalUpdate
+from posterity.models import LogisticRegression
+from tests.federation.examples import NORMAL, logistic_sites, square
+
+RNG = np.random.default_rng(0)
+SQUARES = {site: 9 + 0.3 * RNG.normal(size=10) for site in "abc"}
+CENTRED = Gaussian.from_standard([0.0], [[4.0]])
+SEVERAL = "converged to one of several"
+
+
+def quietly(*args, **settings):
+    """Federated, without the warning that there are several."""
+    with pytest.warns(ConvergenceWarning):
+        return federate(*args, **settings)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        None,
+        Synchronous(),
+        Asynchronous(),
+        Gossip(ring(list("abc"))),
+        LedgerGossip(ring(list("abc"))),
+    ],
+    ids=["sequential", "synchronous", "asynchronous", "gossip", "two tokens"],
+)
+def test_a_run_leaves_a_symmetric_saddle_and_tells_of_both_optima(schedule):
+    run = quietly(SQUARES, square, CENTRED, schedule=schedule)
+    assert abs(abs(float(run.posterior.mean[0])) - 3) < 0.05
+    assert run.status.state == SEVERAL and not run.status.converged
+    assert run.status.left <= run.tolerance
+    this, other = run.status.reasons
+    assert "2.99 ± 0.031" in this and "2.99 ± 0.031" in other and "same free energy" in other
+    assert run.second is not None
+    assert run.second.posterior.mean == pytest.approx(-run.posterior.mean, abs=1e-3)
+
+
+def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
+    run = start(SQUARES, square, CENTRED).advance(2)
+    assert abs(float(run.posterior.mean[0])) < 1e-6
+    assert run.status.state == "not converged" and run.status.left > 100
+    assert "of free energy lower" in str(run.status)
+    assert run.converge().status.state == SEVERAL
+
+
+@pytest.mark.parametrize("family", ["full", "diagonal", "product"])
+def test_a_product_of_parameters_from_a_prior_mean_of_zero(family):
+    rng, sites = np.random.default_rng(1), {}
+    for site in "abc":
+        x = rng.normal(size=20)
+        sites[site] = x, 2 * x + 0.5 * rng.normal(size=20)
+    one = DiagonalGaussian.from_standard([0.0], [4.0])
+    priors = {
+        "full": Gaussian.from_standard(np.zeros(2), 4 * np.eye(2)),
+        "diagonal": DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2)),
+        "product": Product({"a": one, "b": one}),
+    }
+
+    def likelihood(z, data):
+        x, y = data
+        a, b = (z["a"][0], z["b"][0]) if family == "product" else (z[0], z[1])
+        return -0.5 * (y - a * b * x) ** 2
+
+    run = quietly(sites, likelihood, priors[family])
+    q = run.posterior
+    a, b = np.concatenate([part.mean for part in q.parts()])
+    assert a * b == pytest.approx(2, abs=0.15) and not run.status.converged
+    assert family == "product" or run.status.state == SEVERAL
+
+
+def test_an_optimum_of_a_beta_posterior_that_draws_from_the_prior_find():
+    twice = lambda z, x: -480 * (z - 0.2) ** 2 * (z - 0.8) ** 2 * x
+    sites = {site: np.ones(5) for site in "ab"}
+    run = quietly(sites, twice, Beta.from_standard(2.0, 2.0))
+    assert run.second is not None
+    means = sorted(float(q.a / (q.a + q.b)) for q in (run.posterior, run.second.posterior))
+    assert means == pytest.approx([0.2, 0.8], abs=0.01)
+
+
+def test_whoever_ends_at_the_worse_of_two_optima_goes_on_from_the_better():
+    """Heavy tails, and two groups of records: the first site sees the smaller one alone."""
+    rng = np.random.default_rng(2)
+    sites = {"a": -8 + rng.normal(size=15), "b": 9 + rng.normal(size=20)}
+    run = quietly(sites, lambda z, x: -2 * jnp.log1p((x - z[0]) ** 2 / 3),
+                  Gaussian.from_standard([0.0], [[100.0]]))  # fmt: skip
+    assert float(run.posterior.mean[0]) > 8 and run.second is not None
+    assert run.second.lower < 0 and run.second.settled
+    here, there = (free_energy(run.federation, state) for state in (run.state, run.second.state))
+    assert there - here == pytest.approx(-run.second.lower)
+
+
+def test_one_optimum_is_believed_wherever_it_is_sought():
+    rng = np.random.default_rng(3)
+    sites = {site: rng.poisson(3.0, size=12).astype(float) for site in "abcd"}
+    rates = lambda z, y: y * z[0] - jnp.exp(z[0])
+    run = federate(sites, rates, Gaussian.from_standard([0.0], [[9.0]]))
+    assert run.status.converged and run.second is None
+
+
+def test_models_of_one_optimum_are_not_asked_twice():
+    run = start(logistic_sites(), LogisticRegression(), NORMAL)
+    assert not is_due(run.agreement) and run.second is None
+    update = LocalUpdate("reinforce")
+    assert not is_due(start(SQUARES, square, CENTRED, update=update).agreement)
+    assert is_due(start(SQUARES, square, CENTRED).agreement)
+
+
+def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):
+    run = start(SQUARES, square, CENTRED).advance(2)
+    answer = type(run.federation).answered
+
+    def refuses(self, question):
+        if isinstance(question, Measure) and question.posterior != run.posterior:
+            raise ConnectionError("the ward is closed")
+        return answer(self, question)
+
+    monkeypatch.setattr(type(run.federation), "answered", refuses)
+    assert run.status.state == "not converged" and "no second start" in str(run.status)
+    with pytest.raises(SiteError, match="the ward is closed"):
+        _ = run.second
