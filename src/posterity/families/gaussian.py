@@ -119,6 +119,10 @@ class AnyGaussian(HasGaussianMoments):
         """Events ``m + S ε`` of one member, where ``S Sᵀ`` is the covariance."""
 
     @abc.abstractmethod
+    def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
+        """``Sᵀ x`` of each row: ``x · z`` is ``x · m + (Sᵀ x) · ε``."""
+
+    @abc.abstractmethod
     def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """Slopes in ``ε`` as slopes in ``m + S ε``: ``S⁻ᵀ v``."""
 
@@ -323,6 +327,10 @@ class Gaussian(AnyGaussian):
         identity = np.broadcast_to(identity, self.precision.shape)
         return self.xp.solve_lower(self.xp.cholesky(self.precision), identity)
 
+    def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
+        """Multiplied, not solved for: LAPACK spreads many columns over threads that wait."""
+        return x @ self._inverse_factor.T
+
     def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """``L v``."""
         return slopes @ self.xp.np.swapaxes(self.xp.cholesky(self.precision), -1, -2)
@@ -344,8 +352,7 @@ class Gaussian(AnyGaussian):
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
         """The variance is a sum of squares, which keeps its sign and digits."""
-        # Multiplied, not solved for: LAPACK spreads many columns over threads that wait in turn.
-        return x @ self.mean, ((x @ self._inverse_factor.T) ** 2).sum(-1)
+        return x @ self.mean, (self.whitened(x) ** 2).sum(-1)
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
         """``Xᵀ W X``."""

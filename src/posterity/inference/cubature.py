@@ -16,7 +16,9 @@ from posterity.arguments import at_least
 from posterity.arrays.typing import Real
 from posterity.families import ExponentialFamily
 from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation, Flag
-from posterity.inference.joint import unwhitened
+from posterity.inference.joint import joint_mean, pieces, unwhitened
+from posterity.inference.predictors import Seen, nodes_for, predictors_of, seen
+from posterity.inference.step import dtype_of
 from posterity.models import Model, Records
 from posterity.models.cubature import normal_pairs
 
@@ -48,6 +50,8 @@ class Cubature(Evaluator):
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
+        if (through := self._through(model, q, records, otherwise)) is not None:
+            return through.expectation(q)
         return self._seen(model, q, records, otherwise)[0]
 
     def curved(
@@ -57,10 +61,23 @@ class Cubature(Evaluator):
 
         Exact for log likelihoods of third order, as the slope is.
         """
+        if (through := self._through(model, q, records, False)) is not None:
+            return through.expectation(q), through.curvature()
         expected, noise, slopes = self._seen(model, q, records, False)
         moments = slopes.T @ noise / len(noise)
         half = unwhitened(q, (moments + moments.T) / 2)
         return expected, -unwhitened(q, half.T)
+
+    def _through(
+        self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
+    ) -> Seen | None:
+        """By the predictors of each record, where it has few."""
+        predictors = predictors_of(model, q, records)
+        if predictors is None:
+            return None
+        jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # is checked
+        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
+        return seen(predictors, q, records, *nodes)
 
     def _seen(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag

@@ -53,6 +53,12 @@ def unwhitened(q: ExponentialFamily, slopes: Float[Real, "n d"]) -> Float[Real, 
     return _lined_up([part.unwhitened(own) for part, own in pairs])
 
 
+def whitened(q: ExponentialFamily, rows: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
+    """``Sᵀ x`` of each row ``x``, whose products are the covariances of ``x · z``."""
+    pairs = zip(_parts(q), pieces(q, rows), strict=True)
+    return _lined_up([part.whitened(own) for part, own in pairs])
+
+
 def precision_matrix(q: ExponentialFamily) -> Float[np.ndarray, "d d"]:
     """``Λ``, block by block along the diagonal."""
     return times_precision(q, np.eye(q.event_size))
