@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo deploy-demo test test-slow test-all test-offline test-data test-adapters test-wheel test-engine lint format types docs dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-experiments test-data test-adapters test-wheel test-engine lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -37,14 +37,17 @@ endif
 test: $(VENV)/.test ## run the tests (PYTEST_FLAGS="-n 0 -k ledger" for a few)
 	$(PYTEST) $(PYTEST_FLAGS)
 
-test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simulations, experiments, pages
+test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simulations, pages
 	$(PYTEST) $(PYTEST_FLAGS) -m slow
 
 test-all: $(VENV)/.test ## run both, which are collected once
-	$(PYTEST) $(PYTEST_FLAGS) -m 'not data and not wheel and not engine'
+	$(PYTEST) $(PYTEST_FLAGS) -m 'not experiment and not data and not wheel and not engine'
 
 test-offline: $(VENV)/.test ## run both without a network (on Linux)
 	.ci/offline $(MAKE) test-all
+
+test-experiments: $(VENV)/.test ## run small experiments and benchmarks, to see that they still run
+	$(PYTEST) $(PYTEST_FLAGS) -m 'experiment and not data'
 
 test-data: $(VENV)/.test ## run the tests that need the larger data sets (POSTERITY_DATA)
 	$(PYTEST) $(PYTEST_FLAGS) -m data tests/experiments

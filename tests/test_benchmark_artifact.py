@@ -9,7 +9,7 @@ from benchmarks import artifact
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_is_complete_and_judges_every_goal(tmp_path):
     artifact.main(["--quick", "--output", str(tmp_path / "quick.json")])
     result = json.loads((tmp_path / "quick.json").read_text())

@@ -16,7 +16,7 @@ def quick(tmp_path_factory):
     return json.loads(output.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_is_complete(quick):
     large, small, student, memory = (quick[part]["points"] for part in distillation.PARTS)
     points = [*large, *small, *student, *memory]
@@ -29,7 +29,7 @@ def test_quick_run_is_complete(quick):
     assert memory[1]["samples"] == 10 * memory[0]["samples"]
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_has_every_peer_or_says_that_it_is_absent(quick):
     for point in quick["small"]["points"]:
         named = (*point["over_langevin_wall"], *point["absent"])
@@ -38,7 +38,7 @@ def test_quick_run_has_every_peer_or_says_that_it_is_absent(quick):
         assert all("peer absent: no package" in line for line in point["absent"].values())
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_judges_every_goal(quick):
     assert [goal.get("at_least", goal.get("at_most")) for goal in quick["goals"]] == [
         2.5, 1.5, 4.0, 200.0, 2.3, 1.1,

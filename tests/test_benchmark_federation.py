@@ -67,7 +67,7 @@ def test_waiting_times_disagree_where_they_should() -> None:
     assert max(means[:-1]) < 0.4 < 0.8 < means[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_is_complete_and_draws(tmp_path) -> None:
     output = tmp_path / "quick.json"
     plan = federation.quick(limit=60)

@@ -30,7 +30,7 @@ def run_quickly(tmp_path_factory):
     return json.loads(output.read_text()), output
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_is_complete_and_every_point_ran(quick):
     result, _ = quick
     measured = [*result["targets"]["points"], result["targets"]["command"]]
@@ -41,7 +41,7 @@ def test_quick_run_is_complete_and_every_point_ran(quick):
     assert result["targets"]["command"]["wall_s"] > 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_states_times_memory_and_conditions(quick):
     part = quick[0]["series"]
     for point in part["series"][0]["points"]:
@@ -52,7 +52,7 @@ def test_quick_run_states_times_memory_and_conditions(quick):
     assert "3 sites" in part["settings"]["warm_up"]
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_compares_with_peers_and_says_which_are_absent(quick):
     part = quick[0]["peers"]
     assert [row["peer"] for row in part["summary"]] == ["klfusion", "spahm"]
@@ -63,7 +63,7 @@ def test_quick_run_compares_with_peers_and_says_which_are_absent(quick):
         assert point["peer"]["found"] >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_quick_run_judges_goals_and_draws(quick):
     result, output = quick
     judged = {part: len(own["goals"]) for part, own in result.items()}

@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
+from posterity.arrays.keys import Words
 from posterity.arrays.namespace import is_jax
 from posterity.errors import UsageError
+from posterity.lazy import jax
 
 VERSION = "__posterity_version__"
+KEY = "key<fry>"
+"""How JAX calls the type of keys that are :class:`~posterity.arrays.keys.Words`."""
 PLAIN = (bool, int, float, complex, str, bytes, range, slice, type(None), type(...))
 CHECKERS = ("beartype", "jaxtyping")
 """Packages whose wrappers check the types of arguments and compute nothing."""
@@ -111,6 +114,8 @@ class _Walk:
             return _hash("mapping", *(b for name, item in items for b in (name, self.digest(item))))
         if isinstance(value, set | frozenset):
             return _hash("set", *sorted(map(self.digest, value)))
+        if isinstance(value, Words):
+            return self.all("key", KEY, value.array)
         if isinstance(value, list | tuple):
             return self.all("sequence", type(value), *value)
         if isinstance(value, type):

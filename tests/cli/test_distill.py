@@ -11,7 +11,7 @@ from cli.commands import call, contents, document, fail, refuse, succeed
 import posterity
 from posterity.cli import options
 from posterity.cli.distill import OPTIONS
-from posterity.cli.jobs import distillation_of
+from posterity.cli.teachers import distillation_of
 from posterity.distillation import Box, Langevin, Mixup, Perturbed, Pool, Student, online
 from posterity.distillation.sampling.kernels import SGHMC, SGLD
 from posterity.distillation.sampling.schedules import Polynomial

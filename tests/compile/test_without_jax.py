@@ -60,6 +60,50 @@ def test_commands_that_add_files_do_without_jax(folder: Path) -> None:
     run(f"COMMANDS = {COMMANDS!r}{RUN}", cwd=folder)
 
 
+REGRESSIONS = [
+    ["fit", "a.csv", "--target", "ill", "--model", "logistic", "-o", "a.st"],
+    ["show", "a.st"],
+    ["federate", "both.toml"],
+    ["federate", "both.toml"],  # done already
+    [
+        "forget",
+        "both.st",
+        "--config",
+        "both.toml",
+        "--site",
+        "a",
+        "-o",
+        "left.st",
+        "--receipt",
+        "left.json",
+    ],
+]
+CONFIG = """
+[sites]
+a = "a.csv"
+b = "b.csv"
+[model]
+kind = "logistic-regression"
+target = "ill"
+intercept = true
+[prior]
+family = "Gaussian"
+mean = [0.0, 0.0]
+covariance = [[4.0, 0.0], [0.0, 4.0]]
+[output]
+file = "both.st"
+"""
+
+
+def test_regressions_at_the_shell_do_without_jax(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        rows = [f"{dose},{int(dose + (dose % 3) > 6)}" for dose in range(12)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["dose,ill", *rows]))
+    (tmp_path / "both.toml").write_text(CONFIG)
+    run(f"COMMANDS = {REGRESSIONS!r}{RUN}", cwd=tmp_path)
+    assert (tmp_path / "left.st").exists()
+
+
 def test_members_made_before_jax_was_imported_are_pytrees(tmp_path: Path) -> None:
     run(
         "import sys, posterity\n"

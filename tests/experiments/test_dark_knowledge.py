@@ -25,7 +25,7 @@ from posterity.networks import Layers
 # --- peers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_nuts_samples_a_law_that_is_known() -> None:
     """A linear network without hidden units: the posterior is Gaussian."""
     layers, rng = Layers.dense(2, 1), np.random.default_rng(0)
@@ -81,7 +81,7 @@ def test_pbp_forward_is_the_moments_of_its_network() -> None:
     assert float(variance) == pytest.approx(np.var(values), rel=0.06)
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_pbp_learns_a_curve_and_its_noise() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (200, 1))
@@ -171,7 +171,7 @@ def test_divergences() -> None:
 # --- runs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_toy2d_small(tmp_path: Path) -> None:
     toy2d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
     found = json.loads((tmp_path / "toy2d.json").read_text())
@@ -185,7 +185,7 @@ def test_toy2d_small(tmp_path: Path) -> None:
         assert shows_data(tmp_path / f"{name}.png")
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_toy1d_small(tmp_path: Path) -> None:
     toy1d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
     found = json.loads((tmp_path / "toy1d.json").read_text())
@@ -202,7 +202,7 @@ SMALL = regression.Settings(
 
 
 # Few steps: what has not converged is said, and judged by the divergence below.
-@pytest.mark.slow
+@pytest.mark.experiment
 @pytest.mark.filterwarnings("ignore::posterity.errors.ConvergenceWarning")
 def test_regression_small() -> None:
     """The 442 patients of scikit-learn's diabetes table stand for a UCI one."""

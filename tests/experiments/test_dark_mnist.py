@@ -17,7 +17,7 @@ from experiments.dark_knowledge.mnist_setting import Between, Falling, Setting
 from experiments.data import Digits
 from experiments.klfusion.networks.local_fits import Case
 
-pytestmark = pytest.mark.slow  # a run of each, in minutes
+pytestmark = pytest.mark.experiment  # a run of each, in minutes
 
 SMALL = Setting(
     hidden=(40, 40), variances=(0.1, 0.1, 0.2), first=1e-3, last=5e-4, fall=500, climb=200,

@@ -63,7 +63,7 @@ def test_verdicts_can_fail():
     assert behind["met"] and not better["by more than two standard errors"]
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_a_few_rounds_run_and_are_kept(tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -8,7 +8,7 @@ from experiments.forgetting import cases, run
 
 
 @pytest.mark.parametrize("kind", ["contradicts the others", "nearly all the data"])
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_reported_distances_are_the_true_ones(kind):
     row = run.measured(cases.logistic(kind, 0))
     assert row["anew"]["nats left"] <= run.ENOUGH

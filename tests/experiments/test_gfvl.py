@@ -33,7 +33,7 @@ def target() -> WaitingPosterior:
     return WaitingPosterior.of(WAITING_PRIOR, waiting_times(0).values())
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_figure3_is_written_and_agrees_with_theory(tmp_path: Path) -> None:
     run.main(["--quick", "--figures", "3", "--results", str(tmp_path)])
     found = json.loads((tmp_path / "expected.json").read_text())

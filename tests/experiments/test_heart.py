@@ -34,7 +34,7 @@ def expected(written: Path) -> dict[str, Any]:
     return json.loads((written / "expected.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_federated_logistic_regression_is_the_pooled_one(expected: dict[str, Any]) -> None:
     goals = expected["goals"]["federated"]["logistic"]
     for method in kinds.logistic().methods:
@@ -43,7 +43,7 @@ def test_federated_logistic_regression_is_the_pooled_one(expected: dict[str, Any
         assert kl < 1e-3, method
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_hospitals_alone_know_less(expected: dict[str, Any]) -> None:
     scores = expected["results"]["logistic"]["scores"]
     pooled = scores["pooled"]["everyone"]["log likelihood"]["mean"]
@@ -53,7 +53,7 @@ def test_hospitals_alone_know_less(expected: dict[str, Any]) -> None:
     assert -0.6 < pooled < -0.3  # always saying 1/2 scores -0.693
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_refinement_reaches_the_retrained_posterior(expected: dict[str, Any]) -> None:
     for site in SITES:
         found = expected["results"]["logistic"]["forgetting"][site]
@@ -68,7 +68,7 @@ def test_refinement_reaches_the_retrained_posterior(expected: dict[str, Any]) ->
             )
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_run_draws_and_goes_on_where_it_was(
     written: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +85,7 @@ def test_run_draws_and_goes_on_where_it_was(
         run.run(seeds=2, results=written / "again", **options)
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_network_federates_and_forgets(splits: dict[str, Split]) -> None:
     few = {site: Split(*(part[:48] for part in split)) for site, split in splits.items()}
     kind = kinds.network(0.1, key=trials.purpose(0, trials.SCATTER), short=True)

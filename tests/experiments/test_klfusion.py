@@ -45,7 +45,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     return folder / "results", found
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
     folder, found = summary
     assert json.loads((folder / "expected.json").read_text()) == found
@@ -57,7 +57,7 @@ def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
         assert shows_data(folder / f"figure{figure}.png")
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -> None:
     cache, points = summary[0].parent / "cache", [POINTS[5], POINTS[6]]
     names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "wasserstein")]

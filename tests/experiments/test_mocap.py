@@ -12,7 +12,7 @@ from posterity.errors import IdentificationWarning
 from tests.hidden_chains import MEANS, draw
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_two_people_who_share_movements_are_labelled_alike(tmp_path: Path) -> None:
     """Small and easy: every way to fuse finds the states; without fusion they are counted twice."""
     first, z_first = draw(MEANS[[0, 1, 2]], (60, 50, 40), seed=0)

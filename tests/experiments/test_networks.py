@@ -183,7 +183,7 @@ def _run(chosen: dict[str, Study], digits: Digits, folder: Path) -> dict:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_results_are_written_by_the_run(small: tuple[Path, Path, dict]) -> None:
     _, results, found = small
     assert json.loads((results / "networks.json").read_text()) == found
@@ -194,7 +194,7 @@ def test_results_are_written_by_the_run(small: tuple[Path, Path, dict]) -> None:
     assert found["goals"][0]["measured"]["most"] <= 32  # no more units than sites have
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_fused_is_near_the_concatenation_and_above_the_sites(
     small: tuple[Path, Path, dict],
 ) -> None:
@@ -210,7 +210,7 @@ def test_fused_is_near_the_concatenation_and_above_the_sites(
     assert accuracy[methods.FUSED] > accuracy[methods.WEIGHTED] - 3
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_stopped_run_goes_on(small: tuple[Path, Path, dict], digits: Digits) -> None:
     cache, _, found = small
     site = next(cache.glob(f"{Case(sites=2, widths=(16,), steps=300).name}/site0.safetensors"))
@@ -243,7 +243,7 @@ def test_lenet_has_its_sizes() -> None:
     assert layers.size == 61_706
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) -> None:
     small = Layers(
         (Conv((3, 3), 1, 4, padding="same", pool=2), Dense(64, 12), Dense(12, 10, "identity")),

@@ -10,7 +10,7 @@ from experiments.heart.preparation import prepare
 from experiments.privacy import run as experiment
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_one_seed_orders_methods_as_they_must_be():
     noise = dict.fromkeys(experiment.EPSILONS, 50.0) | {8.0: 1e-6}
     found = experiment.one_seed(0, heart_disease(), noise, 1)

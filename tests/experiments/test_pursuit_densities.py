@@ -104,7 +104,7 @@ def test_peers_keep_to_their_budget(name: str) -> None:
 # --- runs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_densities_quick(tmp_path) -> None:
     found = densities.run(densities.QUICK, tmp_path, tmp_path)
     assert json.loads((tmp_path / "densities.json").read_text())["goals"] == found["goals"]
@@ -131,7 +131,7 @@ def test_exact_posterior_and_scores() -> None:
     assert abs(predictions.score(problem, points, weights) - closed) < 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_regression_and_logistic_quick(tmp_path) -> None:
     for module, name in ((regression, "regression"), (logistic, "logistic")):
         found = module.run(module.QUICK, tmp_path, tmp_path)

@@ -53,7 +53,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_every_method_has_a_curve_and_the_rules_win(summary: dict) -> None:
     table = summary["after each task"]["mnist"]
     assert table.keys() == set(METHODS)
@@ -65,7 +65,7 @@ def test_every_method_has_a_curve_and_the_rules_win(summary: dict) -> None:
     assert all(len(own["forth"]["accuracy"]) in (1, 5) for own in table.values())
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_the_order_of_tasks_does_not_matter_at_the_end(summary: dict) -> None:
     own = summary["after each task"]["mnist"]["conjugate"]
     for kind in ("accuracy", "log loss"):

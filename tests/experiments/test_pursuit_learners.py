@@ -44,7 +44,10 @@ def same(one: Learner, other: Learner) -> bool:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("even", "kl"))) for name in START],
+    [
+        pytest.param(name, marks=[pytest.mark.experiment] * (name in ("even", "kl")))
+        for name in START
+    ],
 )
 def test_order_and_forgetting_leave_no_trace(name: str) -> None:
     given = tasks()
@@ -86,7 +89,7 @@ def test_replay_keeps_few_records_and_all_classes() -> None:
     assert (replay.predict(X).mean.argmax(1) == Y).mean() > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_images_are_replayed_deformed() -> None:
     x, y = bars()
     found = ReplayLearner(2, features=ImageFeatures((16, 16)), copies=2).observe(
@@ -109,7 +112,7 @@ def bars() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_images_are_learned_from_gradients() -> None:
     x, y = bars()
     found = ConjugateLearner(2, ImageFeatures((16, 16))).observe("bars", x[:40], y[:40])

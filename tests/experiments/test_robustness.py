@@ -40,7 +40,10 @@ ALIKE = {"Poisson": 70, "negative binomial": 11, "Student": 7, "ordinal": 8, "La
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[] if kind == "Student" else pytest.mark.slow) for kind in ALIKE],
+    [
+        pytest.param(kind, marks=[] if kind == "Student" else pytest.mark.experiment)
+        for kind in ALIKE
+    ],
 )
 def test_naive_likelihoods(kind):
     assert set(ALIKE) == set(problems.NAIVE)

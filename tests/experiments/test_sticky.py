@@ -14,11 +14,11 @@ from posterity.families import Dirichlet, NormalGamma, NormalWishart
 from posterity.models import label
 from tests.hidden_chains import MEANS, draw
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.experiment
 ONE = NormalWishart.from_inverse_scale(np.zeros(2), 0.1, np.eye(2), 4.0)
 
 
-@pytest.mark.parametrize("top", [2.0, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("top", [2.0, pytest.param(None, marks=pytest.mark.experiment)])
 def test_states_are_found_and_the_bound_never_falls(top: float | None) -> None:
     x, z = draw(MEANS[:3], (150, 120), seed=0)
     fit = fit_sticky(x, ONE, states=6, stay=5.0, top=top, restarts=3, key=jax.random.key(0))
@@ -53,7 +53,7 @@ def test_the_slope_of_popularities_is_that_of_their_density(top: float) -> None:
     assert check_grad(value, slope, at) < 1e-4 * np.abs(slope(at)).max()
 
 
-@pytest.mark.slow
+@pytest.mark.experiment
 def test_symbols_and_diagonal_gaussians_fit_as_well() -> None:
     rng = np.random.default_rng(0)
     z = np.repeat([0, 1, 0, 1], 30)

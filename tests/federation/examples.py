@@ -1,6 +1,7 @@
 """Small federations that several test modules share: few shapes, so that little is compiled."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -155,7 +156,8 @@ def snapshot(run):
     """All that an event may change, to be compared."""
     state = run.state
     bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state.exact_sum)]
-    own = json.dumps((state.epoch, state.schedule), sort_keys=True, default=digest)
+    plain = lambda part: dict(part) if isinstance(part, Mapping) else digest(part)
+    own = json.dumps((state.epoch, state.schedule), sort_keys=True, default=plain)
     return digest(run.ledger), bits, own, state.known, dict(state.counts), state.step, state.leaving
 
 

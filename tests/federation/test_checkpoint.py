@@ -30,6 +30,8 @@ from posterity.families import Gaussian
 from posterity.federation import Gossip, Synchronous, federate
 from posterity.federation.checkpoint import fingerprint
 from posterity.federation.federate import start
+from posterity.federation.keys import step_key
+from posterity.federation.schedules import Pending
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.models import LogisticRegression
@@ -276,3 +278,13 @@ def test_a_first_step_that_fails_leaves_no_checkpoint(tmp_path):
     with pytest.raises(SiteError):
         federate({"ash": np.ones(3)}, broken, prior, steps=2, checkpoint=path)
     assert not path.exists()
+
+
+def test_a_pass_that_a_site_broke_off_goes_on_from_its_checkpoint(tmp_path):
+    run, had = start(DATA, MODEL, PRIOR), len(DATA) - 1
+    pending = Pending(step_key(run.key, 0), run.agreement.sites, had)
+    broken = dataclasses.replace(run, state=dataclasses.replace(run.state, pending=pending))
+    save_checkpoint(broken, tmp_path / "run")
+    again = load_checkpoint(run, tmp_path / "run").advance(1)
+    assert [visit.site for visit in again.trace] == [*run.agreement.sites[had:]]
+    assert snapshot(again) == snapshot(broken.advance(1))

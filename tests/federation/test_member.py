@@ -87,7 +87,7 @@ def test_a_token_is_answered_once():
         with pytest.raises(LedgerError, match=r"sequence 0 .* above epoch 0, sequence 0"):
             turn(sites["ash"], own, token, key=KEY)
     later, third, visit = turn(sites["ash"], own, second, key=KEY)
-    assert visit.change == 0 and third.exact_sum == second.exact_sum
+    assert visit.change is None and third.exact_sum == second.exact_sum
     assert third.previous == second.digest and later.answered == 1
 
 

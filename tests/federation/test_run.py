@@ -1,5 +1,8 @@
+import dataclasses
+import pickle
 from fractions import Fraction
 
+import jax
 import numpy as np
 import pytest
 from federation.examples import (
@@ -26,6 +29,7 @@ from posterity.errors import (
 )
 from posterity.families import Beta, Gaussian
 from posterity.federation import Gossip, federate
+from posterity.federation.driver import Federation
 from posterity.federation.federate import start
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate
@@ -35,6 +39,8 @@ from posterity.models import (
     LinearRegression,
     LogisticRegression,
 )
+
+KEY = jax.random.key(5)
 
 # --- whatever happens to a conjugate federation ------------------------------------------------
 
@@ -185,6 +191,7 @@ def test_a_site_that_fails_later(fault, schedule, broken):
     run = federate(data, Moody(), UNIFORM, schedule=order, steps=8)
     good, before = run.posterior, snapshot(run)
     broken.add(fault)
+    anew(run)
     with pytest.raises(SiteError, match=FAULTS[fault][1]) as caught:
         run.advance(16)
     left = caught.value.run
@@ -196,6 +203,12 @@ def test_a_site_that_fails_later(fault, schedule, broken):
     resumed = left.advance(16 + run.state.step - left.state.step)
     assert snapshot(resumed) == snapshot(whole)
     assert resumed.trace == whole.trace
+
+
+def anew(run):
+    """Let sites find their factors again."""
+    for site in run.federation.sites.values():
+        vars(site).pop("exact", None)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -235,7 +248,7 @@ def test_a_loss_that_is_nan_at_one_site():
     prior = Beta.from_standard(2.0, 2.0)
     with pytest.raises(SiteError, match=r"gradient .* in the update of site 'b'") as caught:
         federate(data, flips, prior, steps=1)
-    assert caught.value.run.ledger.sites == ()
+    assert caught.value.run.ledger.sites == ("a",)
     run = federate(data, flips, prior, steps=2, on_error="pass")
     assert [v.outcome for v in run.trace] == ["updated", "failed"] * 2
     alone = federate({"a": data["a"]}, flips, prior, steps=2)
@@ -361,3 +374,65 @@ def test_logistic_runs_agree_with_their_ledger():
     updates = [v for v in run.trace if v.outcome == "updated"]
     assert len(updates) == 12
     assert updates[-1].residual < updates[0].residual
+
+
+class Closing(Federation):
+    """A driver that gets no first answer of some sites, each of which opens again then."""
+
+    def answered(self, question):
+        if question.site in self.closed:
+            self.closed.remove(question.site)
+            raise ConnectionError("the ward is closed")
+        return super().answered(question)
+
+
+def closing(run, *sites):
+    """The run, at whose sites some fail once."""
+    federation = Closing(run.agreement, run.federation.sites)
+    object.__setattr__(federation, "closed", {*sites})
+    return dataclasses.replace(run, federation=federation)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "synchronous"])
+@pytest.mark.parametrize("kind", ["conjugate", "logistic"])
+def test_a_site_that_fails_does_not_discard_what_the_others_did(schedule, kind):
+    model, prior, data = CONJUGATE["NormalWishart"]
+    if kind == "logistic":
+        model, prior, data = LogisticRegression(), NORMAL, logistic_sites()
+    run = start(data, model, prior, schedule=SCHEDULES[schedule], key=KEY).advance(1)
+    whole, left, visited = run.advance(2), closing(run, "fir", "oak"), []
+    for _ in range(2):
+        with pytest.raises(SiteError, match="the ward is closed") as caught:
+            left.advance(2)
+        left = pickle.loads(pickle.dumps(caught.value.run))
+        object.__setattr__(left.federation, "closed", set(caught.value.run.federation.closed))
+        visited.append([visit.site for visit in left.trace[4:]])
+    if schedule == "sequential":
+        assert visited == [["ash", "elm"], ["ash", "elm", "fir"]]
+        assert left.state.entries["fir"].sequence == 1 != left.state.entries["oak"].sequence
+    end = left.advance(2)
+    assert snapshot(end) == snapshot(whole) and end.trace == whole.trace
+    assert end.status == whole.status
+
+
+def test_a_pass_of_another_schedule_that_breaks_off_keeps_its_visits():
+    model, prior, data = LogisticRegression(), NORMAL, logistic_sites()
+    run = start(data, model, prior, schedule=Gossip(ring(list(NAMES))), key=KEY).advance(1)
+    with pytest.raises(SiteError, match="the ward is closed") as caught:
+        closing(run, "fir").sweep()
+    left = caught.value.run
+    assert [visit.site for visit in left.trace[1:]] == ["ash", "elm"]
+    assert left.state.pending is None and left.state.epoch > run.state.epoch
+    assert left.sweep(60).status.converged
+
+
+def test_a_pass_that_broke_off_can_be_left_as_it_is():
+    model, prior, data = LogisticRegression(), NORMAL, logistic_sites()
+    run = start(data, model, prior, key=KEY).advance(1)
+    with pytest.raises(SiteError) as caught:
+        closing(run, "oak").advance(1)
+    left = caught.value.run
+    assert identical(left.posterior, left.ledger.posterior)
+    gone = left.forget("oak")
+    assert gone.state.pending is None
+    assert [visit.site for visit in gone.advance(1).trace[-4:]] == list(NAMES)

@@ -1,6 +1,6 @@
 """Arrays of parameters: floating-point numbers that are not writable."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,24 @@ def frozen(array: ArrayLike) -> Any:
         array.flags.writeable = False
         return array
     return array if is_jax(array) else frozen(np.asarray(array))
+
+
+class known_at_rest:  # as other decorators
+    """A property of a node that is found once, where it is made of NumPy's arrays; not writable."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function, self.__doc__ = function, function.__doc__
+        self.name = f"_known_{function.__name__}"
+
+    def __get__(self, node: Any, owner: Any = None) -> Any:
+        if node is None:
+            return self
+        if (known := node.__dict__.get(self.name)) is not None:
+            return known
+        value = self.function(node)
+        if not is_jax(value):
+            node.__dict__[self.name] = frozen(value)
+        return value
 
 
 def _of_bytes(array: np.ndarray) -> bool:

@@ -30,7 +30,8 @@ class Node:
 
     Equal if types, shapes and contents are. JAX may rebuild one around anything (tracers, shapes,
     None), so unflattening runs no checks: those belong to construction. A field made by
-    :func:`static` is no part of the tree, but goes with it.
+    :func:`static` is no part of the tree, but goes with it. A constructor that is written by hand
+    sets each field once.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -38,6 +39,7 @@ class Node:
         # A constructor that was written by hand, here or in a base, stays.
         generated = getattr(cls.__init__, "generated", cls.__init__ is object.__init__)
         dataclasses.dataclass(frozen=True, eq=False, repr=False, init=generated)(cls)
+        cls.__setattr__ = _set_once  # type: ignore[method-assign]
         if generated:
             # What comes in is whatever can be converted; fields say what it is converted to.
             cls.__init__.__annotations__ = dict.fromkeys(cls.__init__.__annotations__, Any)
@@ -79,6 +81,14 @@ class Node:
         return f"{type(self).__name__}({', '.join(f'{n}={_outline(v)}' for n, v in _items(self))})"
 
 
+def _set_once(node: Node, name: str, value: Any) -> None:
+    """``node.name = value``, for constructors: what is there stays as it is."""
+    known = {field.name for field in dataclasses.fields(node)}  # type: ignore[arg-type]
+    if name not in known or name in node.__dict__:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    node.__dict__[name] = value
+
+
 def leaves(tree: PyTree) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
     if isinstance(tree, Node):
@@ -103,13 +113,41 @@ def map_leaves(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
     """The same tree with ``function`` of the corresponding leaves; its arrays are frozen."""
     if isinstance(tree, Node):
         rows = zip(tree.children(), *(other.children() for other in others), strict=True)
-        made = type(tree).of_children([map_leaves(function, *row) for row in rows], tree.kept())
+        own = lambda row: (  # arrays without a further call, of which there are many
+            frozen(function(*row)) if type(row[0]) is np.ndarray else map_leaves(function, *row)
+        )
+        made = type(tree).of_children([own(row) for row in rows], tree.kept())
         return labelled(made, tree.__dict__.get(LABEL, ()))
     if isinstance(tree, dict):
         return {k: map_leaves(function, tree[k], *(other[k] for other in others)) for k in tree}
     if isinstance(tree, list | tuple):
         return type(tree)(map_leaves(function, *row) for row in zip(tree, *others, strict=True))
     return None if tree is None else frozen(function(tree, *others))
+
+
+def tree_map(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
+    """``jax.tree.map`` once there is JAX; the same without, of nodes and Python's containers."""
+    if (jax := jax_module()) is not None:
+        return jax.tree.map(function, tree, *others)
+    if not is_branch(tree):
+        return function(tree, *others)
+    rows = lambda children: zip(children, *(_children(other) for other in others), strict=True)
+    made = [tree_map(function, *row) for row in rows(_children(tree))]
+    if isinstance(tree, Node):
+        return type(tree).of_children(made, tree.kept())
+    if isinstance(tree, dict):
+        return dict(zip(sorted(tree), made, strict=True))
+    return None if tree is None else getattr(tree, "_make", type(tree))(made)
+
+
+def tree_leaves(tree: PyTree) -> list[Any]:
+    """``jax.tree.leaves`` once there is JAX; the same without, of nodes and Python's containers."""
+    jax = jax_module()
+    return leaves(tree) if jax is None else jax.tree.leaves(tree)
+
+
+def _children(tree: PyTree) -> list[Any]:
+    return [child for _, child in _items(tree)]
 
 
 def labelled(node: Any, names: tuple[str, ...]) -> Any:
@@ -167,9 +205,9 @@ def static_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls) if STATIC in field.metadata)
 
 
-def static() -> Any:
+def static(default: Any = dataclasses.MISSING) -> Any:
     """A field that is data of its own kind, hashable and compared: no array, never mapped."""
-    return dataclasses.field(metadata={STATIC: True})
+    return dataclasses.field(metadata={STATIC: True}, default=default)
 
 
 # --- pytrees, once there is JAX ------------------------------------------------------------------

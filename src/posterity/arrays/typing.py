@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import EllipsisType
 
-    from jaxtyping import Bool, Float, Int, Key, Num
+    from jaxtyping import Bool, Float, Int, Key, Num, UInt32
     from numpy.typing import ArrayLike, DTypeLike
 
     Index = int | slice | EllipsisType | ArrayLike | tuple[Any, ...] | None
@@ -26,17 +26,17 @@ else:
     if "jaxtyping" in sys.modules:
         import jax
         import numpy as np
-        from jaxtyping import Bool, Float, Int, Key, Num
+        from jaxtyping import Bool, Float, Int, Key, Num, UInt32
 
         Real = jax.Array | np.ndarray | np.generic
-        KeyArray = Key[jax.Array, ""]
+        KeyArray = Key[jax.Array, ""] | tuple[int, int]
     else:
 
         class _Unchecked:
             def __class_getitem__(cls, shape: Any) -> Any:
                 return Any
 
-        Bool = Float = Int = Key = Num = _Unchecked
+        Bool = Float = Int = Key = Num = UInt32 = _Unchecked
         Real = KeyArray = Any
 
 Flat = Float[Real, "*batch dim"]
@@ -56,4 +56,5 @@ __all__ = [
     "Number",
     "PyTree",
     "Real",
+    "UInt32",
 ]

@@ -30,7 +30,7 @@ from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
-    from posterity.cli.jobs import Distilled
+    from posterity.cli.teachers import Distilled
     from posterity.distillation import Distillation
     from posterity.status import Progress
 
@@ -121,7 +121,7 @@ def distill(settings: Settings) -> Data:
     teacher as the tolerance is written, said to be so, and the exit code is 9.
     """
     with deferred() as interrupts:
-        from posterity.cli.jobs import distillation_of, posteriors_of
+        from posterity.cli.teachers import distillation_of, posteriors_of
 
         checkpoint, plot = settings.checkpoint, settings.path("output.plot")
         outputs = [settings.output, checkpoint]

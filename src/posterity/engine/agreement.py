@@ -7,11 +7,12 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-import jax
 import networkx as nx
 
 from posterity import fingerprint
 from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
+from posterity.arrays.keys import seeded
+from posterity.arrays.typing import KeyArray
 from posterity.artifact.manifest import as_text
 from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
@@ -220,7 +221,7 @@ class Terms:
         """Names of the members that are not gone, sorted."""
         return tuple(sorted(self.members.keys() - gone))
 
-    def step_key(self, sequence: int, gone: frozenset[str]) -> jax.Array:
+    def step_key(self, sequence: int, gone: frozenset[str]) -> KeyArray:
         """The key of the answer to the token of this number: of a hop, or of a pass by name."""
         passes = sequence // max(len(self.staying(gone)), 1)
         return _step_key(self.seed, sequence if self.order == "gossip" else passes)
@@ -270,13 +271,13 @@ def _graph(
 
 
 @functools.lru_cache(maxsize=1024)
-def _step_key(seed: int, number: int) -> jax.Array:
+def _step_key(seed: int, number: int) -> KeyArray:
     return step_key(_key(seed), number)
 
 
 @functools.lru_cache(maxsize=64)
-def _key(seed: int) -> jax.Array:
-    return jax.random.key(seed)
+def _key(seed: int) -> KeyArray:
+    return seeded(seed)
 
 
 def imported(path: str, place: str) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
+from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import admitted, check_posterior
 from posterity.engine.agreement import Terms
@@ -55,7 +56,7 @@ from posterity.engine.store import Outgoing
 from posterity.entries import Entry
 from posterity.errors import ArtifactError, PosterityError
 from posterity.federation import SiteState, Token, turn
-from posterity.federation.keys import fold_in, site_key
+from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
 from posterity.federation.site import Site
 from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed

@@ -15,9 +15,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import jax
-
 from posterity import artifact
+from posterity.arrays.keys import fold_in, seeded
 from posterity.engine import messages as letters
 from posterity.engine.course import ANSWER, PART, RUN, Course, Elsewhere, Unanswered
 from posterity.engine.machine import Machine, _forbidden
@@ -31,7 +30,7 @@ from posterity.engine.store import Outgoing
 from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
-from posterity.federation.keys import fold_in, site_key
+from posterity.federation.keys import site_key
 from posterity.federation.messages import Answer, Epoch, Measure, Question, dumps, loads
 from posterity.federation.newton import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
@@ -100,7 +99,7 @@ class Server(Machine):
     @property
     def _options(self) -> dict[str, Any]:
         tolerance = self.terms.tolerance or TOLERANCE
-        return {"key": jax.random.key(self.terms.seed), "tolerance": tolerance}
+        return {"key": seeded(self.terms.seed), "tolerance": tolerance}
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -291,9 +290,7 @@ class Server(Machine):
         course = dataclasses.replace(memory.course, live=state)  # pyright: ignore
         return self._ask(dataclasses.replace(memory, course=course), asked)
 
-    def _stepped(
-        self, memory: ServerMemory, state: State, visits: tuple[Visit, ...]
-    ) -> ServerMemory:
+    def _stepped(self, memory: ServerMemory, state: State, visits: Sequence[Visit]) -> ServerMemory:
         """The position after a step."""
         course, changed = memory.course, [visit.site for visit in visits]
         assert course is not None

@@ -293,7 +293,8 @@ class ExponentialFamily(VectorSpace):
 
         along = step.natural_parameters
         with jax.enable_x64(self.natural_parameters.dtype == np.float64):
-            return _squared_length(self, jax.numpy.asarray(along))
+            squared = _squared_length(self, jax.numpy.asarray(along))
+        return np.asarray(squared) if self.xp.np is np else squared
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""

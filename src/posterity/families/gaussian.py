@@ -5,10 +5,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaf
+from posterity.arrays.leaves import as_leaf, known_at_rest
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
-from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Number, PyTree, Real
+from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.typing import (
+    ArrayLike,
+    Bool,
+    Flat,
+    Float,
+    Int,
+    KeyArray,
+    Number,
+    PyTree,
+    Real,
+)
 from posterity.families.base import Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
@@ -187,12 +197,35 @@ class Gaussian(AnyGaussian):
     @property
     def mean(self) -> Float[Real, "*batch d"]:
         """The mean."""
+        return self._mean if is_jax(self._mean) else self._mean.copy()
+
+    @known_at_rest
+    def _mean(self) -> Float[Real, "*batch d"]:
         return self.xp.solve_positive(self.precision, self.precision_mean)
+
+    @known_at_rest
+    def _factor(self) -> Float[Real, "*batch d d"]:
+        """``L``, the lower Cholesky factor of the precision."""
+        return self.xp.cholesky(self.precision)
+
+    @known_at_rest
+    def _inverse_factor(self) -> Float[Real, "*batch d d"]:
+        """``L⁻¹``."""
+        identity = np.eye(self.own_size, dtype=self.precision.dtype)
+        identity = np.broadcast_to(identity, self.precision.shape)
+        return self.xp.solve_lower(self._factor, identity)
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """Whether all numbers are finite, and precisions positive definite."""
+        isfinite = self.xp.np.isfinite
+        return isfinite(self._factor).all((-2, -1)) & isfinite(self.precision_mean).all(-1)
 
     @property
     def covariance(self) -> Float[Real, "*batch d d"]:
         """The covariance."""
-        return self.xp.inverse_positive(self.precision)
+        if self.batch_shape:
+            return self.xp.inverse_positive(self.precision)
+        return self._inverse_factor.T @ self._inverse_factor
 
     @property
     def marginal_variance(self) -> Float[Real, "*batch d"]:
@@ -216,7 +249,7 @@ class Gaussian(AnyGaussian):
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(mᵀ C⁻¹ m + log|C|) / 2``."""
-        logdet = self.xp.logdet(self.xp.cholesky(self.precision))
+        logdet = self.xp.logdet(self._factor)
         return ((self.precision_mean * self.mean).sum(-1) - logdet) / 2
 
     @property
@@ -248,18 +281,18 @@ class Gaussian(AnyGaussian):
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Centred: it keeps its digits with means far from the origin."""
-        logdet = self.xp.logdet(self.xp.cholesky(self.precision))
+        logdet = self.xp.logdet(self._factor)
         return self.log_base_measure() + (logdet - quadratic(self.precision, z - self.mean)) / 2
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
         """``(log|C⁻¹| - d) / 2``, whatever the mean."""
-        logdet = self.xp.logdet(self.xp.cholesky(self.precision))
+        logdet = self.xp.logdet(self._factor)
         return (logdet - self.precision.shape[-1]) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """Centred and by Cholesky (bishop2006, exercise 2.13)."""
         xp = namespace(self.precision, other.precision)
-        mine, theirs = xp.cholesky(self.precision), xp.cholesky(other.precision)
+        mine, theirs = self._factor, other._factor
         ratio = xp.np.linalg.solve(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
         eigenvalue_excess = (ratio**2).sum((-2, -1)) - ratio.shape[-1]
         distance = quadratic(other.precision, self.mean - other.mean)
@@ -309,23 +342,13 @@ class Gaussian(AnyGaussian):
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """In closed form, about the mean."""
-        xp = self.xp
-        factor = xp.cholesky(self.precision)
-        slope = step.precision_mean - step.precision @ self.mean
-        half = xp.solve_lower(factor, step.precision)
-        turned = xp.solve_lower(factor, xp.np.swapaxes(half, -1, -2))
-        return (xp.solve_lower(factor, slope[:, None]) ** 2).sum() + (turned**2).sum() / 2
+        half, slope = self._inverse_factor, step.precision_mean - step.precision @ self._mean
+        turned = half @ step.precision @ half.T
+        return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """``S`` is ``L⁻ᵀ``, where ``L`` is the Cholesky factor of the precision."""
         return self.mean + noise @ self._inverse_factor
-
-    @property
-    def _inverse_factor(self) -> Float[Real, "*batch d d"]:
-        """``L⁻¹``."""
-        identity = np.eye(self.own_size, dtype=self.precision.dtype)
-        identity = np.broadcast_to(identity, self.precision.shape)
-        return self.xp.solve_lower(self.xp.cholesky(self.precision), identity)
 
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
         """Multiplied, not solved for: LAPACK spreads many columns over threads that wait."""
@@ -333,11 +356,11 @@ class Gaussian(AnyGaussian):
 
     def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """``L v``."""
-        return slopes @ self.xp.np.swapaxes(self.xp.cholesky(self.precision), -1, -2)
+        return slopes @ self._factor.T
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""
-        np_, factor = self.xp.np, self.xp.cholesky(self.precision)
+        np_, factor = self.xp.np, self._factor
         moments = np_.triu(slopes.T @ noise) / len(noise)
         curvature = moments + np_.triu(moments, 1).T
         return self.at_mean(factor @ slopes.mean(0), -symmetric(factor @ curvature @ factor.T))
@@ -352,7 +375,7 @@ class Gaussian(AnyGaussian):
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
         """The variance is a sum of squares, which keeps its sign and digits."""
-        return x @ self.mean, (self.whitened(x) ** 2).sum(-1)
+        return x @ self._mean, (self.whitened(x) ** 2).sum(-1)
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
         """``Xᵀ W X``."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import special
+import scipy
 
 from posterity.arrays.typing import ArrayLike, Bool, Float
 
@@ -89,7 +89,7 @@ class Marginal(abc.ABC):
         if np.isfinite(sd).all():
             return sd
         with np.errstate(invalid="ignore"):
-            apart = (self.quantile(0.75) - self.quantile(0.25)) / (2 * special.ndtri(0.75))
+            apart = (self.quantile(0.75) - self.quantile(0.25)) / (2 * scipy.special.ndtri(0.75))
         return np.where(np.isfinite(sd), sd, apart)
 
 
@@ -121,12 +121,12 @@ class Image(NamedTuple):
 
 def _logistic_mean(loc: Array, scale: Array) -> Array:
     """To some ten digits, of scales below ten."""
-    return _expected(special.expit, loc, scale)
+    return _expected(scipy.special.expit, loc, scale)
 
 
 def _logistic_sd(loc: Array, scale: Array) -> Array:
     mean = _logistic_mean(loc, scale)
-    return np.sqrt(_expected(lambda u: (special.expit(u) - mean) ** 2, loc, scale))
+    return np.sqrt(_expected(lambda u: (scipy.special.expit(u) - mean) ** 2, loc, scale))
 
 
 def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> Array:
@@ -151,8 +151,8 @@ EXPONENTIAL = Image(
 )
 """Log-normal laws."""
 LOGISTIC = Image(
-    special.expit,
-    lambda x: special.logit(np.clip(x, 0.0, 1.0)),
+    scipy.special.expit,
+    lambda x: scipy.special.logit(np.clip(x, 0.0, 1.0)),
     _logistic_mean,
     _logistic_sd,
     "LOGISTIC",
@@ -187,12 +187,12 @@ class Normal(Marginal):
     def quantile(self, p: float) -> Array:
         """Exact."""
         with np.errstate(over="ignore"):
-            return self.image.outward(self.loc + self.scale * special.ndtri(p))
+            return self.image.outward(self.loc + self.scale * scipy.special.ndtri(p))
 
     def cdf(self, x: ArrayLike) -> Array:
         """Exact."""
         with np.errstate(divide="ignore"):
-            return special.ndtr((self.image.inward(np.asarray(x)) - self.loc) / self.scale)
+            return scipy.special.ndtr((self.image.inward(np.asarray(x)) - self.loc) / self.scale)
 
 
 class Formulas(NamedTuple):
@@ -231,28 +231,28 @@ def _inverse_gamma_sd(a: Array, b: Array) -> Array:
 
 
 def _beta_quantile(p: float, a: Array, b: Array) -> Array:
-    inside = special.betaincinv(a, np.where(b > 0, b, 1.0), p)
+    inside = scipy.special.betaincinv(a, np.where(b > 0, b, 1.0), p)
     return np.where(b > 0, inside, np.where(np.isnan(b), np.nan, 1.0))
 
 
 def _beta_cdf(x: ArrayLike, a: Array, b: Array) -> Array:
     x = np.clip(x, 0.0, 1.0)
-    return np.where(b > 0, special.betainc(a, np.where(b > 0, b, 1.0), x), x >= 1)
+    return np.where(b > 0, scipy.special.betainc(a, np.where(b > 0, b, 1.0), x), x >= 1)
 
 
 GAMMA = Formulas(
     lambda a, rate: a / rate,
     lambda a, rate: np.sqrt(a) / rate,
-    lambda p, a, rate: special.gammaincinv(a, p) / rate,
-    lambda x, a, rate: special.gammainc(a, np.maximum(x, 0.0) * rate),
+    lambda p, a, rate: scipy.special.gammaincinv(a, p) / rate,
+    lambda x, a, rate: scipy.special.gammainc(a, np.maximum(x, 0.0) * rate),
     "GAMMA",
 )
 """``Gamma(a, rate)``."""
 INVERSE_GAMMA = Formulas(
     _inverse_gamma_mean,
     _inverse_gamma_sd,
-    lambda p, a, b: b / special.gammainccinv(a, p),
-    lambda x, a, b: special.gammaincc(a, b / np.maximum(x, 0.0)),
+    lambda p, a, b: b / scipy.special.gammainccinv(a, p),
+    lambda x, a, b: scipy.special.gammaincc(a, b / np.maximum(x, 0.0)),
     "INVERSE_GAMMA",
 )
 """``1 / Gamma(a, rate b)``: a variance whose precision is Gamma; no mean at ``a`` of one."""
@@ -267,8 +267,8 @@ BETA = Formulas(
 STUDENT_T = Formulas(
     lambda loc, scale, df: np.where(df > 1, loc, np.nan),
     _student_sd,
-    lambda p, loc, scale, df: loc + scale * special.stdtrit(df, p),
-    lambda x, loc, scale, df: special.stdtr(df, (np.asarray(x) - loc) / scale),
+    lambda p, loc, scale, df: loc + scale * scipy.special.stdtrit(df, p),
+    lambda x, loc, scale, df: scipy.special.stdtr(df, (np.asarray(x) - loc) / scale),
     "STUDENT_T",
 )
 """Student's t with location, scale and ``df`` degrees of freedom; infinite deviation up to two."""
@@ -344,7 +344,7 @@ class WishartEntry(Marginal):
     def quantile(self, p: float) -> Array:
         """Exact on the diagonal; elsewhere by bisection between Chebyshev's bounds."""
         diagonal = self.rho >= 1
-        exact = self.s * 2 * special.gammaincinv(self.nu / 2, p)
+        exact = self.s * 2 * scipy.special.gammaincinv(self.nu / 2, p)
         if diagonal.all():
             return exact
         reach, others = self.sd / np.sqrt(min(p, 1 - p)), self._others()
@@ -358,8 +358,8 @@ class WishartEntry(Marginal):
     def _others(self) -> list[tuple[Array, float]]:
         """Quantiles of ``B / 2`` and their weights; few degrees of freedom serve many entries."""
         degrees, which = np.unique(self.nu, return_inverse=True)
-        nodes, weights = special.roots_legendre(CHI_SQUARED_NODES)
-        quantiles = (special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
+        nodes, weights = scipy.special.roots_legendre(CHI_SQUARED_NODES)
+        quantiles = (scipy.special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
         pairs = zip(quantiles, weights / 2, strict=True)
         return [(own[which].reshape(self.shape), float(weight)) for own, weight in pairs]
 
@@ -368,7 +368,7 @@ class WishartEntry(Marginal):
         with np.errstate(divide="ignore", invalid="ignore"):
             for other, weight in others:
                 mine = (np.asarray(x) / self.s + (1 - self.rho) * other) / (1 + self.rho)
-                total = total + weight * special.gammainc(self.nu / 2, np.maximum(mine, 0.0))
+                total = total + weight * scipy.special.gammainc(self.nu / 2, np.maximum(mine, 0.0))
         return total
 
 

@@ -1,5 +1,7 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
+from typing import TYPE_CHECKING
+
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.federate import federate, start
@@ -8,7 +10,6 @@ from posterity.federation.gossip import Gossip, LedgerGossip
 from posterity.federation.keys import site_key, step_key
 from posterity.federation.member import SiteState, turn
 from posterity.federation.messages import Report, Token
-from posterity.federation.personal import SitePosterior, site_posterior
 from posterity.federation.run import Run
 from posterity.federation.schedules import (
     Asynchronous,
@@ -21,7 +22,13 @@ from posterity.federation.simulate import Leave, Simulation, simulate
 from posterity.federation.site import Site
 from posterity.federation.status import Certificate, certify, status_from
 from posterity.federation.visit import Visit
+from posterity.lazy import exports
 from posterity.status import Status
+
+if TYPE_CHECKING:
+    from posterity.federation.personal import SitePosterior, site_posterior
+
+__getattr__, __dir__ = exports(__name__, {"personal": ("SitePosterior", "site_posterior")})
 
 __all__ = [
     "Agreement",

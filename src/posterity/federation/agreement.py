@@ -5,13 +5,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.families import ExponentialFamily
 from posterity.fingerprint import digest
-from posterity.inference.pooling import default_update
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
-from posterity.models import FunctionModel, Model, hierarchical
+from posterity.models import FunctionModel, Model
 
 ON_ERROR = one_of("raise", "pass")
 MODEL = Constraint(
@@ -73,13 +74,20 @@ class Agreement:
         MODEL.check(model=model)
         model = model if isinstance(model, Model) else FunctionModel(model)
         if personal is not False:
+            from posterity.models import hierarchical
+
             model, prior = hierarchical(model, prior, personal)
         prior = Ledger(prior).prior  # checked, and at rest
-        update = (update or default_update(model, prior)).resolve(model, prior)
+        update = (update or _default_update(model, prior)).resolve(model, prior)
         weighed = POSITIVE if update.trains else POSITIVE.or_none()
         weighed.check(total_weight=total_weight)
         names = tuple(sorted(sites))
         return cls(model, prior, update, names, frozenset(), on_error, padding, total_weight)
+
+    @functools.cached_property
+    def members(self) -> dict[str, None]:
+        """The names of the members, looked up at once."""
+        return dict.fromkeys(self.sites)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -94,7 +102,14 @@ class Agreement:
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 
     def admits(self, posterior: ExponentialFamily) -> bool:
-        """Whether it is a distribution under which the model has expectations."""
-        # From the class: each time that a method is bound, Equinox makes a new module of it.
-        admits = type(self.model).admits
-        return bool(posterior.is_proper()) and bool(admits(self.model, posterior))
+        """Whether it is a distribution under which the model has expectations; of a batch, all."""
+        return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))
+
+
+def _default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
+    """The local rule where a user names none."""
+    if not model.joint:
+        return LocalUpdate()
+    from posterity.inference.pooling import default_update
+
+    return default_update(model, prior)

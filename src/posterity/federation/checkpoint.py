@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from posterity.checkpoint import Checkpoint, opened
 from posterity.entries import Entry
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.federation.keys import step_key
 from posterity.federation.run import Run
+from posterity.federation.schedules import Pending
 from posterity.federation.state import Map
 from posterity.federation.visit import Visit
 from posterity.fingerprint import digests
 from posterity.interrupts import deferred
-from posterity.status import ProgressCallback
+from posterity.status import ProgressCallback, Status
 
 VERB = "federate"
 DATA = "data of site {!r}"
@@ -62,9 +64,17 @@ def kept(
         with deferred() as interrupts, interrupts.rescued_by(rescue):
             while not latest.is_at_goal(steps, converged):
                 interrupts.check()
-                latest = latest.towards(steps, converged, progress)
+                try:
+                    latest = latest.towards(steps, converged, progress)
+                except BaseException as error:
+                    left = getattr(error, "run", latest)
+                    if left.state.pending is not None:  # some visits of a pass were finished
+                        latest = left
+                    raise
                 if checkpoint.due:
                     rescue()
+            if latest is not saved:  # what is known of it goes with it
+                _ = latest.status
         interrupts.check()
         return latest
 
@@ -108,7 +118,11 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         "leaving": list(state.leaving),
         "schedule": members.packed(state.schedule),
         "known": members.packed(state.known),
+        "had": 0 if state.pending is None else state.pending.had,
     }
+    status: Status | None = run.__dict__.get("status")
+    if status is not None and status.converged:  # what is known need not be asked again
+        position["converged"] = [status.left, status.tolerance, run.tolerance]
     value: dict[str, Any] = {"ledger": run.ledger}
     if members.others:
         value["others"] = stacked(state.prior, list(map(at_rest, members.others)))
@@ -140,10 +154,18 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
             schedule=members.unpacked(position["schedule"]),
             known=members.unpacked(position["known"]),
         )
+        if had := position.get("had", 0):
+            turns = run.schedule.turns(run.agreement, state)
+            pending = Pending(step_key(run.key, state.step), turns, had)
+            state = dataclasses.replace(state, pending=pending)
         visits = () if trace is None else visits_of(trace, position["errors"])
+        found = dataclasses.replace(run, state=state, trace=visits)
+        left, allowed, tolerance = position.get("converged", (0.0, 0.0, None))
+        if tolerance == run.tolerance:
+            found.__dict__["status"] = Status.of(float(left), float(allowed))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise checkpoint.foreign() from error
-    return dataclasses.replace(run, state=state, trace=visits)
+    return found
 
 
 def _gone(value: dict[str, Any]) -> set[str]:
@@ -157,7 +179,7 @@ OUTCOMES = ("updated", "relayed", "refused", "failed", "forgotten", "restarted")
 NUMBERS = ("residual", "change", "quadrature_error")
 
 
-def visit_columns(trace: tuple[Visit, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+def visit_columns(trace: Sequence[Visit]) -> tuple[dict[str, Any], dict[str, str]]:
     """The visits as columns, and the errors of some by their number."""
     names = sorted({visit.site for visit in trace})
     places = {name: place for place, name in enumerate(names)}
@@ -204,7 +226,7 @@ class Members:
             return {"member": self.known[id(value)]}
         if isinstance(value, Entry):
             return {"entry": [self.packed(part) for part in value]}
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             return {"map": {name: self.packed(item) for name, item in value.items()}}
         return [self.packed(item) for item in value] if isinstance(value, list | tuple) else value
 

@@ -1,20 +1,20 @@
 """The driver that has all sites in this process, and carries messages to them."""
 
+import collections
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
-
+from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
 from posterity.errors import SiteError
 from posterity.federation.agreement import Agreement
 from posterity.federation.messages import Answer, Failure, Question
 from posterity.federation.schedules import Done, Machine, Turn
-from posterity.federation.site import Site, failure_of
+from posterity.federation.site import Site, exact_factors, failure_of
 from posterity.federation.state import State
-from posterity.federation.visit import Visit
+from posterity.federation.visit import Visit, without_turn
 from posterity.models import Records
 
 
@@ -77,16 +77,36 @@ class Federation:
         return self.sites[question.site].answer(question)
 
     def step(
-        self, machine: Machine, state: State, *, key: jax.Array, site: str | None = None
-    ) -> tuple[State, tuple[Visit, ...]]:
-        """One step of a schedule, and what happened in it; errors as of ``receive`` and ``ask``."""
-        visits: tuple[Visit, ...] = ()
-        state, sent = machine.receive(state, Turn(key, site))
+        self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
+    ) -> Iterator[tuple[State, Sequence[Visit]]]:
+        """One step of a schedule: the state after each message, at last with what happened.
+
+        Errors are those of ``receive`` and ``ask``.
+        """
+        if (whole := self._at_once(machine, state)) is not None:
+            yield whole
+            return
+        state, more = machine.receive(state, Turn(key, site))
+        sent, visits = collections.deque(more), ()
+        yield state, visits
         while sent:
-            message, *sent = sent
+            message = sent.popleft()
             if isinstance(message, Done):
                 visits = message.visits
-                continue
-            state, more = machine.receive(state, self.ask(message))  # pyright: ignore[reportArgumentType]
-            sent = [*sent, *more]
-        return state, visits
+            else:
+                state, more = machine.receive(state, self.ask(message))  # pyright: ignore[reportArgumentType]
+                sent += more
+            yield state, visits
+
+    def _at_once(self, machine: Machine, state: State) -> tuple[State, Sequence[Visit]] | None:
+        """A step in which each site, all of them here, gives its exact factor; None if not so."""
+        agreed, schedule = machine.agreement, machine.schedule
+        here = type(self).answered is Federation.answered
+        if not (here and agreed.update.conjugate and schedule.whole):
+            return None
+        try:
+            turns = [s for s in agreed.sites if without_turn(agreed, state, s) is None]
+            factors = exact_factors([self.sites[site] for site in turns])
+        except Exception:  # whoever fails is told by name when its turn comes
+            return None
+        return schedule.at_once(agreed, state, factors)

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import jax
-
 from posterity.arguments import NATURAL, POSITIVE, Constraint, renamed
+from posterity.arrays.keys import fold_in, plain
+from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.entries import check_names
@@ -24,7 +24,7 @@ from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
-from posterity.federation.keys import first_key, fold_in
+from posterity.federation.keys import first_key
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
@@ -38,8 +38,6 @@ from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.status import ProgressCallback
 
-PROGRAMS = 3
-"""Numbers of records in a federation up to which each has a program of its own."""
 MOST_WORK, SECONDS = 1e7, 1.2e-5
 """Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
 SCHEDULE = Constraint(
@@ -68,7 +66,7 @@ def federate(
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     on_error: Literal["raise", "pass"] = "raise",
-    key: jax.Array | None = None,
+    key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -182,13 +180,12 @@ def start(
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
-    key: jax.Array | None = None,
-    padding: bool | None = None,
+    key: KeyArray | None = None,
+    padding: bool = True,
 ) -> Run:
     """The run before its first step; arguments and errors as for :func:`federate`.
 
-    ``padding`` is the agreement's (:class:`Agreement`); by default sites pad their records where
-    these are of more than three sizes.
+    ``padding`` is the agreement's (:class:`Agreement`).
     """
     SCHEDULE.or_none().check(schedule=schedule)
     ON_ERROR.check(on_error=on_error)
@@ -208,9 +205,6 @@ def start(
     trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())
-    if padding is None:
-        # To compile a program for each number of records would take too long where there are many.
-        padding = len({own.size for own in records.values()}) > PROGRAMS
     agreement = Agreement.of(
         model,
         base.prior if isinstance(base, Ledger) else base,
@@ -234,7 +228,7 @@ def start(
         state = state.with_entries(entries)
     if schedule is None:
         schedule = Synchronous(damping=1.0) if trains else Sequential()
-    key = first_key() if key is None else key
+    key = first_key() if key is None else plain(key)
     state = schedule.init(state, tuple(records), key=fold_in(key, 0))
     if entries:
         state = schedule.learn(state, state.entries)
@@ -270,7 +264,7 @@ def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str
 
 def _check_data(model: Model, records: Mapping[str, Records]) -> None:
     """Raise the model's error, which names the site, if data cannot be the model's."""
-    check = model.check  # bound once: Equinox makes a Module of it each time
+    check = model.check
     if type(model).check is Model.check:  # then many sites can be checked at once
         with contextlib.suppress(PosterityError):
             for batch in joined(records.values()):

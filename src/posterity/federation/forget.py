@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from posterity.arguments import NATURAL, Constraint, renamed
@@ -62,7 +63,7 @@ class Forgotten:
         return self.ledger.posterior
 
     @property
-    def trace(self) -> tuple[Visit, ...]:
+    def trace(self) -> Sequence[Visit]:
         """The visits of the run; empty where a ledger was given."""
         return () if self.run is None else self.run.trace
 

@@ -6,10 +6,11 @@ import functools
 import math
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
 from posterity.arguments import COUNT
+from posterity.arrays.keys import below, bits, fold_in
+from posterity.arrays.typing import KeyArray
 from posterity.entries import merge_entries
 from posterity.errors import UsageError
 from posterity.federation.agreement import Agreement
@@ -21,6 +22,8 @@ from posterity.federation.visit import Visit
 from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
+from posterity.lazy import jax
+from posterity.sharing import SharedMap
 
 WALKS = 32
 """Walks over which the time to cover a graph is averaged, where theory does not know it."""
@@ -44,11 +47,13 @@ class OverGraph(Schedule):
         object.__setattr__(self, "network", Network.from_graph(self.graph))
         self.walk.checked(self.network)
 
-    def hop(self, at: str, before: str | None, *, key: jax.Array) -> str:
+    def hop(self, at: str, before: str | None, *, key: KeyArray) -> str:
         """The site that the walk goes to from ``at``, having come from ``before``."""
-        names, (tree, arrays) = self.network.names, self._flat
+        names = self.network.names
         numbers = (NOWHERE if name is None else index_of(name, names) for name in (at, before))
-        return names[int(_hop(tree, arrays, *map(np.int32, numbers), key))]
+        state = WalkState(*(np.array([number], np.int32) for number in numbers))
+        drawn = np.array([bits(fold_in(key, 1))], np.uint32)
+        return names[int(self._checked.move(self.network, state, drawn).position[0])]
 
     @functools.cached_property
     def cover(self) -> int:
@@ -83,20 +88,12 @@ class OverGraph(Schedule):
         return f"{'more than' if self.cover == LONGEST else 'about'} {self.cover}"
 
     @functools.cached_property
-    def _flat(self) -> tuple[Any, tuple[Any, ...]]:
-        """Walk and links as a tree and its arrays, taken apart once and not at each hop."""
-        leaves, tree = jax.tree.flatten((self.walk.checked(self.network), self.network.unnamed()))
-        return tree, tuple(leaves)
+    def _checked(self) -> Walk:
+        """The walk, found once to fit the network and not at each hop."""
+        return self.walk.checked(self.network)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _hop(tree: Any, arrays: Any, position: Any, previous: Any, key: jax.Array) -> jax.Array:
-    walk, network = jax.tree.unflatten(tree, arrays)
-    here = WalkState(position, previous)
-    return walk.step(network, here, key=jax.random.fold_in(key, 1)).position
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +115,7 @@ class Gossip(OverGraph):
 
     start: str | None = None
 
-    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+    def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """Where the token is, its number, and the last number that each site has answered.
 
         Raises:
@@ -126,7 +123,7 @@ class Gossip(OverGraph):
         """
         check_sites(self.network.names, sites, "nodes for")
         if self.start is None:
-            start = int(jax.random.randint(key, (), 0, self.network.size))
+            start = below(key, self.network.size, 1)[0]
         else:
             start = self.network.index(self.start)
         own = {"at": self.network.names[start], "from": None, **_BEGINNING}
@@ -142,7 +139,7 @@ class Gossip(OverGraph):
         return site_state(state, site).take(agreed, token_of(state), state.step)[1]
 
     def concluded(
-        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """The site sends the token on to a neighbour of its own."""
         del agreed
@@ -156,13 +153,13 @@ class Gossip(OverGraph):
             "from": site,
             "sequence": token.sequence,
             "previous": token.previous,
-            "answered": {**own["answered"], site: kept.answered},
+            "answered": SharedMap.of(own["answered"]) | {site: kept.answered},
         }
         state = dataclasses.replace(
             state,
             exact_sum=token.exact_sum,
-            entries={**state.entries, **entries},
-            counts={**state.counts, **after.counts},
+            entries=state.entries | entries,
+            counts=state.counts | after.counts,
             leaving=others,
             schedule=sent,
         )
@@ -218,11 +215,11 @@ class LedgerGossip(OverGraph):
         COUNT.check(tokens=self.tokens)
         super().__post_init__()
 
-    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+    def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """Where the tokens are, and what each token and each site knows."""
         check_sites(self.network.names, sites, "nodes for")
-        starts = jax.random.randint(key, (self.tokens,), 0, self.network.size)
-        at = [self.network.names[int(start)] for start in starts]
+        starts = below(key, self.network.size, self.tokens)
+        at = [self.network.names[start] for start in starts]
         own = {"at": at, "from": [None] * self.tokens, "turn": 0}
         known = {"tokens": {str(token): {} for token in range(self.tokens)}, "sites": {}}
         return dataclasses.replace(state, schedule=own, known=known)
@@ -239,7 +236,7 @@ class LedgerGossip(OverGraph):
         return here if agreed.admits(here.posterior) else None
 
     def concluded(
-        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """Token and site know what the site did, and the token hops."""
         own, tokens, sites = state.schedule, state.known["tokens"], state.known["sites"]

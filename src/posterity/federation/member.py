@@ -7,8 +7,7 @@ nothing of any other site: so it alone sees to it that its factor counts exactly
 import dataclasses
 from typing import Any
 
-import jax
-
+from posterity.arrays.typing import KeyArray
 from posterity.checks import check_same_structure
 from posterity.entries import Entry
 from posterity.errors import LedgerError, ParameterError
@@ -87,7 +86,7 @@ class SiteState:
 
 
 def turn(
-    site: Site, own: SiteState, token: Token, *, key: jax.Array
+    site: Site, own: SiteState, token: Token, *, key: KeyArray
 ) -> tuple[SiteState, Token, Visit]:
     """A whole turn of a site: it takes the token in, improves its factor, and sends it on.
 

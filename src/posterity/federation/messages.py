@@ -11,13 +11,13 @@ import hashlib
 import json
 from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Key
 
+from posterity.arrays import keys
+from posterity.arrays.namespace import is_jax
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
+from posterity.arrays.typing import Float, KeyArray
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.errors import ArtifactError, ParameterError
 from posterity.families import ExponentialFamily
@@ -89,7 +89,7 @@ class Improve(Question):
     view: ExponentialFamily
     factor: ExponentialFamily
     count: int
-    key: Key[jax.Array, ""]
+    key: KeyArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Measure(Question):
     factor: ExponentialFamily
     parts: tuple[Part, ...]
     samples: int
-    key: Key[jax.Array, ""]
+    key: KeyArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,13 +247,12 @@ def dumps(message: Message | Token) -> bytes:
         value = getattr(message, field.name)
         if isinstance(value, Question):
             head[field.name] = value.digest
+        elif field.name == "key":
+            head["generator"], body["key"] = keys.generator(value), keys.data(value)
         elif value is None or isinstance(value, str | bool | int | float | tuple):
             head[field.name] = value
         elif isinstance(value, TreeSum):
             body[field.name] = list(value.layers)
-        elif isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            head["generator"] = str(jax.random.key_impl(value))
-            body[field.name] = np.asarray(jax.random.key_data(value))
         else:
             body[field.name] = value
     return to_bytes({"head": json.dumps(head, sort_keys=True), **body})
@@ -291,7 +290,7 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
                 raise ValueError("parts that no report has")
             head["parts"] = tuple(head["parts"])
         if generator is not None:
-            body["key"] = jax.random.wrap_key_data(body["key"], impl=generator)
+            body["key"] = keys.with_data(body["key"], generator)
         if "exact_sum" in body:
             layers = tuple(body["exact_sum"])
             body["exact_sum"] = TreeSum.of(list(layers))
@@ -312,10 +311,11 @@ def _digest(plain: Any, *values: Any) -> str:
     """SHA-256 of plain values, and of the parameters of families, of sums of these, and of keys."""
     told, content = [*plain], []
     for value in values:
-        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            told.append(str(jax.random.key_impl(value)))
-            value = jax.random.key_data(value)
-        if isinstance(value, ExponentialFamily | TreeSum | jax.Array):
+        if isinstance(value, keys.Words) or is_jax(value):
+            words = keys.data(value)
+            told += [keys.generator(value), ("ArrayImpl", [words.shape])]
+            content.append(words)
+        elif isinstance(value, ExponentialFamily | TreeSum):
             parts = [np.asarray(leaf) for leaf in leaves(value)]
             of = value.value if isinstance(value, TreeSum) else value
             told.append((type(of).__name__, [part.shape for part in parts]))

@@ -21,7 +21,6 @@ from posterity.federation.driver import Federation
 from posterity.federation.keys import first_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.state import State
-from posterity.inference.choice import noiseless
 from posterity.inference.joint import (
     is_joint,
     joint_mean,
@@ -64,11 +63,10 @@ class Newton:
 def applies(agreed: Agreement) -> bool:
     """Whether the posterior holds means apart, and sites can say how their slopes hang together."""
     q, update = agreed.prior, agreed.update
-    if update.trains or update.conjugate or update.estimator is None:
+    if update.trains or update.pools or update.conjugate:
         return False
-    if not is_joint(q) or q.event_size > MOST:
-        return False
-    return noiseless(update.estimator, agreed.model, q) is not None
+    few = is_joint(q) and q.event_size <= MOST
+    return few and update.noiseless(agreed.model, q) is not None
 
 
 def newton(federation: Federation, state: State) -> Newton:

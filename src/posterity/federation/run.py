@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.errors import LedgerError, PosterityError, SiteError
@@ -14,16 +14,18 @@ from posterity.federation.keys import step_key
 from posterity.federation.member import named
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.newton import applies, stepped
-from posterity.federation.personal import SitePosterior, check_personal, site_posterior
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State
 from posterity.federation.status import Position, is_final, status_of
 from posterity.federation.visit import Visit, leave
 from posterity.ledger import Ledger
-from posterity.models.personal import Law
 from posterity.notebook import html
+from posterity.sharing import History
 from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import cut, listed
+
+if TYPE_CHECKING:
+    from posterity.federation.personal import SitePosterior
 
 WHEN = one_of("now", "visit")
 GOSSIP = Constraint(
@@ -57,7 +59,7 @@ class Run(Position):
     def _repr_html_(self) -> str:
         return html(self, "run")
 
-    def site(self, name: str) -> SitePosterior:
+    def site(self, name: str) -> "SitePosterior":
         """A site's own parameters, and its predictions (partial pooling only); the site is asked.
 
         Raises:
@@ -65,6 +67,9 @@ class Run(Position):
             UsageError: if the model has no parameters of a site's own.
             SiteError: if the site fails.
         """
+        from posterity.federation.personal import SitePosterior, check_personal
+        from posterity.models.personal import Law
+
         self._check_known(name)
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
@@ -78,12 +83,14 @@ class Run(Position):
         model: Any = self.agreement.model
         return SitePosterior(model, self.posterior, Law(own.mean, own.scale))
 
-    def new_site(self) -> SitePosterior:
+    def new_site(self) -> "SitePosterior":
         """What the others tell of a site that has no records yet (partial pooling only).
 
         Raises:
             UsageError: if the model has no parameters of a site's own.
         """
+        from posterity.federation.personal import site_posterior
+
         return site_posterior(self.agreement.model, self.posterior)
 
     @functools.cached_property
@@ -188,7 +195,8 @@ class Run(Position):
 
         Raises:
             SiteError: as in :func:`federate`. Of whatever ends a step, an interrupt of the
-                keyboard among it, the attribute ``run`` is the run before that step.
+                keyboard among it, the attribute ``run`` is the run after the visits that were
+                finished; from there ``advance`` first makes the rest of that step.
         """
         NATURAL.check(steps=steps)
         run = self
@@ -231,8 +239,8 @@ class Run(Position):
         if when == "visit":  # if it is to be refused, then now rather than when the turn comes
             leaving = tuple(sorted({*self.state.leaving, *sites}))
             return dataclasses.replace(self, state=dataclasses.replace(self.state, leaving=leaving))
-        left = tuple(Visit(state.step, site, "forgotten") for site in sites)
-        return dataclasses.replace(self._with(state, sites), trace=(*self.trace, *left))
+        trace = History.of(self.trace).then(Visit(state.step, s, "forgotten") for s in sites)
+        return dataclasses.replace(self._with(state, sites), trace=trace)
 
     def readmit(self, site: str) -> "Run":
         """The run with a forgotten site let in again, under a new epoch.
@@ -297,7 +305,7 @@ class Run(Position):
         own = site_state(self.state, site)
         if own.has_answered(token) and token.digest == newest.previous:
             relayed = Visit(self.state.step, site, "relayed")
-            return dataclasses.replace(self, trace=(*self.trace, relayed))
+            return dataclasses.replace(self, trace=History.of(self.trace).then([relayed]))
         if token.digest != newest.digest:
             altered = (token.epoch, token.sequence) == (newest.epoch, newest.sequence)
             what = "another posterior or sender in the token" if altered else "a token"
@@ -326,15 +334,34 @@ class Run(Position):
         return self
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
+        """The run after one more step of a schedule, or the rest of one that was broken off."""
         key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
-        with self._kept():
-            state, visits = self.federation.step(machine, self.state, key=key, site=site)
-        return dataclasses.replace(self, state=state, trace=(*self.trace, *visits))
+        state, visits = self.state, ()
+        if state.pending is not None and schedule != self.schedule:
+            state = dataclasses.replace(state, pending=None)
+        try:
+            for reached in self.federation.step(machine, state, key=key, site=site):
+                state, visits = reached
+        except BaseException as error:
+            error.run = self._broken_off(schedule, state)  # type: ignore[attr-defined]
+            raise
+        return dataclasses.replace(self, state=state, trace=History.of(self.trace).then(visits))
+
+    def _broken_off(self, schedule: Schedule, state: State) -> "Run":
+        """The run after those visits of a step that were finished; itself if none was."""
+        pending = state.pending
+        if pending is None or not pending.begun:
+            return self
+        run = dataclasses.replace(self, trace=History.of(self.trace).then(pending.visits))
+        if schedule != self.schedule:  # which would not know how to go on
+            return run._with(state, self.agreement.sites)
+        rest = dataclasses.replace(pending, visits=(), bases={}, asked={})
+        return dataclasses.replace(run, state=dataclasses.replace(state, pending=rest))
 
     def _restarted_at(self, state: State) -> "Run":
         """With a state whose factors were all set, so that no visit before tells of them."""
         restarted = (Visit(state.step, site, "restarted") for site in self.contributing)
-        run = dataclasses.replace(self, trace=(*self.trace, *restarted))
+        run = dataclasses.replace(self, trace=History.of(self.trace).then(restarted))
         return run._with(state, state.entries)
 
     def _with(self, state: State, sites: Iterable[str]) -> "Run":
@@ -343,6 +370,7 @@ class Run(Position):
         return dataclasses.replace(self, state=self.schedule.learn(state, changed))
 
     def _check_known(self, site: str) -> None:
-        known = self.agreement.sites
-        expected, fix = f"one of {list(known)}", "Check the name of the site."
-        Constraint(expected, known.__contains__, LedgerError, fix).check(site=site)
+        known = self.agreement.members
+        if site not in known:
+            expected, fix = f"one of {list(known)}", "Check the name of the site."
+            Constraint(expected, known.__contains__, LedgerError, fix).check(site=site)

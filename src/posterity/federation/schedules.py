@@ -7,30 +7,39 @@ state after it and the messages to be sent. It knows no records. A step begins w
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import jax
-
 from posterity.arguments import POSITIVE, SHARE
+from posterity.arrays.keys import exponential, fold_in
+from posterity.arrays.typing import KeyArray
 from posterity.errors import LedgerError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
-from posterity.federation.keys import fold_in, site_key
+from posterity.federation.keys import site_key
 from posterity.federation.messages import Failure, Improve, Improvement
 from posterity.federation.state import Map, State
-from posterity.federation.visit import Visit, answered, part_way, question, without_turn
+from posterity.federation.visit import (
+    Visit,
+    all_answered,
+    answered,
+    part_way,
+    question,
+    without_turn,
+)
 from posterity.inference.step import HALVINGS
+from posterity.sharing import History, SharedMap
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """Tells a schedule to make its next step, ``key`` being that step's source of randomness.
+    """Tells a schedule to make its next step, or to go on with one that was broken off.
 
-    Over a graph ``site`` may name where the token has come to, if not where it was sent.
+    ``key`` is that step's source of randomness. Over a graph ``site`` may name where the token has
+    come to, if not where it was sent.
     """
 
-    key: jax.Array
+    key: KeyArray
     site: str | None = None
 
 
@@ -38,7 +47,7 @@ class Turn:
 class Done:
     """Tells that a step is complete, and what happened in it."""
 
-    visits: tuple[Visit, ...]
+    visits: Sequence[Visit]
 
 
 Received = Turn | Improvement | Failure
@@ -49,17 +58,28 @@ Sent = tuple[Improve | Done, ...]
 class Pending:
     """A step that is under way.
 
-    ``waiting`` are the sites that have not had their turn, ``bases`` for those that were asked the
-    state that they were asked about, ``answers`` what came back from them, ``asked`` what they were
-    asked.
+    ``turns`` are the sites that have a turn in it, of whom the first ``had`` had theirs;
+    ``visits`` is what happened in these, ``bases`` for those that were asked the state that they
+    were asked about, ``answers`` what came back from them, ``asked`` what they were asked.
     """
 
-    key: jax.Array
-    waiting: tuple[str, ...]
-    visits: tuple[Visit, ...] = ()
+    key: KeyArray
+    turns: tuple[str, ...]
+    had: int = 0
+    visits: Sequence[Visit] = ()
     bases: Mapping[str, State] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Improvement | Failure] = dataclasses.field(default_factory=dict)
     asked: Mapping[str, Improve] = dataclasses.field(default_factory=dict)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The sites that have not had their turn, nor answered."""
+        return tuple(site for site in self.turns[self.had :] if site not in self.answers)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a site has done its part."""
+        return bool(self.visits or self.answers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +91,10 @@ class Schedule(abc.ABC):
 
     unit: ClassVar[str] = "rounds"
     """What one step is called."""
+    whole: ClassVar[bool] = False
+    """Whether every site has one turn in a step."""
 
-    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+    def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """The state with what the schedule itself needs before the first step."""
         del sites, key
         return state
@@ -86,14 +108,13 @@ class Schedule(abc.ABC):
             ParameterError: if a site is to leave, and what is left would be no distribution.
         """
         if isinstance(message, Turn):
-            sites = self.turns(agreed, state) if message.site is None else (message.site,)
-            pending = Pending(message.key, sites)
+            pending = self._begun(agreed, state, message)
         else:
             pending = expected(state, message)
             after = answered(agreed, pending.bases[message.site], message, self.share)
             state, pending = self._happened(agreed, state, pending, *after)
-        while pending.waiting:
-            site, key = pending.waiting[0], pending.key
+        while pending.had < len(pending.turns):
+            site, key = pending.turns[pending.had], pending.key
             base = self.seen(agreed, state, site)
             if base is None:
                 after = state, Visit(state.step, site, "refused")
@@ -108,8 +129,21 @@ class Schedule(abc.ABC):
         self, agreed: Agreement, state: State, pending: Pending, after: State, visit: Visit
     ) -> tuple[State, Pending]:
         state, visit = self.concluded(agreed, state, after, visit, key=pending.key)
-        visits = (*pending.visits, visit)
-        return state, dataclasses.replace(pending, waiting=pending.waiting[1:], visits=visits)
+        visits = History.of(pending.visits).then([visit])
+        return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
+
+    def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:
+        """The step that begins, or the one that goes on."""
+        if turn.site is not None:
+            return Pending(turn.key, (turn.site,))
+        return state.pending or Pending(turn.key, self.turns(agreed, state))
+
+    def at_once(
+        self, agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
+    ) -> tuple[State, Sequence[Visit]] | None:
+        """A step, and what happens in it, where ``factors`` are exact; None if site by site."""
+        after = all_answered(agreed, state, factors) if state.pending is None else None
+        return None if after is None else (_ended(after[0]), after[1])
 
     @property
     def share(self) -> float:
@@ -131,7 +165,7 @@ class Schedule(abc.ABC):
         return state.posterior
 
     def concluded(
-        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """What follows a turn that led from the seen state to ``after``."""
         del agreed, state, key
@@ -172,6 +206,8 @@ class Sequential(Schedule):
     Source: bui2018, sequential PVI.
     """
 
+    whole: ClassVar[bool] = True
+
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
         """All, in the order of their names."""
         del state
@@ -193,6 +229,8 @@ class Synchronous(Schedule):
 
     damping: float = 0.5
 
+    whole: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         SHARE.check(damping=self.damping)
 
@@ -203,16 +241,14 @@ class Synchronous(Schedule):
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
         """As of any schedule, but all are asked at once."""
         if isinstance(message, Turn):
-            pending = Pending(message.key, self.turns(agreed, state))
-            view = state.posterior
+            pending, view = self._begun(agreed, state, message), state.posterior
             sent = tuple(question(agreed, state, s, view, pending.key) for s in pending.waiting)
             pending = dataclasses.replace(pending, asked={asked.site: asked for asked in sent})
         else:
             pending = expected(state, message)
-            waiting = tuple(site for site in pending.waiting if site != message.site)
-            answers = {**pending.answers, message.site: message}
-            pending, sent = dataclasses.replace(pending, waiting=waiting, answers=answers), ()
-        if pending.waiting:
+            answers = SharedMap.of(pending.answers) | {message.site: message}
+            pending, sent = dataclasses.replace(pending, answers=answers), ()
+        if len(pending.answers) < len(pending.turns):
             return dataclasses.replace(state, pending=pending), sent
         return self._concluded(agreed, dataclasses.replace(state, pending=None), pending.answers)
 
@@ -261,7 +297,7 @@ class Asynchronous(Schedule):
         """The damping."""
         return self.damping
 
-    def init(self, state: State, sites: tuple[str, ...], *, key: jax.Array) -> State:
+    def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """When each site reports, how often it has, and what it works on; None is the prior."""
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
@@ -284,7 +320,7 @@ class Asynchronous(Schedule):
         return state.schedule["fetched"].get(site, state.posterior) or state.prior
 
     def concluded(
-        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: jax.Array
+        self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """The site fetches the posterior anew, and works on."""
         del agreed
@@ -307,9 +343,9 @@ class Asynchronous(Schedule):
         schedule = {**state.schedule, "fetched": {}}
         return dataclasses.replace(super().learn(state, changed), schedule=schedule)
 
-    def _duration(self, site: str, report: int, key: jax.Array) -> float:
+    def _duration(self, site: str, report: int, key: KeyArray) -> float:
         own_key = fold_in(site_key(key, site), report)
-        return float(jax.random.exponential(own_key)) / self.speeds.get(site, 1.0)
+        return exponential(own_key) / self.speeds.get(site, 1.0)
 
 
 def expected(state: State, answer: Improvement | Failure) -> Pending:
@@ -320,7 +356,7 @@ def expected(state: State, answer: Improvement | Failure) -> Pending:
     """
     pending: Pending | None = state.pending
     asked = None if pending is None else pending.asked.get(answer.site)
-    awaited = pending is not None and answer.site in (pending.bases or pending.waiting)
+    awaited = pending is not None and answer.site not in pending.answers
     if pending is None or asked is None or not (awaited and answer.answers(asked)):
         raise LedgerError(
             found=f"an answer of site {answer.site!r} that nobody waits for, to a question of "
@@ -347,15 +383,15 @@ def _together(
         ParameterError: if a sum is beyond the range of float64.
     """
     largest = 1.0 if agreed.update.conjugate else damping
-    counts = {**start.counts, **{site: after.counts[site] for site, after in changed.items()}}
+    counts = start.counts | {site: after.counts[site] for site, after in changed.items()}
     for halvings in range(HALVINGS):
-        share, entries = largest / 2**halvings, dict(start.entries)
+        share, entries = largest / 2**halvings, {}
         for site, after in changed.items():
             entry = after.entries[site]
             factor = part_way(start.factor(site), after.factor(site), share)
             alone = entry.independent and share == 1
             entries[site] = entry._replace(factor=factor, independent=alone)
-        state = start.with_entries(entries)
+        state = start.with_entries(start.entries | entries)
         if agreed.admits(state.posterior):
             return dataclasses.replace(state, counts=counts)
     return None

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arrays.keys import fold_in, of_jax
 from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.keys import first_key, fold_in
+from posterity.federation.keys import first_key
 from posterity.federation.messages import Measure, Part
 from posterity.federation.newton import applies, stepped
 from posterity.federation.state import State
@@ -172,7 +173,7 @@ def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> A
         noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
         mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
         return part.translate(mirrored + noise) * NARROWER
-    draws = prior.sample(fold_in(first_key(), place), (DRAWS,))
+    draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))
     least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
     there = np.asarray(part.sufficient_statistics(draws))[least]
     about = CLOSE * there + (1 - CLOSE) * np.asarray(prior.mean_parameters)

@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Key
 
 from posterity.arguments import COUNT, Constraint
+from posterity.arrays.keys import of_jax
+from posterity.arrays.setting import Setting
 from posterity.arrays.stacks import stacked
+from posterity.arrays.typing import Float, Int, KeyArray, Real
 from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
@@ -26,6 +25,7 @@ from posterity.federation.visit import improper_without
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
+from posterity.lazy import jax, jnp, program
 from posterity.models import Model, Records
 from posterity.models.records import group_sizes
 
@@ -57,7 +57,7 @@ class Leave(NamedTuple):
     asked: bool = False
 
 
-class Simulation(eqx.Module):
+class Simulation(Setting):
     """What happened in every repetition.
 
     ``parameters`` (repetitions, records, dim) are flat natural parameters of the posterior
@@ -90,7 +90,7 @@ def simulate(
     leave: Leave | None = None,
     first: str | None = None,
     every: int = 1,
-    key: Key[jax.Array, ""] | None = None,
+    key: KeyArray | None = None,
 ) -> Simulation:
     """Repeat gossip over one graph and one set of data, each time with a walk of its own.
 
@@ -107,7 +107,8 @@ def simulate(
         ConvergenceWarning: if nodes of a quadrature are too few for some site's last update. Where
             ``federate`` would take more of them, all walks stay with those of ``update``.
 
-    >>> from posterity.families import Beta
+    >>> from posterity.arrays.keys import of_jax
+    from posterity.families import Beta
     >>> from posterity.graphs import ring
     >>> from posterity.models import BetaBernoulli
     >>> coins = {"a": np.ones(3), "b": np.zeros(2), "c": np.ones(1)}
@@ -120,7 +121,7 @@ def simulate(
     run = start(sites, model, prior, update=update, weights=weights)
     COUNT.check(visits=visits, repetitions=repetitions, every=every)
     check_sites(network.names, run.agreement.sites, "nodes for")
-    walk_key, update_key = jax.random.split(first_key() if key is None else key)
+    walk_key, update_key = jax.random.split(of_jax(first_key() if key is None else key))
     walk, length = walk or MetropolisHastings(), {"hops": visits - 1, "repetitions": repetitions}
     walked = positions(network, walk, **length, start=first, key=walk_key)
     left = _departures(network, walked, leave)
@@ -235,8 +236,8 @@ def _table(
     return table / update.temperature
 
 
-@eqx.filter_jit
-def _factors(model: Model, sites: Records) -> jax.Array:
+@program
+def _factors(model: Model, sites: Records) -> Real:
     """Those of several sites of as many records each."""
     kind: Any = type(model)
     one = lambda records: kind.factor(model, records).natural_parameters
@@ -256,9 +257,9 @@ class _Groups(NamedTuple):
 
     records: tuple[Records, ...]
     """For each group the records of its sites, on a new first axis."""
-    group: jax.Array
+    group: Real
     """By site, the number of its group; past the last for a site without records."""
-    place: jax.Array
+    place: Real
     """By site, its place in its group."""
 
 
@@ -276,17 +277,17 @@ def _grouped(sites: list[Records]) -> _Groups:
     return _Groups(tuple(stacks), jnp.asarray(group, jnp.int32), jnp.asarray(place))
 
 
-@eqx.filter_jit
+@program
 def _general(
     update: LocalUpdate,
     model: Model,
     prior: ExponentialFamily,
     groups: _Groups,
-    walked: jax.Array,
+    walked: Real,
     left: "_Left",
-    keys: jax.Array,
+    keys: Real,
     every: int,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[Real, Real, Real]:
     """The trace, what went wrong first in each walk, and the last error about each site's update.
 
     What went wrong is the number of the site whose gradient was not finite, ``IMPROPER`` if the
@@ -299,14 +300,14 @@ def _general(
     rows = jnp.arange(repetitions)
 
     def improved(
-        site: jax.Array, records: Records, total: Any, factor: Any, count: jax.Array, key: jax.Array
+        site: Real, records: Records, total: Any, factor: Any, count: Real, key: KeyArray
     ) -> Any:
         own = jax.tree.map(lambda leaf: leaf[groups.place[site]], records)
         q, factor = (prior.with_natural_parameters(v) for v in (total, factor))
         new, info = update(model, q, factor, own, count, key=key)
         return new.natural_parameters, info.finite, info.quadrature_error
 
-    def improper(total: jax.Array) -> Any:
+    def improper(total: Real) -> Any:
         q = prior.with_natural_parameters(total)
         return ~(q.is_proper() & model.admits(q))
 
@@ -351,7 +352,7 @@ def _general(
     return trace, bad, errors
 
 
-def _for_those(those: jax.Array, each: Any, arguments: Any, results: Any, width: int) -> Any:
+def _for_those(those: Real, each: Any, arguments: Any, results: Any, width: int) -> Any:
     """The results, renewed by ``each`` in the rows of ``those``, ``width`` rows at a time."""
     chunks = -(-len(those) // width)
     width = -(-len(those) // chunks)
@@ -378,12 +379,12 @@ def _check_finite(bad: np.ndarray, names: tuple[str, ...]) -> None:
 
 
 class _Left(NamedTuple):
-    site: jax.Array
-    time: jax.Array
+    site: Real
+    time: Real
     """For each repetition the visit at which the factor leaves; past the last if it never does."""
 
 
-def _departures(network: Network, walked: jax.Array, leave: Leave | None) -> _Left:
+def _departures(network: Network, walked: Real, leave: Leave | None) -> _Left:
     """Who leaves when, in each walk; errors if there is no such site or visit."""
     repetitions, visits = walked.shape
     if leave is None:

@@ -5,21 +5,24 @@ questions hold its factor and how many steps it has taken.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from posterity.arrays.keys import Words, of_jax
 from posterity.arrays.linear_algebra import symmetric
-from posterity.arrays.tree import Node, field_names, identical, structure
+from posterity.arrays.namespace import jax_module
+from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
+from posterity.arrays.typing import KeyArray
 from posterity.checks import check_finite, check_same_structure
+from posterity.entries import all_at_rest
 from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
+from posterity.federation.keys import first_key
 from posterity.federation.messages import (
     Answer,
     DescribeOwn,
@@ -31,14 +34,12 @@ from posterity.federation.messages import (
     Question,
     Report,
 )
-from posterity.federation.personal import own_laws
 from posterity.federation.tables import at_site, of_one_site
-from posterity.inference.choice import noiseless
 from posterity.inference.estimators import Evaluator
 from posterity.inference.joint import slope_in_mean
-from posterity.inference.pooling import PartialPooling
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
+from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
@@ -96,6 +97,18 @@ class Site:
             return 1.0
         return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
 
+    @functools.cached_property
+    def exact(self) -> ExponentialFamily:
+        """The factor of a conjugate model, at rest: one, whatever the site is asked.
+
+        Raises:
+            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """
+        found = exact_factor(self.update, self.model, self.records)
+        check_same_structure(self.agreement.prior, found, "what the model found")
+        check_finite(found, "what the model found")
+        return canonical(found)
+
     def answer(self, question: Question) -> Answer:
         """The answer to a question. Pure; errors are those of the model and of the data."""
         match question:
@@ -104,6 +117,8 @@ class Site:
             case Measure(_, posterior, factor, parts, samples, key):
                 answer = self.report(posterior, factor, parts, samples=samples, key=key)
             case DescribeOwn(_, posterior):
+                from posterity.federation.personal import own_laws
+
                 laws = own_laws(self.model, posterior, self.records)
                 answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
             case _:
@@ -112,7 +127,7 @@ class Site:
         return dataclasses.replace(answer, **about)
 
     def improve(
-        self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: jax.Array
+        self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray
     ) -> Improvement:
         """A better factor than ``factor``, as part of the posterior ``view``.
 
@@ -122,25 +137,20 @@ class Site:
             StructureError, ParameterError: if what the model gives is no factor, or not finite.
         """
         if self.update.conjugate:
-            exact = exact_factor(self.update, self.model, self.records)
-            if identical(exact, factor):  # as at every visit but the first, when checks were made
-                return Improvement(self.name, factor)
-            check_same_structure(factor, exact, "what the model found")
-            check_finite(exact, "what the model found")
-            return Improvement(self.name, canonical(exact))
+            exact = self.exact
+            same = exact is not factor and exact == factor
+            return Improvement(self.name, factor if same else exact)
         if isinstance(self.update, TrainedApart):
+            key = of_jax(key)
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, canonical(factor + (trained - view) * self.share))
-        if isinstance(self.update, PartialPooling):
-            regression: Any = self.model
-            factor, pooled = self.update.improved(regression, view, factor, self.records, count)
+        if self.update.pools:
+            pooling: Any = self.update
+            factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
-        records = self.records.padded() if self.agreement.padding else self.records
-        taken = np.asarray(count)  # an array: compiled once
-        update = self.update
+        update, records = self.update, self._records(self.agreement.padding)
         while True:
-            with jax.enable_x64(True):
-                new, info = _improved(update, self.model, view, factor, records, taken, key)
+            new, info = self._run(_improve, update, view, factor, records, np.asarray(count), key)
             if not info.finite:
                 raise not_finite()
             finer = update.finer()
@@ -160,7 +170,7 @@ class Site:
         parts: Sequence[Part] = ("gradient",),
         *,
         samples: int = 64,
-        key: jax.Array,
+        key: KeyArray,
     ) -> Report:
         """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
 
@@ -187,14 +197,14 @@ class Site:
         posterior: ExponentialFamily,
         factor: ExponentialFamily,
         samples: int,
-        key: jax.Array,
+        key: KeyArray,
     ) -> tuple[dict[str, Any], float]:
         update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
-            direction = exact_factor(update, self.model, self.records) - factor
-        elif isinstance(update, PartialPooling):
-            regression: Any = self.model
-            target, pooled = update.target(regression, posterior, factor, self.records)
+            direction = self.exact - factor
+        elif update.pools:
+            pooling: Any = update
+            target, pooled = pooling.target(self.model, posterior, factor, self.records)
             direction, error = target - factor, pooled.quadrature_error
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
@@ -211,15 +221,12 @@ class Site:
         posterior: ExponentialFamily,
         factor: ExponentialFamily,
         samples: int,
-        key: jax.Array,
+        key: KeyArray,
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        update = self.update
+        update, records = self.update, self._records()
         while True:
-            with jax.enable_x64(True):
-                keys = jax.random.split(key, samples if update.noisy else 1)
-                records = self.records.padded()
-                known = _gradient(update.traced(), self.model, posterior, factor, records, keys)
+            known = self._run(_gradient, update, posterior, factor, records, samples, key)
             finer = None if float(known[2]) <= ERROR else update.finer()
             if finer is None:
                 return known
@@ -231,9 +238,7 @@ class Site:
         if not isinstance(update.estimator, Evaluator) or update.noisy:
             return None
         while True:
-            with jax.enable_x64(True):
-                records = self.records.padded()
-                both = _value(update.traced(), self.model, posterior, records)
+            both = self._run(_value, update, posterior, self._records())
             value, other = map(float, both)
             finer = None if abs(value - other) <= ERROR else update.finer()
             if finer is None:
@@ -244,26 +249,39 @@ class Site:
         self, posterior: ExponentialFamily, curvature: bool
     ) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
-        update = self.update
-        estimator = noiseless(update.estimator, self.model, posterior)
-        while estimator is not None:
-            with jax.enable_x64(True):
-                records, alpha = self.records.padded(), jnp.asarray(update.temperature)
-                result, error = _curvature(
-                    estimator, alpha, self.model, posterior, records, curvature
-                )
-            finer = None if float(error) <= ERROR else estimator.finer()
+        records, update = self._records(), self.update.noiseless(self.model, posterior)
+        if update is None:
+            return {}, 0.0
+        while True:
+            result, error = self._run(_curvature, update, posterior, records, curvature)
+            finer = None if float(error) <= ERROR else update.finer()
             if finer is None:
                 break
-            estimator = finer
-        else:
-            return {}, 0.0
+            update = finer
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
         known = {"value": float(value), "fixed_point": fixed, "slope": slope}
         return known | ({"curvature": bend} if curvature else {}), float(error)
+
+    @functools.cached_property
+    def _in_numpy(self) -> bool:
+        """Whether NumPy is enough, and as fast."""
+        return not self.update.needs_jax(self.model)
+
+    def _records(self, padding: bool = True) -> Records:
+        """The records as its programs take them, of which NumPy has none."""
+        return self.records.padded() if padding and not self._in_numpy else self.records
+
+    def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
+        """What a function of update, model and others gives: by NumPy, or compiled by JAX."""
+        if self._in_numpy:
+            with np.errstate(all="ignore"):  # what is not finite is told
+                return function(update, self.model, *others)
+        with jax.enable_x64(True):
+            own = (of_jax(one) if isinstance(one, Words) else one for one in others)
+            return _compiled(function, update, self.model, *own)
 
 
 def not_finite() -> ParameterError:
@@ -291,6 +309,21 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
     )
 
 
+def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
+    """By name, :attr:`Site.exact` of many sites of one federation, all checked at once.
+
+    Raises:
+        StructureError, ParameterError: as ``Site.exact`` does, if any of them does.
+    """
+    new = {site.name: site for site in sites if "exact" not in site.__dict__}
+    if new:
+        prior = sites[0].agreement.prior
+        found = {n: exact_factor(s.update, s.model, s.records) for n, s in new.items()}
+        for site, factor in zip(new.values(), all_at_rest(prior, found), strict=True):
+            site.__dict__["exact"] = _symmetric(factor)
+    return {site.name: site.exact for site in sites}
+
+
 def canonical(factor: ExponentialFamily) -> ExponentialFamily:
     """The factor at rest, and matrices symmetric to the last bit: as it comes back from a file."""
     return _symmetric(at_rest(factor))
@@ -304,6 +337,8 @@ def _symmetric(part: Any) -> Any:
     kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
     children = zip(names, part.children(), strict=True)
     matrix = lambda name: name in kinds and kinds[name].axes == 2
+    if kinds and not any(map(matrix, names)):
+        return part
     parts = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
     return part.of_children(parts, part.kept())
 
@@ -319,22 +354,23 @@ def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
     model, update, prior = agreed.model, agreed.update, agreed.prior
     if update.trains:  # which checks data as it trains
         return
-    checked, own = set(), isinstance(model, FunctionModel)
+    checked = set()
     # What JAX raises where shapes differ; a user's function raises what it likes.
-    shapes = TypeError if own else (TypeError, ValueError)
+    shapes = TypeError if isinstance(model, FunctionModel) else (TypeError, ValueError)
     for site, records in sites.items():
-        leaves = jax.tree.leaves(records.data)
+        leaves = tree_leaves(records.data)
         kind = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
         if records.size == 0 or kind in checked:
             continue
         checked.add(kind)
         try:
-            with jax.enable_x64(True):
-                gradient = eqx.filter_eval_shape(_estimate, update, model, prior, records)
+            gradient = _outline_of_gradient(update, model, prior, records)
         except StructureError as error:
             raise error.at(f"the model at site {site!r}") from error
         except Exception as error:
-            if isinstance(error, shapes) and not isinstance(error, jax.errors.JAXTypeError):
+            known = jax_module()
+            own = known is not None and isinstance(error, known.errors.JAXTypeError)
+            if isinstance(error, shapes) and not own:
                 raise _misfit(site, leaves, prior, str(error).splitlines()[0]) from error
         else:
             if structure(gradient) != structure(prior):
@@ -350,24 +386,29 @@ def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) ->
     )
 
 
+def _outline_of_gradient(
+    update: LocalUpdate, model: Model, prior: ExponentialFamily, records: Records
+) -> Any:
+    """What is the shape of a site's gradients: of one record, where NumPy finds them."""
+    if update.needs_jax(model):
+        with jax.enable_x64(True):
+            return eqx.filter_eval_shape(_estimate, update, model, prior, records)
+    with np.errstate(all="ignore"):
+        one = tree_map(lambda leaf: leaf[:1], records).widened()
+        return _estimate(update, model, prior, one)
+
+
 def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: Records) -> Any:
-    if isinstance(update, PartialPooling):
+    if update.pools:
         regression: Any = model
         regression.model.log_likelihood(q.coefficients.mean, records.data)  # pyright: ignore
         return q
     estimator = update.estimator
     assert estimator is not None, "resolve fills it in"
-    return estimator(model, q, records, key=jax.random.key(0))
+    return estimator(model, q, records, key=of_jax(first_key()) if estimator.stochastic else None)
 
 
-# --- programs ------------------------------------------------------------------------------------
-
-
-def _improved(update: LocalUpdate, model: Any, *others: Any) -> Any:
-    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
-    if all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
-        return _of_arrays(update, model, *others)
-    return _of_any(update.traced(), model, *others)
+# --- what NumPy does, or JAX compiles -------------------------------------------------------------
 
 
 def _improve(
@@ -376,34 +417,31 @@ def _improve(
     return update(model, q, factor, records, count, key=key)
 
 
-_of_arrays, _of_any = jax.jit(_improve), eqx.filter_jit(_improve)
-
-
-@eqx.filter_jit
 def _gradient(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, keys: Any
+    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, samples: int, key: Any
 ) -> tuple[Any, Any, Any]:
-    """The mean over keys, the squared length that noise gives to it, and the error of its nodes."""
-    # One draw after another: side by side, those of a network do not fit into memory.
-    records, count = records.widened(), keys.shape[0]
+    """The mean over draws, the squared length that noise gives to it, and the error of nodes."""
+    records = records.widened()
+    if not update.noisy:
+        mean, error = update.direction(model, q, factor, records, key=key), 0.0
+        if isinstance(update.estimator, Evaluator):
+            other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
+            error = q.squared_length(other / update.temperature - factor - mean) / 4
+        return mean, 0.0, error
 
-    def add(carry: Any, key: jax.Array) -> tuple[Any, None]:
+    # One draw after another: side by side, those of a network do not fit into memory.
+    def add(carry: Any, key: Any) -> tuple[Any, None]:
         total, squares = carry
         drawn = update.direction(model, q, factor, records, key=key)
         return (total + drawn, squares + q.squared_length(drawn)), None
 
     start = (jax.tree.map(jnp.asarray, q.zero()), jnp.zeros((), dtype_of(q)))
-    (total, squares), _ = jax.lax.scan(add, start, keys)
-    mean = total / count
-    spread = squares / count - q.squared_length(mean)
-    error: Any = 0.0
-    if isinstance(update.estimator, Evaluator) and not update.noisy:
-        other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
-        error = q.squared_length(other / update.temperature - factor - mean) / 4
-    return mean, jnp.maximum(spread, 0.0) / max(count - 1, 1), error
+    (total, squares), _ = jax.lax.scan(add, start, jax.random.split(key, samples))
+    mean = total / samples
+    spread = squares / samples - q.squared_length(mean)
+    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0
 
 
-@eqx.filter_jit
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
     """By its nodes, and by others."""
     records = records.widened()
@@ -411,18 +449,32 @@ def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
     return at(False) / update.temperature, at(True) / update.temperature
 
 
-@eqx.filter_jit
 def _curvature(
-    estimator: Any, temperature: Any, model: Any, q: Any, records: Any, curvature: bool
-) -> tuple[Any, Any]:
+    update: Any, model: Any, q: Any, records: Any, curvature: bool
+) -> tuple[tuple[Any, ...], Any]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
-    records, bend = records.widened(), jnp.zeros((0, q.event_size))
+    records, estimator = records.widened(), update.estimator
+    bend = q.xp.np.zeros((0, q.event_size))
     if curvature:
         expected, bend = estimator.curved(model, q, records)
     else:
         expected = estimator.evaluate(model, q, records)
-    factor = expected.gradient / temperature
-    other = estimator.evaluate(model, q, records, otherwise=True).gradient / temperature
-    error = q.squared_length(other - factor) / 4
-    slope = slope_in_mean(q, factor)
-    return (expected.value / temperature, slope, bend / temperature, factor), error
+    factor = expected.gradient / update.temperature
+    other = estimator.evaluate(model, q, records, otherwise=True).gradient / update.temperature
+    error, slope = q.squared_length(other - factor) / 4, slope_in_mean(q, factor)
+    value, bend = expected.value / update.temperature, bend / update.temperature
+    return (value, slope, bend, factor), error
+
+
+_PROGRAMS = {
+    each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
+}
+"""Of trees of arrays alone, and of any."""
+
+
+def _compiled(function: Any, update: LocalUpdate, model: Any, *others: Any) -> Any:
+    of_arrays, of_any = _PROGRAMS[function]
+    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+    if function is _improve and all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
+        return of_arrays(update, model, *others)
+    return of_any(update.traced(), model, *others)

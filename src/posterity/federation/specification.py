@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
-import networkx
 import numpy as np
 
 from posterity import families, graphs, models
 from posterity.arguments import POSITIVE
+from posterity.arrays.keys import of_jax
+from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian
+from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.inference.choice import ESTIMATORS
 from posterity.inference.update import LocalUpdate
-from posterity.networks import GaussianPrior, Layers
+from posterity.lazy import eqx, jax
 
 Options = Mapping[str, Any]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -90,7 +90,7 @@ def build(make: Callable[..., Any], options: Options, place: str) -> Any:
 
 
 def make_model(
-    kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: jax.Array
+    kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: KeyArray
 ) -> Any:
     """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
 
@@ -102,13 +102,13 @@ def make_model(
     return build(one_of(kinds, kind, "model.kind"), options, "model")
 
 
-def make_prior(options: Options, model: Any, key: jax.Array) -> ExponentialFamily:
+def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily:
     """A ``family`` with its standard parameters, or a network's with independent weights."""
     if isinstance(model, models.NeuralNetwork):
         _check_keys(options, ["variance"], "prior")
         variance = options.get("variance", 1.0)
         POSITIVE.check(**{"prior.variance": variance})
-        return model.prior(variance=float(variance), key=key)
+        return model.prior(variance=float(variance), key=of_jax(key))
     options = dict(options)
     name = options.pop("family", None)
     family = one_of(FAMILIES, name, "prior.family")
@@ -136,7 +136,7 @@ def _check_keys(options: Options, known: Sequence[str], place: str) -> None:
 
 def _perceptron(
     data: Mapping[str, Any],
-    key: jax.Array,
+    key: KeyArray,
     *,
     outputs: int = 1,
     width: int = 16,
@@ -152,7 +152,7 @@ def _perceptron(
             fix="Save x of shape (n, d).",
         )
     tanh = jax.numpy.tanh
-    perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=key)
+    perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
     return models.NeuralNetwork.from_equinox(perceptron, **options)
 
 
@@ -214,6 +214,8 @@ def _network(
     rest = {name: value for name, value in options.items() if name not in apart}
     model = build(of_layers, {"likelihood": likelihood, **rest}, "model")
     variances = tuple(variance) if isinstance(variance, list) else variance
+    from posterity.networks import GaussianPrior
+
     prior = build(lambda: GaussianPrior(variance=variances).network(layers), {}, "prior")
     return model, prior
 
@@ -267,6 +269,8 @@ def _gossip(
             expected="a graph by its name, or links",
             fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
         )
+    import networkx
+
     linked = networkx.Graph()
     for one, other in links:
         linked.add_edge(one, other)

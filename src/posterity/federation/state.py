@@ -15,6 +15,7 @@ from posterity.families import ExponentialFamily
 from posterity.families.names import names_of, with_names
 from posterity.federation.messages import FIRST, Epoch
 from posterity.ledger import Ledger
+from posterity.sharing import SharedMap
 
 Map = Mapping[str, Entry]
 """Entries by site."""
@@ -22,7 +23,10 @@ Map = Mapping[str, Entry]
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable."""
+    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable.
+
+    What a step leaves as it is, the states before and after it share.
+    """
 
     prior: ExponentialFamily
     exact_sum: TreeSum
@@ -41,6 +45,10 @@ class State:
     """Sites whose factors leave when their turn next comes."""
     pending: Any = None
     """Of a step that is under way (:class:`~posterity.federation.schedules.Pending`)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entries", SharedMap.of(self.entries))
+        object.__setattr__(self, "counts", SharedMap.of(self.counts))
 
     @classmethod
     def of(cls, prior: ExponentialFamily) -> "State":
@@ -74,7 +82,7 @@ class State:
         """
         factors = [entry.factor for entry in entries.values() if entry.factor is not None]
         exact_sum = TreeSum.of([self.prior, *factors])
-        return dataclasses.replace(self, exact_sum=exact_sum, entries=dict(entries))
+        return dataclasses.replace(self, exact_sum=exact_sum, entries=entries)
 
     def without(self, *sites: str) -> "State":
         """With these sites' factors taken out and their return barred within their epochs.
@@ -82,20 +90,21 @@ class State:
         Raises:
             LedgerError: if a site is forgotten already, or named twice.
         """
-        entries, leaving = dict(self.entries), []
+        left: dict[str, Entry] = {}
+        leaving = []
         for site in sites:
-            entry = entries.get(site, Entry(0, 0, self.prior.zero()))
-            if entry.factor is None:
+            entry = self.entries.get(site, Entry(0, 0, self.prior.zero()))
+            if entry.factor is None or site in left:
                 raise LedgerError(
                     found=f"site {site!r}, which is forgotten already",
                     expected="a site that contributes, named once",
                     fix="Nothing is left to take out.",
                 )
             leaving.append(entry.factor)
-            entries[site] = entry._replace(factor=None, independent=False)
-        left = tuple(site for site in self.leaving if site not in sites)
-        exact_sum = self.exact_sum.changed(take=leaving)
-        return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=left)
+            left[site] = entry._replace(factor=None, independent=False)
+        others = tuple(site for site in self.leaving if site not in sites)
+        exact_sum, entries = self.exact_sum.changed(take=leaving), self.entries | left
+        return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=others)
 
     def readmitted(self, site: str) -> "State":
         """With the forgotten site let in again, at the next epoch, contributing nothing yet.
@@ -110,7 +119,7 @@ class State:
                 fix="Only a forgotten site can be readmitted.",
             )
         entry = self._nothing(self.entries[site].epoch + 1, 0)
-        return dataclasses.replace(self, entries={**self.entries, site: entry})
+        return dataclasses.replace(self, entries=self.entries | {site: entry})
 
     def restarted(self) -> "State":
         """With every factor zero again, to train anew those who are left."""

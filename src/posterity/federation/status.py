@@ -8,12 +8,10 @@ still to come. Where they are noisy, the sites are asked anew and their answers 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-
+from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
@@ -47,8 +45,8 @@ class Position:
     federation: Federation
     schedule: Schedule
     state: State
-    key: jax.Array
-    trace: tuple[Visit, ...] = ()
+    key: KeyArray
+    trace: Sequence[Visit] = ()
     """What happened so far, visit by visit."""
     tolerance: float = TOLERANCE
     """Nats that may be left to change in a posterior that is said to have converged."""
@@ -363,11 +361,9 @@ class Certificate:
             if report.direction is None:
                 residuals[site] = noise = math.nan
                 continue
-            with jax.enable_x64(True):
-                residuals[site] = float(_fisher_length(posterior, report.direction))
+            residuals[site] = float(fisher_length(posterior, report.direction))
             total, noise = total + report.direction, noise + report.variance
-        with jax.enable_x64(True):
-            squared = float(_fisher_length(posterior, total)) ** 2 + 0.0 * noise
+        squared = float(fisher_length(posterior, total)) ** 2 + 0.0 * noise
         distance = max(squared - noise, 0.0) / 2
         error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
         return cls(residuals, distance if math.isfinite(squared) else math.nan, error)
@@ -382,8 +378,3 @@ def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
         SiteError: if a site fails, unless the run passes over such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))
-
-
-@eqx.filter_jit
-def _fisher_length(q: ExponentialFamily, step: ExponentialFamily) -> jax.Array:
-    return fisher_length(q, step)

@@ -1,12 +1,15 @@
 """A visit: a site improves its factor, and the change is taken whole or not at all."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-import jax
+import numpy as np
 
-from posterity.arrays.tree import identical
+from posterity.arrays.stacks import CHUNK, columns, rows
+from posterity.arrays.tree import identical, leaves
 from posterity.arrays.tree_sums import TreeSum
+from posterity.arrays.typing import KeyArray
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import Entry
 from posterity.errors import ParameterError
@@ -40,7 +43,7 @@ class Visit:
     """Fisher length of the last natural gradient, in sqrt(nats); None where it is not known."""
     change: float | None = None
     """By how much the posterior moved, in nats: the KL divergence from before. None if it did not
-    have its turn."""
+    have its turn, or if factors are exact: how far these moved tells nothing of what is left."""
     quadrature_error: float = 0.0
     """By how many nats, at most, too few nodes of a quadrature may have misplaced it."""
     error: str | None = None
@@ -67,7 +70,7 @@ def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Vis
 
 
 def question(
-    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: jax.Array
+    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: KeyArray
 ) -> Improve:
     """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
@@ -95,10 +98,56 @@ def answered(
             raise failure from error
         return state, Visit(state.step, site, "failed", error=str(failure))
     after = committed or state
-    moved = distance(state.posterior, after.posterior)
+    exact = agreed.update.conjugate
+    moved = None if exact else distance(state.posterior, after.posterior)
     outcome = "refused" if committed is None else "updated"
     measured = halvings + answer.halvings, answer.residual, moved, answer.quadrature_error
     return after, Visit(state.step, site, outcome, *measured)
+
+
+def all_answered(
+    agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
+) -> tuple[State, tuple[Visit, ...]] | None:
+    """What turns of all sites in their order come to, where ``factors`` are exact, and at rest.
+
+    Those who have none relay. The sums are made at once. None where each has to have its turn by
+    itself, as a posterior on the way would not be admitted.
+    """
+    new = {site: (state.entries.get(site), factor) for site, factor in factors.items()}
+    moved = {s: pair for s, pair in new.items() if pair[0] is None or pair[0].factor is not pair[1]}
+    add = [factor for _, factor in moved.values()]
+    old: Any = [entry and entry.factor for entry, _ in moved.values()]
+    if state.leaving or not _admits_all(agreed, state, add, old):
+        return None
+    exact_sum = state.exact_sum.changed(add, [factor for factor in old if factor is not None])
+    entries, counts, steps = {}, {}, agreed.update.steps or 1
+    for site, (entry, factor) in new.items():
+        version = (0, 0) if entry is None else (entry.epoch, entry.sequence + 1)
+        entries[site] = Entry(*version, factor, True)
+        counts[site] = state.counts.get(site, 0) + steps
+    visits = tuple(
+        Visit(state.step, site, "updated" if site in new else "relayed") for site in agreed.sites
+    )
+    after = {"entries": state.entries | entries, "counts": state.counts | counts}
+    return dataclasses.replace(state, exact_sum=exact_sum, **after), visits
+
+
+def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequence[Any]) -> bool:
+    """Whether the posterior is admitted after each change from an old factor to a new one."""
+    q: Any = state.posterior
+    zero = q.zero()
+    old = [zero if factor is None else factor for factor in old]
+    step = max(1, CHUNK // max(leaf.size for leaf in leaves(q)))
+    for begin in range(0, len(new), step):
+        part = slice(begin, begin + step)
+        like = zip(columns(q, [q]), columns(q, new[part]), columns(q, old[part]), strict=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = [here + (np.array(a) - np.array(b)).cumsum(0) for (here,), a, b in like]
+        finite = all(np.isfinite(leaf).all() for leaf in sums)
+        if not finite or not agreed.admits(rows(q, [[leaf] for leaf in sums])[0]):
+            return False
+        q = rows(q, [[leaf[-1, ...]] for leaf in sums])[0]
+    return True
 
 
 def commit(
@@ -144,7 +193,7 @@ def _with_factor(
     before = state.entries.get(site, Entry(0, -1, factor))
     entry = Entry(before.epoch, before.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
-    entries, counts = {**state.entries, site: entry}, {**state.counts, site: steps}
+    entries, counts = state.entries | {site: entry}, state.counts | {site: steps}
     return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
 
 

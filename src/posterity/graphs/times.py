@@ -7,15 +7,14 @@ the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in 
 import functools
 import math
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Key, UInt32
 
+from posterity.arrays.setting import Setting
+from posterity.arrays.typing import Int, KeyArray, Real, UInt32
 from posterity.errors import UsageError
 from posterity.graphs.topology import Network, Site
 from posterity.graphs.walks import STRIDE, Walk, WalkState, begin, bits_of_stride
+from posterity.lazy import eqx, jax, jnp, program
 
 STRETCH = 1 << 16
 """Hops after which a measurement returns to Python, where it can be interrupted."""
@@ -29,7 +28,7 @@ def cover_times(
     walk: Walk,
     *,
     repetitions: int,
-    key: Key[jax.Array, ""],
+    key: KeyArray,
     start: Site | None = None,
     limit: int | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
@@ -52,7 +51,7 @@ def hitting_times(
     site: Site,
     *,
     repetitions: int,
-    key: Key[jax.Array, ""],
+    key: KeyArray,
     start: Site | None = None,
     limit: int | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
@@ -107,17 +106,17 @@ def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: 
 # --- measurement ------------------------------------------------------------------------------
 
 
-class _Tokens(eqx.Module):
+class _Tokens(Setting):
     """Tokens on their way, and which sites each has still to visit: a bit a site and token."""
 
     state: WalkState
-    visited: UInt32[jax.Array, "words tokens"]
+    visited: UInt32[Real, "words tokens"]
     """Sites that nobody asks for count as visited."""
-    left: Int[jax.Array, " tokens"]
-    first: Int[jax.Array, " tokens"]
+    left: Int[Real, " tokens"]
+    first: Int[Real, " tokens"]
     """The hop at which a token had visited all, or -1."""
 
-    def at(self, state: WalkState, hop: Int[jax.Array, ""]) -> "_Tokens":
+    def at(self, state: WalkState, hop: Int[Real, ""]) -> "_Tokens":
         """The tokens after one more hop."""
         index = (state.position >> 5, jnp.arange(state.position.shape[0]))
         word = self.visited[index]
@@ -132,7 +131,7 @@ def _first_times(
     walk: Walk,
     sites: Int[np.ndarray, " sites"],
     repetitions: int,
-    key: Key[jax.Array, ""],
+    key: KeyArray,
     start: Site | None,
     limit: int | None,
 ) -> Int[np.ndarray, " repetitions"]:
@@ -161,22 +160,22 @@ def _first_times(
     return times
 
 
-@eqx.filter_jit
+@program
 def _advance(
     network: Network,
     walk: Walk,
-    key: Key[jax.Array, ""],
+    key: KeyArray,
     tokens: _Tokens,
-    hop: Int[jax.Array, ""],
-    until: Int[jax.Array, ""],
-) -> tuple[_Tokens, Int[jax.Array, ""]]:
+    hop: Int[Real, ""],
+    until: Int[Real, ""],
+) -> tuple[_Tokens, Int[Real, ""]]:
     """Walk by strides to hop ``until`` or a little beyond, or until every token is done."""
 
-    def one(tokens: _Tokens, drawn: tuple[jax.Array, jax.Array]) -> tuple[_Tokens, None]:
+    def one(tokens: _Tokens, drawn: tuple[Real, Real]) -> tuple[_Tokens, None]:
         bits, now = drawn
         return tokens.at(walk.move(network, tokens.state, bits), now), None
 
-    def stride(carry: tuple[_Tokens, jax.Array]) -> tuple[_Tokens, jax.Array]:
+    def stride(carry: tuple[_Tokens, Real]) -> tuple[_Tokens, Real]:
         tokens, hop = carry
         bits = bits_of_stride(key, hop // STRIDE, tokens.state)
         drawn = (bits, hop + 1 + jnp.arange(STRIDE, dtype=jnp.int32))

@@ -5,22 +5,20 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.core
 import numpy as np
-import scipy.sparse
-from jaxtyping import Int
-from scipy.sparse.csgraph import connected_components
 
-from posterity.arrays.typing import ArrayLike
+from posterity.arrays.namespace import is_jax, is_traced
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
+from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
+from posterity.lazy import jax
 
 Site = str | ArrayLike
 """A name, a number, or an array of numbers."""
 
 
-class Network(eqx.Module):
+class Network(Setting):
     """Sites and the links between them: a connected, undirected, simple graph.
 
     Sites are numbered in the order of their sorted names. The neighbours of site ``k`` are
@@ -33,9 +31,9 @@ class Network(eqx.Module):
     (4, 'east', ('north', 'west'))
     """
 
-    names: tuple[str, ...] = eqx.field(static=True)
-    offsets: Int[jax.Array, " K_and_end"]
-    neighbours: Int[jax.Array, " links"]
+    names: tuple[str, ...] = static()
+    offsets: Int[Real, " K_and_end"]
+    neighbours: Int[Real, " links"]
 
     @classmethod
     def from_graph(cls, graph: Any, sites: Iterable[str] | None = None) -> "Network":
@@ -61,7 +59,7 @@ class Network(eqx.Module):
         offsets = np.concatenate([[0], np.cumsum(counts)])
         neighbours = targets[np.lexsort((targets, sources))]
         _check_links(names, links, offsets, neighbours)
-        return cls(names, *(jax.device_put(own.astype(np.int32)) for own in (offsets, neighbours)))
+        return cls(names, *(own.astype(np.int32) for own in (offsets, neighbours)))
 
     @property
     def size(self) -> int:
@@ -85,7 +83,7 @@ class Network(eqx.Module):
         """
         if isinstance(site, str):
             return self.index(site)
-        if not isinstance(site, jax.core.Tracer):
+        if not is_traced(site):
             numbers = np.asarray(site)
             whole = np.issubdtype(numbers.dtype, np.integer)
             if not whole or (numbers < 0).any() or (numbers >= self.size).any():
@@ -93,7 +91,7 @@ class Network(eqx.Module):
                 raise _no_site(repr(site), expected)
         return site
 
-    def row(self, site: Int[jax.Array, "*tokens"]) -> tuple[jax.Array, jax.Array]:
+    def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:
         """The start and the number of the neighbours of numbered sites; in compiled code."""
         low = at(self.offsets, site)
         return low, at(self.offsets, site + 1) - low
@@ -126,9 +124,11 @@ def _no_site(found: str, expected: str) -> UsageError:
     return UsageError(found=f"site {found}", expected=expected, fix="Name a site of the network.")
 
 
-def at(array: jax.Array, index: ArrayLike) -> jax.Array:
-    """Entries whose numbers are known to be in range, in compiled code."""
-    return array.at[index].get(mode="promise_in_bounds")
+def at(array: Real, index: ArrayLike) -> Real:
+    """Entries whose numbers are known to be in range, in compiled code too."""
+    if not (is_jax(array) or is_jax(index)):
+        return array[index]
+    return jax.numpy.asarray(array).at[index].get(mode="promise_in_bounds")
 
 
 # --- what makes a graph a network -------------------------------------------------------------
@@ -181,6 +181,9 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
 def _check_links(
     names: tuple[str, ...], links: np.ndarray, offsets: np.ndarray, neighbours: np.ndarray
 ) -> None:
+    import scipy.sparse
+    from scipy.sparse.csgraph import connected_components
+
     rows = np.ones(len(neighbours), np.int8), neighbours, offsets
     matrix = scipy.sparse.csr_array(rows, shape=(len(names), len(names)))
     count, part = connected_components(matrix, directed=False)

@@ -4,16 +4,16 @@ import abc
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Key, UInt32
 
 from posterity.arguments import NATURAL
-from posterity.arrays.typing import Real
+from posterity.arrays.namespace import namespace
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, Int, KeyArray, Real, UInt32
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites
+from posterity.lazy import jax, jnp, program
 
 STRIDE = 64
 """Hops for which random bits are drawn at once."""
@@ -28,8 +28,8 @@ NOWHERE = -1
 """The previous site of a token that has not moved yet."""
 
 
-Sites = Int[jax.Array, "*tokens"]
-Bits = UInt32[jax.Array, "*tokens"]
+Sites = Int[Real, "*tokens"]
+Bits = UInt32[Real, "*tokens"]
 
 
 class WalkState(NamedTuple):
@@ -43,7 +43,7 @@ class WalkState(NamedTuple):
     previous: Sites
 
 
-class Walk(eqx.Module):
+class Walk(Setting):
     """A rule by which a token at a site picks the site that it visits next.
 
     ``init`` and ``step`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
@@ -61,7 +61,7 @@ class Walk(eqx.Module):
         position = jnp.asarray(network.number(start), jnp.int32)
         return WalkState(position, jnp.full_like(position, NOWHERE))
 
-    def step(self, network: Network, state: WalkState, *, key: Key[jax.Array, ""]) -> WalkState:
+    def step(self, network: Network, state: WalkState, *, key: KeyArray) -> WalkState:
         """One hop of every token, each on its own random bits."""
         return self.move(network, state, jax.random.bits(key, state.position.shape, jnp.uint32))
 
@@ -109,9 +109,9 @@ class _Metropolis(Walk):
         low, degree = network.row(here)
         there = at(network.neighbours, low + _high_word(bits, degree))
         ratio = self._ratio(there, here, network.row(there)[1], degree)
-        uniform = (bits * degree.astype(jnp.uint32)).astype(jnp.float32) * 2.0**-32
+        uniform = (bits * degree.astype(np.uint32)).astype(np.float32) * np.float32(2.0**-32)
         # Rounding may turn the uniform into one: certain moves do not depend on it.
-        return jnp.where((ratio >= 1) | (uniform < ratio), there, here)
+        return namespace(bits, here).np.where((ratio >= 1) | (uniform < ratio), there, here)
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Probabilities of one hop between sites."""
@@ -147,7 +147,7 @@ class MetropolisHastings(_Metropolis):
         return np.full(network.size, 1.0 / network.size)
 
     def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        return degree_here / degree_there
+        return degree_here.astype(np.float32) / degree_there.astype(np.float32)
 
 
 class WeightedMetropolisHastings(_Metropolis):
@@ -163,7 +163,7 @@ class WeightedMetropolisHastings(_Metropolis):
         StructureError: where the weights meet a network of other sites.
     """
 
-    names: tuple[str, ...] | None = eqx.field(static=True)
+    names: tuple[str, ...] | None = static()
     weights: Float[Real, " K"]
 
     def __init__(self, weights: Any):
@@ -192,8 +192,9 @@ class WeightedMetropolisHastings(_Metropolis):
         return weights / weights.sum()
 
     def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        weights = jnp.asarray(self.weights, jnp.float32)
-        return at(weights, there) * degree_here / (at(weights, here) * degree_there)
+        weights = self.weights.astype(np.float32)
+        here, there = at(weights, here), at(weights, there)
+        return there * degree_here.astype(np.float32) / (here * degree_there.astype(np.float32))
 
 
 class NonBacktracking(Walk):
@@ -212,7 +213,9 @@ class NonBacktracking(Walk):
         candidate = at(network.neighbours, place)
         # Neighbours ascend: those from the previous site on make room by moving up one place.
         passed = avoids & (candidate >= state.previous)
-        return jnp.where(passed, at(network.neighbours, place + passed), candidate)
+        return namespace(candidate).np.where(
+            passed, at(network.neighbours, place + passed), candidate
+        )
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Not defined over sites: raises a UsageError."""
@@ -233,10 +236,10 @@ def positions(
     walk: Walk,
     *,
     hops: int,
-    key: Key[jax.Array, ""],
+    key: KeyArray,
     start: Site | None = None,
     repetitions: int | None = None,
-) -> Int[jax.Array, "*repetitions times"]:
+) -> Int[Real, "*repetitions times"]:
     """Positions of independent tokens after 0, 1, ..., ``hops`` hops, as numbers of sites.
 
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
@@ -260,8 +263,8 @@ def positions(
 
 
 def begin(
-    network: Network, walk: Walk, key: Key[jax.Array, ""], start: Site | None, repetitions: int
-) -> tuple[Key[jax.Array, ""], WalkState]:
+    network: Network, walk: Walk, key: KeyArray, start: Site | None, repetitions: int
+) -> tuple[KeyArray, WalkState]:
     """The key of the hops, and ``repetitions`` tokens at ``start``, or uniformly where ``None``."""
     shape = () if start is None or isinstance(start, str) else np.shape(start)
     if repetitions < 1 or shape not in ((), (repetitions,)):
@@ -276,7 +279,7 @@ def begin(
     return key, walk.init(network, np.broadcast_to(network.number(start), (repetitions,)))
 
 
-def bits_of_stride(key: Key[jax.Array, ""], stride: Any, state: WalkState) -> jax.Array:
+def bits_of_stride(key: KeyArray, stride: Any, state: WalkState) -> Real:
     """Random bits of the hops that follow ``stride * STRIDE``, one axis before the tokens'."""
     shape = (STRIDE, *state.position.shape)
     words = jax.random.key_data(jax.random.fold_in(key, stride)).astype(jnp.uint32).ravel()
@@ -286,18 +289,18 @@ def bits_of_stride(key: Key[jax.Array, ""], stride: Any, state: WalkState) -> ja
     return jax.lax.rng_bit_generator(seed, shape, jnp.uint32, algorithm=kind)[1]
 
 
-@eqx.filter_jit
+@program
 def _record(
-    network: Network, walk: Walk, state: WalkState, key: Key[jax.Array, ""], hops: int
-) -> Int[jax.Array, "repetitions times"]:
+    network: Network, walk: Walk, state: WalkState, key: KeyArray, hops: int
+) -> Int[Real, "repetitions times"]:
     # Written by strides, hops last: a scan over hops would hold the result twice to transpose it.
-    def hop(state: WalkState, bits: jax.Array) -> tuple[WalkState, jax.Array]:
+    def hop(state: WalkState, bits: Real) -> tuple[WalkState, Real]:
         state = walk.move(network, state, bits)
         return state, state.position
 
     def stride(
-        n: Any, carry: tuple[WalkState, jax.Array], length: int = STRIDE
-    ) -> tuple[WalkState, jax.Array]:
+        n: Any, carry: tuple[WalkState, Real], length: int = STRIDE
+    ) -> tuple[WalkState, Real]:
         state, walked = carry
         state, part = jax.lax.scan(hop, state, bits_of_stride(key, n, state)[:length])
         return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * STRIDE + 1))
@@ -311,12 +314,12 @@ def _record(
 
 def _high_word(bits: Bits, count: Sites) -> Sites:
     """``floor(bits * count / 2**32)``: uniform below ``count``, from halves without 64 bits."""
-    count = count.astype(jnp.uint32)
+    count = count.astype(np.uint32)
     high, low = bits >> 16, bits & 0xFFFF
     count_high, count_low = count >> 16, count & 0xFFFF
     middle = high * count_low + (low * count_low >> 16)
     carried = low * count_high + (middle & 0xFFFF)
-    return (high * count_high + (middle >> 16) + (carried >> 16)).astype(jnp.int32)
+    return (high * count_high + (middle >> 16) + (carried >> 16)).astype(np.int32)
 
 
 def _check_weights(values: np.ndarray, names: tuple[str, ...] | None) -> None:

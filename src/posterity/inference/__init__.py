@@ -1,5 +1,7 @@
 """Local inference: estimators of natural gradients, quadrature, and the safeguarded step."""
 
+from typing import TYPE_CHECKING
+
 from posterity.inference.choice import best_estimator
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
@@ -15,9 +17,15 @@ from posterity.inference.estimators import (
     Reparameterization,
     VariationalOnlineNewton,
 )
-from posterity.inference.pooling import PartialPooling
-from posterity.inference.refinement import Refinement
 from posterity.inference.update import LocalUpdate
+from posterity.lazy import exports
+
+if TYPE_CHECKING:
+    from posterity.inference.pooling import PartialPooling
+    from posterity.inference.refinement import Refinement
+
+_WITH_JAX = {"pooling": ("PartialPooling",), "refinement": ("Refinement",)}
+__getattr__, __dir__ = exports(__name__, _WITH_JAX)
 
 __all__ = [
     "BonnetPrice",

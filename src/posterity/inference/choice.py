@@ -4,7 +4,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference import estimators
 from posterity.inference.cubature import Cubature
-from posterity.inference.estimators import Estimator, Evaluator, LeastSquares
+from posterity.inference.estimators import Estimator, LeastSquares
 from posterity.models import Model
 
 ESTIMATORS: dict[str, type[Estimator]] = {
@@ -51,13 +51,6 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     if not q.reparameterized or q.dimension > SLOPES_LIMIT:
         del options["least-squares"]
     return next(kind for kind in options.values() if kind.fits(model, q))
-
-
-def noiseless(estimator: Estimator | None, model: Model, q: ExponentialFamily) -> Evaluator | None:
-    """The estimator itself if it has no noise, else the best that has none; None if none is fit."""
-    if not isinstance(estimator, Evaluator):
-        estimator = best_estimator(model, q)
-    return estimator if isinstance(estimator, Evaluator) else None
 
 
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:

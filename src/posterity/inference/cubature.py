@@ -6,19 +6,17 @@ minimised to the last digit, in place of one that is only seen through noise (gi
 
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from posterity.arguments import at_least
-from posterity.arrays.typing import Real
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation, Flag
 from posterity.inference.joint import joint_mean, pieces, unwhitened
 from posterity.inference.predictors import Seen, nodes_for, predictors_of, seen
 from posterity.inference.step import dtype_of
+from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 from posterity.models.cubature import normal_pairs
 
@@ -34,13 +32,13 @@ class Cubature(Evaluator):
     Source: giordano2024.
     """
 
-    nodes: int = eqx.field(static=True, default=128)
-    most: int = eqx.field(static=True, default=NODES_LIMIT)
+    nodes: int = static(128)
+    most: int = static(NODES_LIMIT)
     """Nodes that it may be refined to."""
 
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
 
     def _serves(self, q: ExponentialFamily) -> bool:

@@ -9,15 +9,13 @@ conjugate updates are special cases (khan2023), as far as a backtracking line se
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from posterity.arrays.namespace import namespace
 from posterity.arrays.search import CLOSE, Point, judged
-from posterity.arrays.typing import Number, PyTree, Real
+from posterity.arrays.typing import Bool, Flat, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
-from posterity.inference.step import dtype_of
+from posterity.inference.step import dtype_of, either
 from posterity.models.cubature import normal_pairs
 
 ROUNDING = 2.0**-46
@@ -33,12 +31,12 @@ class Descent(NamedTuple):
     """The end of a descent."""
 
     q: Any
-    finite: Bool[jax.Array, ""]
+    finite: Bool[Real, ""]
     """Whether there was a start at which the free energy and its slope are finite."""
-    halvings: Int[jax.Array, ""]
-    residual: Float[jax.Array, ""]
+    halvings: Int[Real, ""]
+    residual: Float[Real, ""]
     """Length of the natural gradient where it ended, in sqrt(nats)."""
-    uncertainty: Float[jax.Array, ""]
+    uncertainty: Float[Real, ""]
     """How far it may be off for want of nodes, in nats."""
 
 
@@ -74,36 +72,38 @@ def descend(
     Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
     member, the best about its mean or, if need be, one about another place. Pure and traceable.
     """
-    starts = _starts(q)
+    starts, xp = _starts(q), q.xp
+    np_, pull = xp.np, cavity.natural_parameters
 
-    def move(search: _Search) -> Any:
-        at, rate = search.best, jnp.where(search.done, 0.0, search.rate)
-        further = at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
-        return where(search.started, further, starts(search.looks))
+    def further(search: _Search) -> Any:
+        at, rate = search.best, np_.where(search.done, 0.0, search.rate)
+        return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
 
     def body(search: _Search) -> _Search:
         # One look a turn, whatever it is for: it is what takes long to compile.
         best, started, ended = search.best, search.started, search.done
-        result = _look(evaluate, move(search), cavity, temperature, admits, best.direction, ended)
+        there = either(started, lambda: further(search), lambda: starts(search.looks))
+        result = _look(evaluate, there, cavity, pull, temperature, admits, best.direction, ended)
         verdict = judged(best, result, search.rate, scale=temperature)
-        taken = (
-            jnp.where(started, verdict.taken, result.finite & (result.value < best.value)) & ~ended
-        )
+        better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
+        taken = better & ~ended
         near = taken & (search.looks == 0) & (result.squared <= FAR)
         tried = (search.looks >= LEVELS) & (best.finite | result.finite)
         begins = ~started & (near | tried)
-        looks = jnp.where(begins, 0, search.looks) + 1
+        looks = np_.where(begins, 0, search.looks) + 1
         settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
         return _Search(
-            best=where(taken, result, best),
-            rate=jnp.where(started, verdict.rate, 1.0),
+            best=either(taken, lambda: result, lambda: best),
+            rate=np_.where(started, verdict.rate, 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
             done=(started & (verdict.ended | (looks >= most))) | settled,
             # Half of what two sums differ by is the share of each, where they err alike.
-            uncertainty=where(
-                ended, where(result.finite, result.squared / 4, number(jnp.inf)), search.uncertainty
+            uncertainty=np_.where(
+                ended,
+                np_.where(result.finite, result.squared / 4, np.inf),
+                search.uncertainty,
             ),
             checked=ended,
         )
@@ -112,62 +112,70 @@ def descend(
         hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
         return ~search.checked & ~hopeless
 
-    number = lambda value: jnp.asarray(value, dtype_of(q))
-    nothing = Point(q, q.zero(), number(jnp.inf), number(0), number(jnp.inf), jnp.asarray(False))
-    zero = jnp.zeros((), jnp.int32)
-    no = jnp.asarray(False)
+    number = lambda value: np_.asarray(value, dtype_of(q))
+    nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), np_.asarray(False))
+    zero = np_.zeros((), np.int32)
+    no = np_.asarray(False)
     start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no)
-    end = jax.lax.while_loop(goes_on, body, start)
+    with np.errstate(all="ignore"):  # what is not finite is told by the point
+        end = xp.repeat(goes_on, body, start)
     best = end.best
-    return Descent(best.at, best.finite, end.halvings, jnp.sqrt(best.squared), end.uncertainty)
+    return Descent(best.at, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty)
 
 
 def _look(
     evaluate: Callable[..., Any],
     q: ExponentialFamily,
     cavity: ExponentialFamily,
+    pull: Flat,
     temperature: Number,
     admits: Callable[..., Any],
     before: ExponentialFamily,
     ended: Bool[Real, ""],
 ) -> Point:
-    """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
+    """Energy and slope, ``pull`` being the cavity's natural parameters.
+
+    Where a search ``ended``, the change of a slope that was known before.
+    """
+    inside = q.is_proper() & admits(q)
+    np_ = namespace(inside).np
+    if np_ is np and not inside:  # of which nobody can ask more
+        return Point(q, before, *map(np.asarray, (np.inf, 0.0, np.inf, False)))
     result = evaluate(q, ended)
-    direction = result.gradient / temperature + (cavity - q)
-    direction = where(ended, direction - before, direction)
+    slope = result.gradient / temperature + (cavity - q)
+    direction = either(ended, lambda: slope - before, lambda: slope)
     squared = q.squared_length(direction)
     # E_q[log cavity] but for its normaliser; KL's other half is the negative entropy.
-    terms = cavity.natural_parameters * q.mean_parameters
-    energy = temperature * (q.negative_entropy() - terms.sum()) - result.value
-    sizes = temperature * (jnp.abs(terms).sum() + jnp.abs(q.negative_entropy()))
-    finite = jnp.isfinite(energy) & jnp.isfinite(squared) & q.is_proper() & admits(q)
-    rounding = ROUNDING * (sizes + jnp.abs(result.value) + 1e-3)
-    return Point(q, direction, jnp.where(finite, energy, jnp.inf), rounding, squared, finite)
+    terms, entropy = pull * q.mean_parameters, q.negative_entropy()
+    energy = temperature * (entropy - terms.sum()) - result.value
+    sizes = temperature * (np_.abs(terms).sum() + np_.abs(entropy))
+    finite = np_.isfinite(energy) & np_.isfinite(squared) & inside
+    rounding = ROUNDING * (sizes + np_.abs(result.value) + 1e-3)
+    return Point(q, direction, np_.where(finite, energy, np_.inf), rounding, squared, finite)
 
 
 def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
     """The member itself, narrower ones about its mean, then very narrow ones about other places."""
     parts: list[Any] = list(q.parts())
+    np_ = q.xp.np
     if not all(part.gaussian and part.batch_shape == () for part in parts):
-        return lambda number: q * NARROWER ** jnp.minimum(number, LEVELS)
+        return lambda number: q * NARROWER ** np_.minimum(number, LEVELS)
     sizes = [part.own_size for part in parts]
     enough = max(PLACES, 2 * sum(sizes))  # fewer would lie in a plane
-    places = normal_pairs(sum(sizes), enough)
-    scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
 
     def start(number: Int[Real, ""]) -> Any:
         about = number - LEVELS - 1
-        level = jnp.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
-        there = jnp.where(about < 0, 0.0, 1.0)
+        level = np_.where(about < 0, number, LEVELS // 2 * (1 + about % 2))
+        moved = either(about < 0, lambda: q, lambda: elsewhere(about // 2))
+        return moved * NARROWER**level
+
+    def elsewhere(place: Int[Real, ""]) -> Any:
+        places = normal_pairs(sum(sizes), enough)
+        scattered = np.split(places, np.cumsum(sizes)[:-1], axis=1)
         moved = [
-            part.translate(there * (part.at_noise(jnp.asarray(own)[about // 2]) - part.mean))
+            part.translate(part.at_noise(np_.asarray(own)[place]) - part.mean)
             for part, own in zip(parts, scattered, strict=True)
         ]
-        return q.rebuild(moved) * NARROWER**level
+        return q.rebuild(moved)
 
     return start
-
-
-def where(condition: Bool[Real, ""], yes: PyTree, no: PyTree) -> Any:
-    """One tree or the other."""
-    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)

@@ -10,23 +10,26 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Float
+import numpy as np
 
 from posterity.arguments import Constraint, at_least
-from posterity.arrays.typing import Bool, KeyArray, Real
+from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.inference.step import dtype_of
+from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool
 """Traced or not."""
+AT_A_TIME = 1 << 15
+"""Nodes of records that NumPy looks at together."""
 NODES_LIMIT = 4096
 """Nodes beyond which a sum over them is not refined."""
 IMPOSSIBLE = 1e4
@@ -39,7 +42,7 @@ BASELINE = Constraint(
 )
 
 
-class Estimator(eqx.Module):
+class Estimator(Setting):
     """One way to find ``∇_μ E_q[log likelihood]``."""
 
     stochastic: ClassVar[bool] = False
@@ -50,6 +53,8 @@ class Estimator(eqx.Module):
     """What models and families it serves, for messages."""
     models: ClassVar[type[Model]] = Model
     """What models it serves."""
+    numpy: ClassVar[bool] = False
+    """Whether it works on NumPy's arrays, by models that do."""
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Whether it serves this model and family."""
@@ -72,7 +77,7 @@ class Estimator(eqx.Module):
 class Expectation(NamedTuple):
     """``E_q[log likelihood]``, in nats, and ``∇_μ`` of it, as a factor."""
 
-    value: Float[jax.Array, ""]
+    value: Float[Real, ""]
     gradient: Any
 
 
@@ -84,7 +89,7 @@ class Evaluator(Estimator):
     """
 
     def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
+        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray | None = None
     ) -> Any:
         """The gradient alone."""
         return self.evaluate(model, q, records).gradient
@@ -109,7 +114,7 @@ class Evaluator(Estimator):
         Call it within ``jax.enable_x64(True)``.
         """
 
-        def at(mean: Float[jax.Array, " d"]) -> tuple[Any, Expectation]:
+        def at(mean: Float[Real, " d"]) -> tuple[Any, Expectation]:
             moved = moved_to(q, mean)
             expected = self.evaluate(model, moved, records)
             return slope_in_mean(moved, expected.gradient), expected
@@ -128,9 +133,15 @@ class Exact(Estimator):
 
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
+    numpy: ClassVar[bool] = True
 
     def __call__(
-        self, model: ConjugateModel, q: ExponentialFamily, records: Records, *, key: KeyArray
+        self,
+        model: ConjugateModel,
+        q: ExponentialFamily,
+        records: Records,
+        *,
+        key: KeyArray | None = None,
     ) -> Any:
         """Sufficient statistics."""
         return model.factor(records)
@@ -178,9 +189,9 @@ class Enumeration(Evaluator):
 class Nodal(Evaluator):
     """A sum over nodes, of which there may be too few: told by what half of them say."""
 
-    nodes: int = eqx.field(static=True, default=128)
+    nodes: int = static(128)
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
 
     def finer(self) -> "Evaluator | None":
@@ -190,8 +201,11 @@ class Nodal(Evaluator):
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
         """The chances of every other node, where half of them are asked."""
-        half = jnp.where(jnp.arange(self.nodes) % 2 == 0, chances, 0.0)
-        return jnp.where(otherwise, half / half.sum(), chances)
+        if otherwise is False:
+            return chances
+        np_ = namespace(chances, otherwise).np
+        half = np_.where(np.arange(self.nodes) % 2 == 0, chances, 0.0)
+        return np_.where(otherwise, half / half.sum(), chances)
 
 
 class Quadrature(Nodal):
@@ -229,10 +243,11 @@ class PredictorQuadrature(Nodal):
     digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10.
     """
 
-    nodes: int = eqx.field(static=True, default=64)
+    nodes: int = static(64)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
     models: ClassVar[type[Model]] = PredictorModel
+    numpy: ClassVar[bool] = True
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
@@ -255,31 +270,37 @@ class PredictorQuadrature(Nodal):
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
     ) -> tuple[Any, Any, Any, Any]:
-        """Inputs ``x``, ``Σ E[ℓ]``, and weighted ``E[ℓ']`` and ``-E[ℓ'']`` of each record."""
+        """Inputs ``x``, ``Σ E[ℓ]``, and of each record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
-        x, weights = jnp.asarray(x, dtype_of(q)), records.weights
+        np_ = q.xp.np
+        x = np_.asarray(x, dtype_of(q))
         mean, variance = q.predictor(x)
-        deviation = jnp.sqrt(variance)
+        deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
-        predictor = mean[:, None] + deviation[:, None] * epsilon
-        along_nodes = lambda f: model.predictor_value_and_slope(f, y[:, None])
-        values, slopes = along_nodes(predictor)
-        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero.
-        curvature = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
-        return x, weights @ (values @ chances), weights * (slopes @ chances), -weights * curvature
+        bent, weights = chances * epsilon, records.weights
+
+        def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
+            predictor = mean[:, None] + deviation[:, None] * epsilon
+            values, slopes = model.predictor_value_and_slope(predictor, y[:, None])
+            return values @ chances, slopes @ chances, slopes @ bent
+
+        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
+        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero later.
+        bend = bend / np_.where(deviation > 0, deviation, 1.0)
+        return x, weights @ value, weights * slope, -weights * bend
 
 
 class Sampling(Estimator):
     """A mean over draws from the posterior."""
 
-    samples: int = eqx.field(static=True, default=8)
+    samples: int = static(8)
 
     stochastic: ClassVar[bool] = True
     fewest: ClassVar[int] = 1
     """The fewest samples that it can do with."""
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         at_least(self.fewest).check(samples=self.samples)
 
 
@@ -293,12 +314,12 @@ class Reinforce(Sampling):
     Source: gong2021, equation 18.
     """
 
-    samples: int = eqx.field(static=True, default=30)
-    baseline: str | float = eqx.field(static=True, default="leave-one-out")
+    samples: int = static(30)
+    baseline: str | float = static("leave-one-out")
 
     fitting: ClassVar[str] = "every model and family"
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         BASELINE.check(baseline=self.baseline)
         at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
@@ -321,7 +342,7 @@ class LeastSquares(Sampling):
     Biased for few samples, exact when the model is conjugate.
     """
 
-    samples: int = eqx.field(static=True, default=64)
+    samples: int = static(64)
 
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
@@ -346,7 +367,7 @@ class Reparameterization(Sampling):
     are differentiated implicitly (figurnov2018), which JAX's gamma sampler does.
     """
 
-    samples: int = eqx.field(static=True, default=16)
+    samples: int = static(16)
 
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
 
@@ -404,12 +425,25 @@ class VariationalOnlineNewton(Sampling):
         return q.at_mean(slopes.mean(0), -curvature)
 
 
-def _natural(q: Q, gradient: Float[jax.Array, " dim"]) -> Q:
+def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    """Columns (n,) that a function makes of others, by NumPy so many rows at a time.
+
+    What it makes on the way then stays in the processor's cache.
+    """
+    rows = len(columns[0])
+    if rows <= size or any(map(is_jax, columns)):
+        return function(*columns)
+    starts = range(0, rows, size)
+    parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:
     """The gradient in ``η`` as the one in ``μ``, in the form of a factor."""
     return q.with_natural_parameters(q.inverse_fisher_product(gradient))
 
 
-def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
+def _derived(q: Q, expectation: Callable[[Q], Real]) -> Expectation:
     """An expectation under the member, and ``F⁻¹ ∇_η`` of it."""
     along = lambda eta: expectation(q.with_natural_parameters(eta))
     value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
@@ -418,12 +452,12 @@ def _derived(q: Q, expectation: Callable[[Q], jax.Array]) -> Expectation:
 
 def _draw(
     model: Model, q: ExponentialFamily, records: Records, samples: int, key: KeyArray
-) -> tuple[Any, jax.Array]:
+) -> tuple[Any, Real]:
     z = q.sample(key, (samples,))
     return z, jax.vmap(lambda point: model.total(point, records))(z)
 
 
-def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> jax.Array:
+def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
     """Draws in pairs that mirror each other at the mean."""
     half = q.sample(key, ((samples + 1) // 2,))
     return jnp.concatenate([half, 2 * q.mean - half])

@@ -170,6 +170,11 @@ class PartialPooling(LocalUpdate):
         return "marginal likelihood by expectation propagation, natural gradients"
 
     @property
+    def pools(self) -> bool:
+        """It does."""
+        return True
+
+    @property
     def conjugate(self) -> bool:
         """What a site finds depends on the others."""
         return False

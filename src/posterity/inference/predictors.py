@@ -12,15 +12,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from posterity.arrays.linear_algebra import symmetric
 from posterity.families import ExponentialFamily
 from posterity.inference.estimators import Expectation
 from posterity.inference.joint import joint_mean, pieces, whitened
+from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 from posterity.models.cubature import hermite, normal_nodes, normal_pairs
 
@@ -266,13 +264,15 @@ def _written_out(
     traced: Any, inputs: Sequence[int], numbers: _Numbers, steps: list[Step]
 ) -> list[int]:
     """The numbers of a program's results, once its steps are among the ``steps``."""
+    from jax.extend.core import Literal
+
     jaxpr = traced.jaxpr
     own: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
     for variable, value in zip(jaxpr.constvars, traced.consts, strict=True):
         own[variable] = numbers.constant(value)
 
     def read(atom: Any) -> int:
-        return numbers.constant(atom.val) if isinstance(atom, core.Literal) else own[atom]
+        return numbers.constant(atom.val) if isinstance(atom, Literal) else own[atom]
 
     for equation in jaxpr.eqns:
         arguments = tuple(read(atom) for atom in equation.invars)

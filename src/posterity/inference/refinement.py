@@ -8,10 +8,9 @@ of distributions are distributions, so no step has to be shortened.
 
 from typing import Any
 
-import equinox as eqx
-import jax
-
 from posterity.arguments import COUNT, POSITIVE
+from posterity.arrays.tree import static
+from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
 from posterity.families.network import Network
 from posterity.inference.update import LocalUpdate, TrainedApart
@@ -38,7 +37,7 @@ class Refinement(TrainedApart):
     until further rounds.
     """
 
-    learning_rate: float = eqx.field(static=True)
+    learning_rate: float = static()
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Refinement(TrainedApart):
             f"{self.batch_size}, divergence times {self.temperature}; weighed by records"
         )
 
-    def trained(self, model: Model, view: Any, records: Records, *, key: jax.Array) -> Network:
+    def trained(self, model: Model, view: Any, records: Records, *, key: KeyArray) -> Network:
         """The network after training from ``view`` on, on the site's own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.

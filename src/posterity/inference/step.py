@@ -8,12 +8,12 @@ was taken alone: far from there the free energy may be anything. A step that goe
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+import numpy as np
 
-from posterity.arrays.typing import Number
+from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
+from posterity.lazy import jax, jnp
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 
@@ -28,8 +28,8 @@ class Step(NamedTuple):
     """The result of a step, and what it took to stay inside."""
 
     q: Any
-    halvings: Int[jax.Array, ""]
-    taken: Bool[jax.Array, ""]
+    halvings: Int[Real, ""]
+    taken: Bool[Real, ""]
     """False where no shorter step stays inside either: ``q`` is then what it was."""
 
 
@@ -53,23 +53,32 @@ def safe_step(
     def move(rate: Number) -> Any:
         return q.retract(direction, rate) if retract else q + direction * rate  # pyright: ignore[reportAttributeAccessIssue]
 
-    def outside(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def outside(state: tuple[Real, Real]) -> Real:
         halvings, rate = state
         moved = move(rate)
         near = reach is None or ~(q.kl(moved) + moved.kl(q) > reach)
         return ~(moved.is_proper() & admits(moved) & near) & (halvings <= HALVINGS)
 
+    xp = q.xp
     halve = lambda state: (state[0] + 1, state[1] / 2)
-    start = (jnp.zeros((), jnp.int32), jnp.asarray(rate, dtype_of(q)))
-    halvings, rate = jax.lax.while_loop(outside, halve, start)
+    start = (xp.np.zeros((), np.int32), xp.np.asarray(rate, dtype_of(q)))
+    halvings, rate = xp.repeat(outside, halve, start)
     taken = halvings <= HALVINGS
-    moved = jax.tree.map(lambda new, old: jnp.where(taken, new, old), move(rate), q)
-    return Step(moved, halvings, taken)
+    return Step(either(taken, lambda: move(rate), lambda: q), halvings, taken)
 
 
-def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[jax.Array, ""]:
+def either(condition: Bool[Real, ""] | bool, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """One tree or the other, each a function that makes it: called where it is what is needed."""
+    if not is_jax(condition):
+        return yes() if condition else no()
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes(), no())
+
+
+def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[Real, ""]:
     """``sqrt(dᵀ F d)`` in sqrt(nats)."""
-    return jnp.sqrt(jnp.maximum(q.squared_length(direction), 0.0))
+    squared = q.squared_length(direction)
+    np_ = namespace(squared).np
+    return np_.sqrt(np_.maximum(squared, 0.0))
 
 
 def dtype_of(q: ExponentialFamily) -> Any:

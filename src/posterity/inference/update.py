@@ -9,16 +9,13 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, Key
-
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
-from posterity.arrays.typing import DTypeLike, Number, PyTree
+from posterity.arrays.namespace import is_jax
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import leaves, static, tree_map
+from posterity.arrays.typing import Bool, DTypeLike, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.choice import (
@@ -26,9 +23,10 @@ from posterity.inference.choice import (
     best_estimator,
     check_estimator,
 )
-from posterity.inference.descent import NARROWER, descend, where
+from posterity.inference.descent import NARROWER, descend
 from posterity.inference.estimators import Estimator, Evaluator, Exact
-from posterity.inference.step import TRUST, Q, Step, dtype_of, fisher_length, safe_step
+from posterity.inference.step import TRUST, Q, Step, dtype_of, either, fisher_length, safe_step
+from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 
 RATE = Constraint(
@@ -48,29 +46,29 @@ ESTIMATOR = Constraint(
 class UpdateInfo(NamedTuple):
     """Diagnostics of one local update."""
 
-    halvings: Int[jax.Array, ""]
+    halvings: Int[Real, ""]
     """Steps that were shortened: to stay in the domain, near, or below the free energy before."""
-    refused: Int[jax.Array, ""]
+    refused: Int[Real, ""]
     """Steps that were not taken, since no shorter one stayed in the domain."""
-    finite: Bool[jax.Array, ""]
+    finite: Bool[Real, ""]
     """Whether the gradients were; if not, the factor is meaningless."""
-    residual: Float[jax.Array, ""]
+    residual: Float[Real, ""]
     """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
-    quadrature_error: Float[jax.Array, ""]
+    quadrature_error: Float[Real, ""]
     """By how many nats, at most, sums over nodes may have misplaced the posterior."""
 
 
-class Decaying(eqx.Module):
+class Decaying(Setting):
     """A rate that is a function of the number of steps taken so far."""
 
-    function: Callable[[Any], Any] = eqx.field(static=True)
+    function: Callable[[Any], Any] = static()
 
     def __call__(self, count: Number) -> Any:
         """The rate after ``count`` steps."""
         return self.function(count)
 
 
-class LocalUpdate(eqx.Module):
+class LocalUpdate(Setting):
     """The rule by which a site improves its factor in one visit.
 
     By default a site minimises its free energy: where expectations can be computed, by a line
@@ -105,9 +103,9 @@ class LocalUpdate(eqx.Module):
     temperature: float
     trust: float | None
     """None for infinite."""
-    domain: str | None = eqx.field(static=True)
-    batch_size: int | None = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
+    domain: str | None = static()
+    batch_size: int | None = static()
+    dtype: str = static()
 
     def __init__(
         self,
@@ -129,8 +127,9 @@ class LocalUpdate(eqx.Module):
         DOMAIN.or_none().check(domain=domain)
         DTYPE.check(dtype=dtype)
         self.estimator = ESTIMATORS[estimator]() if isinstance(estimator, str) else estimator
-        function = callable(rate) and not isinstance(rate, Decaying)
-        self.rate = Decaying(rate) if function else float(rate) if isinstance(rate, Real) else rate  # pyright: ignore
+        if rate is not None and not isinstance(rate, Decaying):
+            rate = Decaying(rate) if callable(rate) else float(rate)
+        self.rate = rate  # pyright: ignore[reportAttributeAccessIssue]
         self.steps, self.batch_size, self.dtype = steps, batch_size, dtype
         self.temperature, self.domain = float(temperature), domain
         self.trust = None if trust is None or math.isinf(trust) else float(trust)
@@ -190,6 +189,16 @@ class LocalUpdate(eqx.Module):
         """Whether the site trains apart, as a :class:`TrainedApart`."""
         return False
 
+    def needs_jax(self, model: Model) -> bool:
+        """Whether it takes JAX to make its steps; NumPy's are the same, resolve first."""
+        able = (self.searches or self.conjugate) and self.estimator is not None
+        return not (able and self.estimator.numpy and model.in_numpy)
+
+    @property
+    def pools(self) -> bool:
+        """Whether the site integrates parameters of its own out, as partial pooling does."""
+        return False
+
     @property
     def searches(self) -> bool:
         """Whether steps are found by a line search, once resolved."""
@@ -215,13 +224,15 @@ class LocalUpdate(eqx.Module):
         records: Records,
         count: Int[Any, ""] | int,
         *,
-        key: Key[jax.Array, ""],
+        key: KeyArray,
     ) -> tuple[Q, UpdateInfo]:
         """The site's new factor, from ``q = cavity + factor``.
 
         Pure and traceable; ``count`` is how many steps the site took before. Resolve first.
         """
         records = records.widened()
+        if self.needs_jax(model) or any(map(is_jax, leaves(records))):
+            q, factor = (tree_map(jnp.asarray, part) for part in (q, factor))
         if self.searches:
             return self._searched(model, q, factor, records)
         wide = dtype_of(q)
@@ -230,7 +241,7 @@ class LocalUpdate(eqx.Module):
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(index: Int[jax.Array, ""], carry: PyTree) -> Any:
+        def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
             own_key = jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
@@ -238,7 +249,7 @@ class LocalUpdate(eqx.Module):
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
             finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
-            new = where(finite | ~jnp.asarray(self.noisy), step.q, q * NARROWER)
+            new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
             return new, new - cavity, (q, direction), self._noted(info, finite, step)
 
@@ -267,7 +278,7 @@ class LocalUpdate(eqx.Module):
             admits=model.admits,
             retract=self.domain == "retract",
         )
-        none = jnp.zeros_like(end.halvings)
+        none = 0 * end.halvings
         return end.q - cavity, UpdateInfo(
             end.halvings, none, end.finite, end.residual, end.uncertainty
         )
@@ -279,12 +290,22 @@ class LocalUpdate(eqx.Module):
         """
         return jax.tree.map(jnp.asarray, self)
 
+    def noiseless(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
+        """The same without noise, of all records; None where every estimator has some."""
+        if not self.noisy:
+            return self if isinstance(self.estimator, Evaluator) else None
+        evaluates = isinstance(self.estimator, Evaluator)
+        estimator = self.estimator if evaluates else best_estimator(model, q)
+        if not isinstance(estimator, Evaluator):
+            return None
+        return dataclasses.replace(self, estimator=estimator, batch_size=None, dtype="float64")
+
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
 
-    def _noted(self, info: UpdateInfo, finite: Bool[jax.Array, ""], step: Step) -> UpdateInfo:
+    def _noted(self, info: UpdateInfo, finite: Bool[Real, ""], step: Step) -> UpdateInfo:
         """``info`` after one more step; noisy ones may recover from what is not finite."""
         return info._replace(
             halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
@@ -292,9 +313,7 @@ class LocalUpdate(eqx.Module):
             finite=finite if self.noisy else info.finite & finite,
         )
 
-    def direction(
-        self, model: Model, q: Q, factor: Q, records: Records, *, key: Key[jax.Array, ""]
-    ) -> Q:
+    def direction(self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray) -> Q:
         """``∇_μ E_q[log likelihood] / α - η_k``: zero where the local free energy is least."""
         assert self.estimator is not None, "resolve first"
         if self.batch_size is not None and self.batch_size < records.size:
@@ -305,8 +324,7 @@ class LocalUpdate(eqx.Module):
 
 def exact_factor(update: LocalUpdate, model: Model, records: Records) -> Any:
     """The factor of one visit if the update is ``conjugate``; the model need not be traced."""
-    # From the class: each time that a method is bound, Equinox makes a new module of it.
-    factor = type(model).factor(model, records)  # pyright: ignore[reportAttributeAccessIssue]
+    factor = model.factor(records)  # pyright: ignore[reportAttributeAccessIssue]
     return factor if update.temperature == 1 else factor / update.temperature
 
 
@@ -333,7 +351,7 @@ class TrainedApart(LocalUpdate):
 
     @abc.abstractmethod
     def trained(
-        self, model: Model, view: ExponentialFamily, records: Records, *, key: Key[jax.Array, ""]
+        self, model: Model, view: ExponentialFamily, records: Records, *, key: KeyArray
     ) -> Any:
         """The posterior after training from the shared ``view`` on, on the site's records."""
 

@@ -1,5 +1,8 @@
 """Models that sites can share: how records speak of parameters."""
 
+from typing import TYPE_CHECKING
+
+from posterity.lazy import exports
 from posterity.models.bags import Documents, documents
 from posterity.models.base import (
     ConjugateModel,
@@ -16,14 +19,25 @@ from posterity.models.conjugate import (
     GaussianMean,
     GaussianMeanCovariance,
 )
-from posterity.models.hidden_markov import HiddenMarkovModel, padded
-from posterity.models.neural import NeuralNetwork
-from posterity.models.personal import PersonalModel
-from posterity.models.personal_regression import PersonalRegression, hierarchical
 from posterity.models.records import Records
 from posterity.models.regression import LinearRegression, LogisticRegression
-from posterity.models.states import label, log_predictive, marginals
 from posterity.models.topics import TopicModel
+
+if TYPE_CHECKING:
+    from posterity.models.hidden_markov import HiddenMarkovModel, padded
+    from posterity.models.neural import NeuralNetwork
+    from posterity.models.personal import PersonalModel
+    from posterity.models.personal_regression import PersonalRegression, hierarchical
+    from posterity.models.states import label, log_predictive, marginals
+
+_WITH_JAX = {
+    "hidden_markov": ("HiddenMarkovModel", "padded"),
+    "neural": ("NeuralNetwork",),
+    "personal": ("PersonalModel",),
+    "personal_regression": ("PersonalRegression", "hierarchical"),
+    "states": ("label", "log_predictive", "marginals"),
+}
+__getattr__, __dir__ = exports(__name__, _WITH_JAX)
 
 __all__ = [
     "BetaBernoulli",

@@ -5,15 +5,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
 
 from posterity.arguments import POSITIVE
-from posterity.arrays.typing import Number, PyTree, Real
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.lazy import jax
 from posterity.models.data import Column, check_data
 from posterity.models.records import Records
 
@@ -22,7 +22,7 @@ Optima = Literal["one", "several", "unknown"]
 VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
 
 
-class Model(eqx.Module):
+class Model(Setting):
     """The likelihood of records given ``z``, the parameter that sites share.
 
     Authors write ``log_likelihood``, for one ``z``; a model that knows more derives from
@@ -40,6 +40,15 @@ class Model(eqx.Module):
     has settled is started a second time elsewhere before it is said to have converged."""
     joint: ClassVar[bool] = False
     """Whether records of a site tell of each other: a batch does not stand for all then."""
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether its formulas are NumPy's where its arguments are: then JAX is not needed.
+
+        A class says so of itself by ``numpy: ClassVar[bool] = True``, not of those that derive
+        from it.
+        """
+        return bool(vars(type(self)).get("numpy", False))
 
     @abc.abstractmethod
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
@@ -70,10 +79,10 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
     Raises:
         StructureError: unless there is one value a record.
     """
-    if jnp.shape(values) != jnp.shape(records.weights):
+    if np.shape(values) != np.shape(records.weights):
         raise StructureError(
-            found=f"log likelihoods of shape {jnp.shape(values)} for {records.size} records",
-            expected=f"one number a record: shape {jnp.shape(records.weights)}",
+            found=f"log likelihoods of shape {np.shape(values)} for {records.size} records",
+            expected=f"one number a record: shape {np.shape(records.weights)}",
             fix="Return the log likelihood of each record, not their sum or mean.",
         )
     return (records.weights * values).sum()
@@ -127,8 +136,6 @@ class PredictorModel(Model):
         self, f: Float[Real, "..."], y: Number
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
         """``log p(y | f)`` and its derivative in ``f``; a model that knows it may say it faster."""
-        import jax
-
         value = lambda f: self.predictor_log_likelihood(f, y)
         return jax.jvp(value, (f,), (jax.numpy.ones_like(f),))
 
@@ -159,10 +166,10 @@ class FunctionModel(Model):
     >>> laplace = FunctionModel(lambda z, x: -abs(x - z[0]))
     """
 
-    function: Callable[[Any, Any], Any] = eqx.field(static=True)
-    predict: Callable[[Any, Any], Any] | None = eqx.field(static=True, default=None)
-    likelihood: str | None = eqx.field(static=True, default=None)
-    noise_variance: float | int | None = eqx.field(static=True, default=None)
+    function: Callable[[Any, Any], Any] = static()
+    predict: Callable[[Any, Any], Any] | None = static(None)
+    likelihood: str | None = static(None)
+    noise_variance: float | int | None = static(None)
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
         """The user's predictions."""

@@ -7,12 +7,10 @@ so chains may be as long and observations as far off as they like.
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.typing import Float, Int, PyTree, Real
+from posterity.lazy import jax, jnp
 
 
 class Potentials(NamedTuple):

@@ -2,15 +2,13 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import numpy as np
-from jaxtyping import Bool, Float
 
 from posterity.arguments import Constraint
-from posterity.arrays.leaves import as_leaf
 from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, ExponentialFamily, Gamma, Gaussian, NormalWishart
 from posterity.families.gaussian import LOG_2PI
@@ -29,6 +27,7 @@ MATRIX = Constraint(
 class BetaBernoulli(ConjugateModel[Beta]):
     """Coin flips ``x`` (n,) in {0, 1} with chance ``z``; posterior Beta."""
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
     columns: ClassVar[tuple[Column, ...]] = (FLIPS,)
 
@@ -46,8 +45,9 @@ class BetaBernoulli(ConjugateModel[Beta]):
 class DirichletCategorical(ConjugateModel[Dirichlet]):
     """Labels ``x`` (n,) in {0, …, K - 1} with chances ``z`` (K,); posterior Dirichlet."""
 
-    categories: int = eqx.field(static=True)
+    categories: int = static()
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Dirichlet,)
 
     def factor(self, records: Records) -> Dirichlet:
@@ -72,6 +72,7 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
 class GammaPoisson(ConjugateModel[Gamma]):
     """Counts ``x`` (n,), each of a unit of exposure, with rate ``z``; posterior Gamma."""
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
     columns: ClassVar[tuple[Column, ...]] = (COUNTS,)
 
@@ -88,8 +89,9 @@ class GammaPoisson(ConjugateModel[Gamma]):
 class GaussianMean(ConjugateModel[Gaussian]):
     """Vectors ``x`` (n, d) about a mean ``z`` with a known covariance; posterior Gaussian."""
 
-    precision: Float[Real, "d d"] = eqx.field(converter=as_leaf)
+    precision: Float[Real, "d d"]
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
     def __init__(self, covariance: Any):
@@ -122,6 +124,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     Source: bishop2006, section 2.3.6.
     """
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (NormalWishart,)
     columns: ClassVar[tuple[Column, ...]] = (VECTORS,)
 

@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
-from posterity.arrays.typing import Real
+from posterity.arrays.leaves import frozen
+from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
+from posterity.lazy import jax, jnp
 
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes an axis, where a grid is still small."""
@@ -73,21 +72,21 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
     return np.concatenate([whitened, -whitened])
 
 
-def normal_nodes(
-    nodes: Any, dtype: Any
-) -> tuple[Float[jax.Array, " nodes"], Float[jax.Array, " nodes"]]:
+@functools.lru_cache(maxsize=32)
+def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[Real, " nodes"]]:
     """Equidistant nodes and chances for a standard normal.
 
     For functions narrower than the normal these beat as many Gauss-Hermite nodes, which spend
     themselves on the far tails (trefethen2014).
     """
-    x = jnp.linspace(-DEVIATIONS, DEVIATIONS, nodes, dtype=dtype)
-    return x, jax.nn.softmax(-(x**2) / 2)
+    x = np.linspace(-DEVIATIONS, DEVIATIONS, nodes)
+    chances = np.exp(-(x**2) / 2)
+    return frozen(x.astype(dtype)), frozen((chances / chances.sum()).astype(dtype))
 
 
 def log_normal_mean(
     log_function: Callable[[Float[Real, "n m"]], Float[Real, "n m"]], like: Float[Real, " n"]
-) -> Float[jax.Array, " n"]:
+) -> Float[Real, " n"]:
     """``log E[exp log_function(u)]``, ``u`` standard normal, of ``n`` functions with a peak each.
 
     However narrow beside the normal: nodes are equidistant, first over all that may matter, then
@@ -116,9 +115,9 @@ def _integrand(
 class Nodes(NamedTuple):
     """Events, their sufficient statistics, and chances that sum to one."""
 
-    z: Float[jax.Array, "nodes ..."]
-    statistics: Float[jax.Array, "nodes dim"]
-    chances: Float[jax.Array, " nodes"]
+    z: Float[Real, "nodes ..."]
+    statistics: Float[Real, "nodes dim"]
+    chances: Float[Real, " nodes"]
 
 
 def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:

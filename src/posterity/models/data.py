@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from posterity.arrays.tree import tree_leaves
 from posterity.arrays.typing import ArrayLike, PyTree
 from posterity.errors import ParameterError, StructureError
 
@@ -51,7 +51,7 @@ def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
         ParameterError: for NaN, infinity, and values that a column does not hold.
         StructureError: for what are no numbers, or of a wrong shape.
     """
-    for leaf in map(np.asarray, jax.tree.leaves(data)):
+    for leaf in map(np.asarray, tree_leaves(data)):
         if leaf.dtype.kind not in "biuf":
             raise StructureError(
                 found=f"records of dtype {leaf.dtype}",

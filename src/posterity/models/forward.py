@@ -5,20 +5,17 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Float
-
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.typing import Float, PyTree, Real
 from posterity.families.layers import Conv, Layer, Layers
+from posterity.lazy import jax, jitted, jnp
 
 FUNCTIONS: dict[str, Any] = {
-    "relu": jax.nn.relu,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "silu": jax.nn.silu,
-    "gelu": jax.nn.gelu,
-    "softplus": jax.nn.softplus,
+    "relu": lambda x: jax.nn.relu(x),
+    "tanh": lambda x: jnp.tanh(x),
+    "sigmoid": lambda x: jax.nn.sigmoid(x),
+    "silu": lambda x: jax.nn.silu(x),
+    "gelu": lambda x: jax.nn.gelu(x),
+    "softplus": lambda x: jax.nn.softplus(x),
     "identity": lambda x: x,
 }
 
@@ -28,7 +25,7 @@ def outputs(layers: Any, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float
     return apply(layers, layers.unravel(z), x)[-1]
 
 
-@functools.partial(jax.jit, static_argnums=0, inline=True)
+@functools.partial(jitted, static_argnums=0, inline=True)
 def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
     """The outputs of each layer, from the arrays of weights of each."""
     passed, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)

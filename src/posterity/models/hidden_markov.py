@@ -3,17 +3,15 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
 from posterity.arrays.linear_algebra import quadratic
-from posterity.arrays.typing import ArrayLike, PyTree, Real
+from posterity.arrays.typing import ArrayLike, Float, Int, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
+from posterity.lazy import jax, jitted, jnp
 from posterity.models.base import ExpectedModel, Optima
 from posterity.models.chains import Potentials, expected_counts, log_normalizer
 from posterity.models.data import pair
@@ -222,7 +220,7 @@ def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
     return (logdet - quadratic(precision, gap) - mean.shape[-1] * LOG_2PI) / 2
 
 
-@jax.jit
+@jitted
 def counted(q: HiddenMarkov, records: Records) -> tuple[Float[Real, ""], HiddenMarkov]:
     """The compiled :meth:`HiddenMarkovModel.expected_factor`."""
     return HiddenMarkovModel().expected_factor(q, records)

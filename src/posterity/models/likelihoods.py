@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Float
-
 from posterity.arguments import one_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Number, Real
+from posterity.arrays.typing import Float, Number, Real
 from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
+from posterity.lazy import jax, jnp
 
 OUTPUTS = {
     "bernoulli": "one logit an input",

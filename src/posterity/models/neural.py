@@ -4,16 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Key
 
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.families.layers import Layers
+from posterity.lazy import eqx, jax, jnp
 from posterity.models.base import VARIANCE, Model, Optima
 from posterity.models.data import BINARY_LABELS, TARGETS, check_column, check_data, labels, pair
 from posterity.models.forward import Forward
@@ -36,11 +34,11 @@ class NeuralNetwork(Model):
     (3,)
     """
 
-    apply: Callable[[Any, Any], Any] = eqx.field(static=True)
-    structure: Any = eqx.field(static=True)
-    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    likelihood: str = eqx.field(static=True)
-    noise_variance: float = eqx.field(static=True)
+    apply: Callable[[Any, Any], Any] = static()
+    structure: Any = static()
+    shapes: tuple[tuple[int, ...], ...] = static()
+    likelihood: str = static()
+    noise_variance: float = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
     optima: ClassVar[Optima] = "several"
@@ -125,9 +123,7 @@ class NeuralNetwork(Model):
         outputs = self.outputs(z, x)
         return log_likelihood(outputs, y, self.likelihood, self.noise_variance)
 
-    def prior(
-        self, *, variance: float = 1.0, key: Key[jax.Array, ""] | None = None
-    ) -> DiagonalGaussian:
+    def prior(self, *, variance: float = 1.0, key: KeyArray | None = None) -> DiagonalGaussian:
         """Independent Gaussian weights of equal variance.
 
         Without a key all means are zero. There the gradient of a layered network vanishes by

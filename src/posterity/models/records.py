@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Key
 
-from posterity.arrays.tree import Node
-from posterity.arrays.typing import ArrayLike, PyTree, Real
+from posterity.arrays.tree import Node, tree_leaves, tree_map
+from posterity.arrays.typing import ArrayLike, Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
+from posterity.lazy import jax, jnp
 
 
 class Records(Node):
@@ -33,8 +31,8 @@ class Records(Node):
         if data is None:
             return cls(None, np.zeros(0))
         if type(data) is not np.ndarray:  # a tree of one takes longer than all the rest
-            data = jax.tree.map(np.asarray, data)
-        shapes = [leaf.shape for leaf in jax.tree.leaves(data)]
+            data = tree_map(np.asarray, data)
+        shapes = [leaf.shape for leaf in tree_leaves(data)]
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths == {()}:
             raise StructureError(
@@ -71,9 +69,9 @@ class Records(Node):
 
     def widened(self) -> "Records":
         """With integers and floats of 64 bits, in which ``x**2`` is what it says; traced or not."""
-        return Records(jax.tree.map(_widened, self.data), self.weights)
+        return Records(tree_map(_widened, self.data), self.weights)
 
-    def batch(self, size: int, *, key: Key[jax.Array, ""]) -> "Records":
+    def batch(self, size: int, *, key: KeyArray) -> "Records":
         """Some records, drawn without replacement, whose weights stand for all.
 
         Those of no weight, as padding is, are not among them while there are others.
@@ -84,7 +82,7 @@ class Records(Node):
         index = jnp.argsort(order)[:size]
         count = real.sum()
         share = count / jnp.minimum(size, jnp.maximum(count, 1))
-        data = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.data)
+        data = tree_map(lambda leaf: jnp.asarray(leaf)[index], self.data)
         return Records(data, weights[index] * share)
 
     def padded(self, size: int | None = None) -> "Records":
@@ -96,7 +94,7 @@ class Records(Node):
         extra = (_next_size(self.size) if size is None else size) - self.size
         repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
         weights = np.concatenate([self.weights, np.zeros(extra)])
-        return Records(jax.tree.map(repeat, self.data), weights)
+        return Records(tree_map(repeat, self.data), weights)
 
 
 TOGETHER = 1 << 16
@@ -109,8 +107,8 @@ def joined(sites: Iterable[Records]) -> Iterator[Records]:
     for records in sites:
         if not records.size:
             continue
-        leaves, tree = jax.tree.flatten(records.data)
-        kind = kinds.setdefault((tree, *((leaf.dtype, leaf.shape[1:]) for leaf in leaves)), [])
+        tree = repr(tree_map(lambda leaf: (str(leaf.dtype), leaf.shape[1:]), records.data))
+        kind = kinds.setdefault(tree, [])
         kind.append(records)
     for kind in kinds.values():
         ends = np.cumsum([records.size for records in kind]) // TOGETHER
@@ -121,13 +119,13 @@ def joined(sites: Iterable[Records]) -> Iterator[Records]:
 def _concatenated(sites: list[Records]) -> Records:
     if len(sites) == 1:
         return sites[0]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sites)
+    return tree_map(lambda *leaves: np.concatenate(leaves), *sites)
 
 
 def _widened(leaf: Real) -> Any:
     kind = np.dtype(leaf.dtype).kind
     wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(kind)
-    return leaf if wide is None else leaf.astype(wide)
+    return leaf if wide in (None, leaf.dtype) else leaf.astype(wide)
 
 
 def _next_size(size: int) -> int:

@@ -3,11 +3,9 @@
 import math
 from typing import ClassVar
 
-import equinox as eqx
-from jaxtyping import Float
-
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Number, Real
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
@@ -18,14 +16,15 @@ from posterity.models.records import Records
 class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
     """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
 
-    noise_variance: float = eqx.field(static=True, default=1.0)
+    noise_variance: float = static(1.0)
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
     optima: ClassVar[Optima] = "one"
     likelihood: ClassVar[str] = "gaussian"
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         VARIANCE.check(noise_variance=self.noise_variance)
 
     def factor(self, records: Records) -> Gaussian:
@@ -56,6 +55,7 @@ class LogisticRegression(PredictorModel):
     There is no intercept but a column of ones in ``x``.
     """
 
+    numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
     optima: ClassVar[Optima] = "one"

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from posterity.arguments import NATURAL, one_of
@@ -11,6 +10,7 @@ from posterity.arrays.typing import Float, Int, KeyArray, PyTree, Real
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import HiddenMarkov, at_rest
+from posterity.lazy import jax, jitted
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
 from posterity.models.hidden_markov import (
     OVER,
@@ -101,12 +101,12 @@ def log_predictive(
     return top + np.log(np.mean(np.exp(values - top), axis=0))
 
 
-_normalizers = jax.jit(jax.vmap(log_normalizer, OVER))
-_marginals = jax.jit(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
+_normalizers = jitted(lambda *chains: jax.vmap(log_normalizer, OVER)(*chains))
+_marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
-@jax.jit
-def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> jax.Array:
+@jitted
+def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> Real:
     return jax.lax.map(lambda z: HiddenMarkovModel().log_likelihood(z, data), draws)
 
 

@@ -16,11 +16,11 @@ expected counts.
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import equinox as eqx
 import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE, one_of
 from posterity.arrays.namespace import NUMPY, Namespace, namespace
+from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
@@ -57,16 +57,16 @@ class TopicModel(ExpectedModel[Plate]):
     array([[0.9, 0.1]])
     """
 
-    vocabulary: int = eqx.field(static=True)
-    concentration: float = eqx.field(static=True, default=0.1)
-    iterations: int = eqx.field(static=True, default=100)
-    tolerance: float = eqx.field(static=True, default=1e-4)
+    vocabulary: int = static()
+    concentration: float = static(0.1)
+    iterations: int = static(100)
+    tolerance: float = static(1e-4)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Plate,)
     optima: ClassVar[Optima] = "several"
     columns: ClassVar[tuple[Column, ...]] = (WORDS, COUNTS)
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         VARIANCE.check(concentration=self.concentration)
         COUNT.check(vocabulary=self.vocabulary, iterations=self.iterations)
         POSITIVE.check(tolerance=self.tolerance)

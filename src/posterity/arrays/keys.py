@@ -1,0 +1,112 @@
+"""Random numbers without JAX: those that JAX draws from the same key, bit for bit.
+
+A key is two words, of which Threefry (salmon2011) makes others and numbers. JAX draws on from
+where these functions leave off, and they take keys of JAX's other generators too.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.namespace import is_jax
+from posterity.arrays.typing import KeyArray
+from posterity.lazy import jax
+
+THREEFRY = "threefry2x32"
+ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+"""Of rounds of the two kinds, in bits."""
+PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+
+
+class Words(NamedTuple):
+    """A key of ``jax.random.key`` by its words."""
+
+    high: int
+    low: int
+
+    @property
+    def array(self) -> np.ndarray:
+        """As ``jax.random.key_data`` has them."""
+        return np.array(self, np.uint32)
+
+
+def seeded(seed: int) -> Words:
+    """``jax.random.key(seed)``, of which the last 32 bits count."""
+    return Words(0, seed & WORD)
+
+
+def plain(key: KeyArray) -> KeyArray:
+    """JAX's key as words, if its generator is Threefry."""
+    if not is_jax(key):
+        return key
+    typed: Any = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return with_data(np.asarray(jax.random.key_data(key) if typed else key), generator(key))
+
+
+def of_jax(key: KeyArray) -> Any:
+    """The same as a key of JAX's."""
+    return jax.random.wrap_key_data(key.array, impl=THREEFRY) if isinstance(key, Words) else key
+
+
+def generator(key: KeyArray) -> str:
+    """The name of the generator whose key it is."""
+    return THREEFRY if isinstance(key, Words) else str(jax.random.key_impl(key))
+
+
+def data(key: KeyArray) -> np.ndarray:
+    """The words of a key."""
+    return key.array if isinstance(key, Words) else np.asarray(jax.random.key_data(key))
+
+
+def with_data(words: np.ndarray, name: str) -> KeyArray:
+    """The key of this generator that has these words; a ValueError if it has no such keys."""
+    if name != THREEFRY:
+        return jax.random.wrap_key_data(words, impl=name)
+    if words.shape != (2,) or words.dtype != np.uint32:
+        raise ValueError(f"words of shape {words.shape} and type {words.dtype} of a key")
+    return Words(*words.tolist())
+
+
+def fold_in(key: KeyArray, number: int) -> KeyArray:
+    """``jax.random.fold_in``."""
+    if not isinstance(key, Words):
+        return jax.random.fold_in(key, np.uint32(number))
+    return Words(*_threefry(key, 0, number & WORD))
+
+
+def bits(key: KeyArray, place: int = 0) -> int:
+    """32 random bits: an entry of ``jax.random.bits``."""
+    if not isinstance(key, Words):
+        return int(jax.random.bits(key, (place + 1,), np.uint32)[place])
+    one, other = _threefry(key, 0, place)
+    return one ^ other
+
+
+def below(key: KeyArray, size: int, count: int) -> list[int]:
+    """Numbers from 0 to ``size - 1``: ``jax.random.randint`` of 32 bits."""
+    # A split numbers the keys, as does what is folded in.
+    split = isinstance(key, Words)
+    high, low = (fold_in(key, 0), fold_in(key, 1)) if split else jax.random.split(key)
+    unit = ((2**16 % size) ** 2 & WORD) % size
+    pairs = [(bits(high, place), bits(low, place)) for place in range(count)]
+    return [(one % size * unit + other % size & WORD) % size for one, other in pairs]
+
+
+def exponential(key: KeyArray) -> float:
+    """A number of mean one: ``jax.random.exponential`` of 32 bits, but for its last digit."""
+    return float(np.float32(-math.log1p(-(bits(key) >> 9) / 2**23)))
+
+
+def _threefry(key: Words, x: int, y: int) -> tuple[int, int]:
+    """The 20 rounds of Threefry-2x32."""
+    one, two = key
+    schedule = one, two, one ^ two ^ PARITY
+    x, y = x + one & WORD, y + two & WORD
+    for four in range(5):
+        for turn in ROTATIONS[four % 2]:
+            x = x + y & WORD
+            y = (y << turn | y >> 32 - turn) & WORD ^ x
+        x = x + schedule[(four + 1) % 3] & WORD
+        y = y + schedule[(four + 2) % 3] + four + 1 & WORD
+    return x, y

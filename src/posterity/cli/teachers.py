@@ -1,0 +1,205 @@
+"""Teachers and the inputs of their students, made of settings."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posterity import distillation, models
+from posterity.artifact.aligned import listed, names_in
+from posterity.artifact.provenance import unnamed
+from posterity.cli import files
+from posterity.cli.jobs import build_kind, problem_of
+from posterity.cli.options import Settings, conflict
+from posterity.cli.records import Table, read_inputs, reordered
+from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
+from posterity.errors import StructureError, UsageError
+from posterity.families import Gaussian
+from posterity.federation import specification
+from posterity.federation.specification import build
+from posterity.ledger import Ledger
+from posterity.models import NeuralNetwork
+from posterity.models.likelihoods import check_outputs
+
+KERNELS = {
+    "sgld": distillation.SGLD,
+    "preconditioned-sgld": distillation.PreconditionedSGLD,
+    "sghmc": distillation.SGHMC,
+}
+KERNEL_OPTIONS = ("step_size", "noise", "friction", "decay", "floor")
+STEP_SIZES = {
+    "polynomial": distillation.Polynomial,
+    "halving": distillation.Halving,
+    "cyclical": distillation.Cyclical,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Distilled:
+    """A teacher, the inputs at which a student learns from it, and the files about both.
+
+    ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
+    teacher.
+    """
+
+    teacher: Teacher
+    inputs: Inputs
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    reads: tuple[Path, ...]
+    record: dict[str, str]
+
+
+def posteriors_of(settings: Settings) -> tuple[Path, ...]:
+    """The files of posteriors that are named, as arguments or in the configuration."""
+    path = settings.path("posterior")
+    return settings.files if path is None else (*settings.files, path)
+
+
+def distillation_of(settings: Settings) -> Distilled:
+    """The distillation of the posterior in a file, or of one that is sampled.
+
+    Raises:
+        UsageError: for a posterior whose model is not known, and options that do not go together.
+        StructureError: for inputs that the model cannot take.
+        ArtifactError: if a file cannot be read.
+    """
+    paths = posteriors_of(settings)
+    if not paths:
+        return _of_data(settings)
+    path, *others = paths
+    if others:
+        raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
+    apart = [place for place in settings.values if place.startswith(("data.", "sampler."))]
+    if apart:
+        raise conflict(apart[0], f"the posterior {str(path)!r}")
+    value, about = files.read(path)
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    model = _model(settings, posterior, path)
+    network = getattr(posterior, "network_layers", None) is not None
+    size = posterior.layers.inputs if network else posterior.own_size
+    names = () if network else listed(names_in(posterior))
+    pool, x = _pool(settings, names, size, str(path))
+    named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
+    return Distilled(
+        teacher=Independent(posterior, model, x=x),
+        inputs=_inputs(settings, x, (size,), default="pool"),
+        names=names or (pool.names if pool else ()),
+        notes=tuple(unnamed(named, names) if names else ()),
+        reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
+        record={"teacher": repr(posterior), "teacher digest": about.digest},
+    )
+
+
+def _of_data(settings: Settings) -> Distilled:
+    """Chains that sample the posterior of records."""
+    problem = problem_of(settings)
+    x, place = problem.data[0], settings.path("inputs.file")
+    kernel, run = settings["sampler.kernel"], settings.table("sampler", "kernel")
+    options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
+    if isinstance(options.get("step_size"), dict):
+        options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
+    chains = functools.partial(
+        distillation.Langevin,
+        problem.model,
+        problem.prior,
+        problem.data,
+        kernel=build(KERNELS[kernel], options, "sampler"),
+    )
+    teacher = build(chains, run, "sampler")
+    _, pool = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data")
+    return Distilled(
+        teacher=teacher,
+        inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
+        names=problem.names,
+        notes=problem.notes,
+        reads=(*problem.reads, *([place] if place else [])),
+        record={"teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}"},
+    )
+
+
+def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
+    """The model whose parameters a posterior in a file is over."""
+    kind, likelihood = settings["model.kind"], settings["model.likelihood"]
+    kind = None if kind is None else specification.full_name(kind)
+    noise = settings["model.noise_variance"]
+    known = {} if noise is None else {"noise_variance": noise}
+    network, found, fix = getattr(posterior, "network_layers", None) is not None, "", ""
+    if network and kind not in (None, "network"):
+        found, fix = f"--model {kind} for the network", "Leave --model out."
+    elif not network and likelihood is not None:
+        found, fix = f"--likelihood {likelihood} for {posterior!r}", "Pass --model instead."
+    if found:
+        raise UsageError(
+            found=f"{found} in {str(path)!r}",
+            expected="--likelihood of networks, --model of regressions",
+            fix=fix,
+        )
+    if network:
+        if likelihood is None and posterior.layers.outputs == 1:
+            raise files.no_likelihood(path)
+        likelihood = likelihood or "categorical"
+        specification.check_noise(likelihood == "gaussian", noise)
+        model = NeuralNetwork.of_layers(posterior.layers, likelihood=likelihood, **known)
+        check_outputs(posterior.layers, likelihood)
+        return model
+    if kind not in specification.REGRESSIONS or not isinstance(posterior, Gaussian):
+        raise UsageError(
+            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
+            expected=f"a network, or a Gaussian over coefficients and --model "
+            f"{' or '.join(specification.REGRESSIONS)}",
+            fix="Name the regression that it was fitted with; of other models call "
+            "posterity.distill in Python.",
+        )
+    specification.check_noise(kind == "linear-regression", noise)
+    return specification.MODELS[kind](**known)
+
+
+def _pool(
+    settings: Settings, names: tuple[str, ...], size: int, of: str
+) -> tuple[Table | None, np.ndarray | None]:
+    """The file of inputs as it is, and its inputs in the order of the names."""
+    path = settings.path("inputs.file")
+    if path is None:
+        return None, None
+    pool = read_inputs(path, settings["inputs.array"])
+    x = reordered(pool, names, str(path), of)
+    if (wide := x[0].size) != size:
+        raise StructureError(
+            found=f"inputs of {wide} numbers in {str(path)!r}",
+            expected=f"{size}, as the network or regression takes",
+            fix="Give the columns that it was trained on, without labels.",
+        )
+    return pool, x
+
+
+def _inputs(
+    settings: Settings, x: np.ndarray | None, shape: tuple[int, ...], default: str
+) -> Inputs:
+    """The law of inputs: those of a pool, perturbed or mixed, or all of a box."""
+    options = settings.table("inputs", "kind", "file", "array")
+    if "noise" in options:
+        default = "perturbed"
+    kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
+    if x is None and kind != "box":
+        raise UsageError(
+            found="no inputs to listen at",
+            expected="a file of inputs like those that will come (--inputs), or --low and --high",
+            fix="Unlabelled records will do: the teacher says what they are.",
+        )
+    if kind == "box" and settings["inputs.file"] is not None:
+        raise conflict("a box", "a file of inputs")
+
+    def box(*, low: Any, high: Any) -> Box:
+        return Box(*(np.broadcast_to(np.asarray(end, float), shape) for end in (low, high)))
+
+    def perturbed(*, noise: float | None = None) -> Perturbed:
+        assert x is not None
+        # Columns that are constant stay so, as an intercept does.
+        return Perturbed(x) if noise is None else Perturbed(x, np.where(x.std(0) > 0, noise, 0.0))
+
+    mixed, plain = functools.partial(Mixup, x), functools.partial(Pool, x)
+    kinds = {"box": box, "perturbed": perturbed, "mixup": mixed, "pool": plain}
+    return build(kinds[kind], options, "inputs")

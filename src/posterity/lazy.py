@@ -1,0 +1,118 @@
+"""What is imported when it is first used: JAX, Equinox, and names of packages that need them.
+
+Importing JAX takes longer, and more memory, than a federation of regressions does.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Module:
+    """A module that is imported when it is first asked for something."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+else:
+    eqx, jax, jnp = _Module("equinox"), _Module("jax"), _Module("jax.numpy")
+
+
+def program(function: Function) -> Function:
+    """A function of trees that JAX compiles when it is first called: ``equinox.filter_jit``."""
+    return _made_once(function, lambda: eqx.filter_jit(function))
+
+
+def jitted(function: Function, **options: Any) -> Function:
+    """A function of arrays that JAX compiles when it is first called: ``jax.jit``."""
+    return _made_once(function, lambda: jax.jit(function, **options))
+
+
+def _made_once(function: Any, make: Callable[[], Any]) -> Any:
+    @functools.cache
+    def made() -> Any:
+        keep_programs()
+        return make()
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return made()(*args, **kwargs)
+
+    return call
+
+
+# --- programs that are kept ----------------------------------------------------------------------
+
+VARIABLE = "POSTERITY_CACHE"
+"""The folder of compiled programs, if not the user's cache; empty: none is kept."""
+WORTH = 0.2
+"""Seconds of compiling from which on a program is kept."""
+
+
+@functools.cache
+def keep_programs() -> None:
+    """Have JAX keep what it compiles for other processes, unless it was told where or not to."""
+    folder = cache_folder()
+    if folder is None or jax.config.jax_compilation_cache_dir is not None:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept; None where they are not.
+
+    One for each kind of processor, as homes are shared by machines that differ.
+    """
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        return Path(asked) if asked else None
+    home, system = Path.home(), platform.system()
+    usual = {"Darwin": home / "Library" / "Caches", "Windows": home / "AppData" / "Local"}
+    variable = "LOCALAPPDATA" if system == "Windows" else "XDG_CACHE_HOME"
+    root = os.environ.get(variable) or usual.get(system, home / ".cache")
+    return Path(root) / "posterity" / f"{platform.machine()}-{_instructions()}"
+
+
+def _instructions() -> str:
+    """What tells one kind of processor from another."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        known = sorted({line for line in lines if line.startswith(("flags", "Features"))})
+        return hashlib.sha256("".join(known).encode()).hexdigest()[:12]
+    return "any"
+
+
+def exports(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package (PEP 562) whose modules hold these names."""
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in homes:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        vars(sys.modules[package])[name] = value
+        return value
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *home_of})

@@ -1,0 +1,152 @@
+"""Immutable maps and histories that share what they have in common with those they came from."""
+
+import itertools
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+Value = TypeVar("Value")
+LEAST = 16
+"""Parts of the smallest map."""
+
+
+class SharedMap(Mapping[str, Value], Generic[Value]):
+    """An immutable map from names, in their order, of which a changed copy is cheap.
+
+    It is kept in parts, some times the square root of its size: ``shared | changes`` copies those
+    parts alone that change, and shares the others.
+
+    >>> old = SharedMap.of({"north": 1})
+    >>> new = old | {"south": 2}
+    >>> dict(old), dict(new)
+    ({'north': 1}, {'north': 1, 'south': 2})
+    """
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self, parts: list[dict[str, Value]], size: int):
+        """Around parts that nobody else changes; :meth:`of` makes them."""
+        self._parts, self._size = parts, size
+
+    @classmethod
+    def of(cls, items: Mapping[str, Value]) -> "SharedMap[Value]":
+        """The map with these items; itself if it is one."""
+        if isinstance(items, SharedMap):
+            return items
+        parts: list[dict[str, Value]] = [{} for _ in range(max(LEAST, math.isqrt(8 * len(items))))]
+        for name, value in items.items():
+            parts[hash(name) % len(parts)][name] = value
+        return SharedMap(parts, len(items))
+
+    def __or__(self, changes: Mapping[str, Value]) -> "SharedMap[Value]":
+        parts, size, own = self._parts.copy(), self._size, set()
+        for name, value in changes.items():
+            place = hash(name) % len(parts)
+            if place not in own:
+                own.add(place)
+                parts[place] = parts[place].copy()
+            size += name not in parts[place]
+            parts[place][name] = value
+        result = SharedMap(parts, size)
+        return result if 2 * size <= len(parts) ** 2 else SharedMap.of(dict(result))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._parts[hash(name) % len(self._parts)][name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a name, or else the default."""
+        return self._parts[hash(name) % len(self._parts)].get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts[hash(name) % len(self._parts)]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(itertools.chain.from_iterable(self._parts)))
+
+    def items(self) -> Any:
+        """Names with values, in the order of the names."""
+        return self._sorted().items()
+
+    def values(self) -> Any:
+        """The values, in the order of their names."""
+        return self._sorted().values()
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+    def __reduce__(self) -> Any:
+        return SharedMap.of, (dict(self.items()),)  # texts have other hashes in other processes
+
+    def _sorted(self) -> dict[str, Value]:
+        pairs = dict(itertools.chain.from_iterable(part.items() for part in self._parts))
+        return {name: pairs[name] for name in sorted(pairs)}
+
+
+class History(Sequence[Value], Generic[Value]):
+    """An immutable sequence, of which a longer one, ``history.then(more)``, is no copy.
+
+    >>> short = History.of([1, 2])
+    >>> long = short.then([3])
+    >>> tuple(short), tuple(long), long[-1]
+    ((1, 2), (1, 2, 3), 3)
+    """
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: list[Value], length: int):
+        """The first ``length`` of a list to which more may be added; :meth:`of` makes one."""
+        self._items, self._length = items, length
+
+    @classmethod
+    def of(cls, items: Iterable[Value]) -> "History[Value]":
+        """The history of these; itself if it is one."""
+        if isinstance(items, History):
+            return items
+        own = list(items)
+        return History(own, len(own))
+
+    def then(self, more: Iterable[Value]) -> "History[Value]":
+        """The history that goes on with these."""
+        new = tuple(more)
+        with _adding:
+            items = self._items
+            if len(items) > self._length:  # another one went on from here
+                items = items[: self._length]
+            items.extend(new)
+            return History(items, len(items))
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self._items[: self._length][index])
+        return self._items[range(self._length)[index]]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Value]:
+        return itertools.islice(self._items, self._length)
+
+    def __reversed__(self) -> Iterator[Value]:
+        return (self._items[place] for place in range(self._length - 1, -1, -1))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History | tuple) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> Any:
+        return History.of, (tuple(self),)
+
+
+_adding = threading.Lock()

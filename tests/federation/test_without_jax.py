@@ -1,0 +1,157 @@
+"""Regressions and conjugate models in NumPy: JAX's posteriors, and never an import of JAX."""
+
+import subprocess
+import sys
+from typing import ClassVar
+
+import jax
+import numpy as np
+import pytest
+
+from posterity import DiagonalGaussian, Gaussian, LocalUpdate, federate, forget
+from posterity.arrays import keys
+from posterity.families import at_rest
+from posterity.inference import PredictorQuadrature
+from posterity.models import LinearRegression, LogisticRegression, Records
+
+
+class CompiledLogistic(LogisticRegression):
+    """The same formulas, of which it is not known that NumPy is enough for them."""
+
+
+class CompiledLinear(LinearRegression):
+    """Likewise."""
+
+    families: ClassVar = (Gaussian,)
+
+
+def problem(seed):
+    """Sites of unequal sizes, with raw columns."""
+    rng = np.random.default_rng(seed)
+    size, sites = int(rng.integers(1, 7)), {}
+    truth, far = rng.normal(size=size), rng.choice([0.0, 1.0, 5.0])
+    for site in range(int(rng.integers(1, 6))):
+        x = rng.normal(size=(int(rng.integers(2, 150)), size)) * rng.choice([0.3, 1, 3]) + far
+        x[:, 0] = 1
+        chance = 1 / (1 + np.exp(-np.clip(x @ truth, -30, 30)))
+        sites[f"s{site}"] = x, (rng.uniform(size=len(x)) < chance).astype(float)
+    return sites, size
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("family", [Gaussian, DiagonalGaussian])
+def test_numpy_finds_the_posterior_that_jax_finds(seed, family):
+    sites, size = problem(seed)
+    wide = 4 * (np.eye(size) if family is Gaussian else np.ones(size))
+    prior = family.from_standard(np.zeros(size), wide)
+    one = federate(sites, LogisticRegression(), prior)
+    other = federate(sites, CompiledLogistic(), prior)
+    away = (one.posterior.mean - other.posterior.mean) / np.sqrt(other.posterior.marginal_variance)
+    assert abs(away).max() < 1e-9
+    np.testing.assert_allclose(
+        one.posterior.marginal_variance, other.posterior.marginal_variance, rtol=1e-9
+    )
+    assert one.status.state == other.status.state == "converged"
+    assert one.state.step == other.state.step
+
+
+def test_a_gradient_of_many_records_is_that_of_jax():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000).astype(float)
+    q, records = Gaussian.from_standard(np.ones(3), np.eye(3)), Records.of((x, y))
+    estimator = PredictorQuadrature()
+    for otherwise in (False, True):
+        known = estimator.evaluate(LogisticRegression(), q, records, otherwise=otherwise)
+        with jax.enable_x64(True):
+            device = jax.tree.map(jax.numpy.asarray, (q, records))
+            compiled = estimator.evaluate(LogisticRegression(), *device, otherwise=otherwise)
+        np.testing.assert_allclose(known.value, compiled.value, rtol=1e-12)
+        ours, theirs = known.gradient, at_rest(compiled.gradient)
+        np.testing.assert_allclose(
+            ours.natural_parameters, theirs.natural_parameters, rtol=1e-10, atol=1e-9
+        )
+
+
+def test_linear_regression_may_be_searched_for_too():
+    sites, size = problem(1)
+    prior, update = Gaussian.from_standard(np.zeros(size), np.eye(size)), "predictor-quadrature"
+    exact = federate(sites, LinearRegression(), prior).posterior
+    for model in (LinearRegression(), CompiledLinear()):
+        found = federate(sites, model, prior, update=LocalUpdate(update), tolerance=1e-9)
+        assert found.posterior.kl(exact) < 1e-9
+
+
+def test_what_derives_from_a_model_takes_jax_unless_it_says_otherwise():
+    assert LogisticRegression().in_numpy and not CompiledLogistic().in_numpy
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import posterity
+from posterity import graphs, models
+from posterity.federation import Asynchronous, Gossip, Synchronous
+
+x = np.random.default_rng(0).normal(size=(60, 2))
+y = (x[:, 0] > 0).astype(float)
+sites = {name: (x[k::3], y[k::3]) for k, name in enumerate("abc")}
+full = posterity.Gaussian.from_standard(np.zeros(2), np.eye(2))
+diagonal = posterity.DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
+ring = graphs.ring(["a", "b", "c"])
+for schedule in (None, Synchronous(), Asynchronous(), Gossip(ring)):
+    for prior in (full, diagonal):
+        run = posterity.federate(sites, models.LogisticRegression(), prior, schedule=schedule)
+        assert run.status.converged, (schedule, run.status)
+done = posterity.forget(run.converge(1e-6), "b")
+assert done.status.converged and not done.exact
+coins = {name: np.array([1, 1, 0]) for name in "abc"}
+conjugate = [
+    (models.BetaBernoulli(), posterity.Beta.from_standard(1.0, 1.0), coins),
+    (models.GammaPoisson(), posterity.Gamma.from_standard(1.0, 1.0), coins),
+    (models.LinearRegression(), full, sites),
+    (models.GaussianMean(np.eye(2)), full, {name: own[0] for name, own in sites.items()}),
+    (models.DirichletCategorical(2), posterity.Dirichlet.from_standard([1.0, 1.0]), coins),
+]
+for model, prior, data in conjugate:
+    run = posterity.federate(data, model, prior)
+    assert run.exact and posterity.forget(run, "b").exact
+print(sorted({"jax", "jaxlib", "equinox", "jaxtyping"} & set(sys.modules)))
+"""
+
+
+def test_federations_of_regressions_and_conjugate_models_import_no_jax():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7, 2**31 + 5, 2**32 - 1])
+def test_keys_give_the_numbers_that_jax_draws(seed):
+    known, ours = jax.random.key(seed), keys.seeded(seed)
+    assert ours == keys.plain(known) and keys.of_jax(ours) == known
+    for number in (0, 3, 2**32 - 1):
+        assert keys.plain(jax.random.fold_in(known, np.uint32(number))) == keys.fold_in(
+            ours, number
+        )
+    assert keys.bits(ours, 2) == int(jax.random.bits(known, (3,), np.uint32)[2])
+    for size in (1, 3, 100_000):
+        drawn = jax.random.randint(known, (4,), 0, size).tolist()
+        assert keys.below(ours, size, 4) == keys.below(known, size, 4) == drawn
+    assert keys.exponential(ours) == pytest.approx(float(jax.random.exponential(known)), rel=1e-6)
+
+
+def test_keys_of_other_generators_stay_those_of_jax():
+    known = jax.random.key(3, impl="rbg")
+    assert keys.plain(known) == known and keys.of_jax(known) is known
+    assert keys.with_data(keys.data(known), keys.generator(known)) == known
+
+
+def test_forgetting_agrees_too():
+    sites, size = problem(2)
+    prior = Gaussian.from_standard(np.zeros(size), 4 * np.eye(size))
+    left = [
+        forget(federate(sites, model, prior, tolerance=1e-9), "s0").ledger.posterior
+        for model in (LogisticRegression(), CompiledLogistic())
+    ]
+    assert left[0].kl(left[1]) < 1e-12
