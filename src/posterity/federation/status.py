@@ -2,7 +2,8 @@
 
 Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
 how much: lengths of the last round and of the one before it give the rate, and with it all that is
-still to come. Where they are noisy, the sites are asked anew and their answers averaged.
+still to come. Where they are noisy, the sites are asked anew and their answers averaged; not where the joint
+Newton step tells what is left, which has no noise.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
+from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.newton import applies, newton, newton_of
@@ -36,6 +38,11 @@ ROUNDING = 1e-12
 """Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
 SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
+APART = (
+    "columns hang together, whose means a walk cannot move together: take a schedule with a "
+    "server, or a full Gaussian, or centre the columns"
+)
+"""The reason where no further walk is of use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,12 +119,13 @@ def status_of(run: Position) -> Status:
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
     ]
     error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
-    left, growing = (math.inf, False) if waiting else _left(run, visits)
+    left, growing, held = (math.inf, False, False) if waiting else _left(run, visits)
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
         *_misplaced(error, allowed),
+        *([APART] if held and isinstance(run.schedule, OverGraph) else []),
     )
     status = Status.of(left, allowed, reasons)
     if status.converged:
@@ -158,26 +166,30 @@ def _allowed(agreed: Agreement, tolerance: float) -> float:
     return tolerance * (agreed.prior.event_size if agreed.update.noisy else 1)
 
 
-def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
-    """Nats that are left to change, and whether rounds change more and more."""
+def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool, bool]:
+    """Nats that are left to change; whether rounds change more and more, or hold means apart."""
     update = run.agreement.update
     if not visits or run.exact:
-        return 0.0, False
+        return 0.0, False, False
     if update.conjugate:  # a factor was shortened, to leave a distribution
-        return _known(run, next_round), False
+        return _known(run, next_round), False, False
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
     if update.trains:  # what the last round moved, the next one may
-        return (math.inf if now is None else now**2 / 2), growing
+        return (math.inf if now is None else now**2 / 2), growing, False
+    joint = applies(run.agreement)
+    if update.noisy and joint:  # noise hides what a sum over nodes that do not change tells
+        change = _known(run, newton_change)
+        return change, False, change > _allowed(run.agreement, run.tolerance)
     if update.noisy:
         upper = certify(run).upper
-        return (upper if math.isfinite(upper) else math.inf), False
+        return (upper if math.isfinite(upper) else math.inf), False, False
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
         length = alone[0].residual or 0.0  # nobody else moves what this site found
     elif now is None or before is None:
-        return math.inf, False
+        return math.inf, False, False
     else:
         length = _to_come(now, before, len(visits))
     # A search that could get no further may have stopped before its end.
@@ -188,9 +200,15 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     # decays, a site that came first. So whoever is about to be believed is asked.
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
-    if left <= run.tolerance and applies(run.agreement):
-        left = max(left, _known(run, lambda run: newton(run.federation, run.state).change))
-    return left, growing
+    if left <= run.tolerance and joint:
+        left = max(left, _known(run, newton_change))
+        return left, growing, left > run.tolerance
+    return left, growing, False
+
+
+def newton_change(run: Position) -> float:
+    """By how many nats the joint Newton step would move the posterior."""
+    return newton(run.federation, run.state).change
 
 
 def next_round(run: Position) -> float:
@@ -245,16 +263,17 @@ def status_from(
     ``reports`` are by site. How far it has come is not known where one of the agreement's sites
     that have records did not report, or where nobody did.
 
-    Each report needs the gradient, and where the posterior is a diagonal Gaussian with a line
-    search the curvature (see :func:`parts_needed`). What is left is the upper end of what one round
-    would change, or of what the joint Newton step would, whichever is more.
+    Each report needs the gradient, and where the posterior holds means apart the curvature (see
+    :func:`parts_needed`). What is left is the upper end of what one round would change, or of what
+    the joint Newton step would, whichever is more; that step alone where gradients are noisy.
     """
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
     if "curvature" in parts_needed(agreed):
         prior: Any = agreed.prior
         q: Any = posterior
-        left = max(left, newton_of(prior, q, [*reports.values()]).change)
+        change = newton_of(prior, q, [*reports.values()]).change
+        left = change if agreed.update.noisy else max(left, change)
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
     known = math.isfinite(left) and reports and not absent
