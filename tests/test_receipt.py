@@ -320,6 +320,18 @@ FORGERIES = {
     "handed on to one, in a refinement": (
         "refined", with_entries(REFINED, c=Entry(0, 1, c + a)), {}, {HANDED_ON},
     ),
+    "handed on to one, or nearly": (
+        "refined", with_entries(REFINED, c=Entry(0, 1, c + a * 1.000001)), {}, {HANDED_ON},
+    ),
+    "one of its parameters handed on": (
+        "refined",
+        with_entries(REFINED, c=Entry(0, 1, c + Gamma(a.shape_minus_one, 0.0))),
+        {},
+        {HANDED_ON},
+    ),
+    "taken from another too": (
+        "refined", with_entries(REFINED, c=Entry(0, 1, c + a * -1.0)), {}, {HANDED_ON},
+    ),
     "handed on to one, after a restart": (
         "restarted", with_entries(ZEROED, c=Entry(0, 2, c + a)), {}, {HANDED_ON},
     ),
@@ -388,10 +400,10 @@ UNSHOWN = {
         {"sites": ["yew"]},
     ),
     "that what left was not handed on with something else": (
-        "refined", None, with_entries(REFINED, c=Entry(0, 1, c + a * 1.001)), {},
+        "refined", None, with_entries(REFINED, c=Entry(0, 1, c + a + b * 0.5)), {},
     ),
     "that who joined is not who left": (
-        "refined", None, with_entries(REFINED, e=Entry(0, 0, a * 1.001)), {},
+        "refined", None, with_entries(REFINED, e=Entry(0, 0, a * 1.1)), {},
     ),
     "that a factor refined is what its site found": (
         "refined", None, with_entries(REFINED, c=Entry(0, 1, Gamma(0.9, 1.6), True)), {},

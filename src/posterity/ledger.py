@@ -241,6 +241,16 @@ class Ledger:
         """
         return self._with({site: self.entries[site] for site in self.sites})
 
+    def holding(self, entries: Mapping[str, Entry]) -> "Ledger":
+        """A ledger of this prior with entries whose versions and names were checked before.
+
+        Raises:
+            ParameterError, StructureError: if a factor is not finite, or not like the prior.
+        """
+        factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
+        rested = dict(zip(factors, all_at_rest(self.prior, factors), strict=True))
+        return self._with({s: Entry(e[0], e[1], rested.get(s), e[3]) for s, e in entries.items()})
+
     def __repr__(self) -> str:
         """One line: its sites and its posterior, quickly whatever it holds; never an error."""
         try:

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from posterity.arguments import Constraint
 from posterity.artifact import digest
 from posterity.artifact.container import unique
 from posterity.entries import appearance
 from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
+from posterity.handing_on import handed_on
 from posterity.ledger import Ledger
 from posterity.notebook import html
 from posterity.text import clean, cut
@@ -313,7 +312,7 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
             "every other site refined as often as the receipt says": updates == refined.updates,
             "nobody joined but whom the receipt names": _joined(before, after) == refined.joined,
             "what left was not handed on": (
-                before.prior == after.prior and not _handed_on(receipt.sites, before, after)
+                before.prior == after.prior and not handed_on(receipt.sites, before, after)
             ),
         }
     return Verification(claims)
@@ -335,25 +334,3 @@ def _updates(before: Ledger, after: Ledger, restarted: bool) -> dict[str, int]:
 
 def _joined(before: Ledger, after: Ledger) -> tuple[str, ...]:
     return tuple(sorted(set(after.sites) - set(before.sites)))
-
-
-def _handed_on(leavers: tuple[str, ...], before: Ledger, after: Ledger) -> bool:
-    """True if a site, or all together, gained what a leaver, or all, had: to rounding.
-
-    Factors so small that they vanish in the rounding of the sum are not looked for.
-    """
-    old = np.array([_flat(before, site) for site in after.sites])
-    gains = np.array([_flat(after, site) for site in after.sites]) - old
-    lost = np.array([_flat(before, site) for site in leavers])
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounding = 64 * np.finfo(float).eps * sum(abs(part).sum(0) for part in (old, gains, lost))
-        gains = np.array([*gains, gains.sum(0)])
-        losses = [loss for loss in (*lost, lost.sum(0)) if (abs(loss) > rounding).any()]
-        return any((abs(gains - loss) <= rounding).all(-1).any() for loss in losses)
-
-
-def _flat(ledger: Ledger, site: str) -> np.ndarray:
-    """The site's factor as one vector; zero if it has none."""
-    entry = ledger.entries.get(site)
-    factor = None if entry is None else entry.factor
-    return np.ravel((ledger.prior.zero() if factor is None else factor).natural_parameters)

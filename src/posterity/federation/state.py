@@ -5,6 +5,7 @@ is read: to the last bit, the posterior of the ledger with the same factors.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,10 +61,10 @@ class State:
         """Prior plus all factors, rounded to nearest once."""
         return with_names(self.exact_sum.value, names_of(self.prior))
 
-    @property
+    @functools.cached_property
     def ledger(self) -> Ledger:
         """The prior and all factors, versioned."""
-        return Ledger(self.prior, dict(self.entries))
+        return Ledger(self.prior).holding(self.entries)
 
     def factor(self, site: str) -> ExponentialFamily:
         """The site's factor; zero if it has none yet or was forgotten."""
