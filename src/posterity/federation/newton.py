@@ -21,6 +21,7 @@ from posterity.federation.driver import Federation
 from posterity.federation.keys import first_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.state import State
+from posterity.federation.visit import distance
 from posterity.inference.joint import (
     is_joint,
     joint_mean,
@@ -28,7 +29,6 @@ from posterity.inference.joint import (
     pieces,
     precision_matrix,
     slope_in_mean,
-    times_precision,
 )
 
 MOST = 1024
@@ -48,7 +48,7 @@ class Newton:
     step: np.ndarray
     """By how much the means would move."""
     there: Any
-    """The posterior whose covariances the sites would then have; None if it is no distribution."""
+    """The posterior that it leads to; None if that is no distribution."""
     change: float
     """KL divergence, in nats, to where the posterior would be then; infinite if not known."""
     energy: float
@@ -89,9 +89,8 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
     if not (np.isfinite(step).all() and there.is_proper()):
         return Newton(step, None, math.inf, energy)
     # In the mean by Newton's step; in the precision by what the sites would now say.
-    there = moved_to(there, joint_mean(q))
-    change = float(q.kl(there)) + float(step @ times_precision(q, step)) / 2
-    return Newton(step, there, change, energy)
+    there = moved_to(there, joint_mean(q) + step)
+    return Newton(step, there, distance(q, there), energy)
 
 
 def stepped(federation: Federation, state: State) -> State | None:

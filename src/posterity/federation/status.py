@@ -2,8 +2,8 @@
 
 Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
 how much: lengths of the last round and of the one before it give the rate, and with it all that is
-still to come. Where they are noisy, the sites are asked anew and their answers averaged; not where the joint
-Newton step tells what is left, which has no noise.
+still to come. Where they are noisy, the sites are asked anew and their answers averaged, unless the
+joint Newton step, which has no noise, tells what is left.
 """
 
 import dataclasses
