@@ -114,6 +114,136 @@ NAIVE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 """The functions, and how many parameters each has beside its slopes."""
 
 
+def softmax(z: Any, data: Any) -> Any:
+    """Three classes, the first of logit zero; slopes of the second, then of the third."""
+    x, y = data
+    size = x.shape[1]
+    logits = jnp.stack([jnp.zeros(len(x)), x @ z[:size], x @ z[size:]], -1)
+    chosen = jnp.take_along_axis(logits, y.astype(int)[:, None], -1)[:, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
+def zero_inflated(z: Any, data: Any) -> Any:
+    """Poisson counts with more zeros, the log odds of which are at the end of ``z``."""
+    x, y = data
+    rate, zeros = x @ z[:-1], z[-1]
+    counted = y * rate - jnp.exp(rate) - gammaln(y + 1) - jax.nn.softplus(zeros)
+    return jnp.where(y == 0, jnp.logaddexp(zeros - jax.nn.softplus(zeros), counted), counted)
+
+
+def weibull(z: Any, data: Any) -> Any:
+    """Times with log scale ``x · z`` and the logarithm of the shape at the end of ``z``."""
+    x, y = data
+    shape, scaled = jnp.exp(z[-1]), jnp.log(y) - x @ z[:-1]
+    return z[-1] - jnp.log(y) + shape * scaled - jnp.exp(shape * scaled)
+
+
+def bilinear(z: Any, data: Any) -> Any:
+    """A slope that is a product of two parameters: a saddle where both are zero."""
+    x, y = data
+    return -((y - z[0] * z[1] * x[:, -1]) ** 2) / 2
+
+
+def mixture(z: Any, data: Any) -> Any:
+    """Two means that can be exchanged."""
+    _, y = data
+    return jnp.logaddexp(-((y - z[0]) ** 2) / 2, -((y - z[1]) ** 2) / 2)
+
+
+def by_numpy(z: Any, data: Any) -> Any:
+    """Of NumPy alone: to be refused in words, or to be right."""
+    x, y = data
+    return np.asarray(-np.log1p((y - x @ z) ** 2))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A likelihood, the number of its parameters for ``p`` columns, and how its records arise.
+
+    ``draw(rng, predictor)`` draws responses for log rates, log odds or means.
+    """
+
+    function: Callable[[Any, Any], Any]
+    size: Callable[[int], int]
+    draw: Callable[[np.random.Generator, Array], Array]
+
+
+def _drawn(kind: str) -> Callable[[np.random.Generator, Array], Array]:
+    return lambda rng, predictor: _responses(kind, predictor, rng).astype(float)
+
+
+USERS: dict[str, Kind] = {
+    **{
+        kind: Kind(function, lambda p, more=more: p + more, _drawn(kind))
+        for kind, (function, more) in NAIVE.items()
+    },
+    "softmax": Kind(
+        softmax,
+        lambda p: 2 * p,
+        lambda rng, f: np.argmax(np.c_[0 * f, f, -f] + rng.gumbel(size=(len(f), 3)), 1).astype(
+            float
+        ),
+    ),
+    "zero-inflated": Kind(
+        zero_inflated,
+        lambda p: p + 1,
+        lambda rng, f: (
+            (rng.random(len(f)) < 0.7) * rng.poisson(np.exp(np.clip(f, -5, 4))).astype(float)
+        ),
+    ),
+    "Weibull": Kind(
+        weibull, lambda p: p + 1, lambda rng, f: np.exp(f) * rng.weibull(1.5, len(f)) + 1e-12
+    ),
+    "bilinear": Kind(bilinear, lambda p: 2, lambda rng, f: 2 * f + rng.normal(size=len(f))),
+    "mixture": Kind(
+        mixture,
+        lambda p: 2,
+        lambda rng, f: 3 * (rng.random(len(f)) < 0.5) + rng.normal(size=len(f)),
+    ),
+    "NumPy": Kind(by_numpy, lambda p: p, lambda rng, f: f + rng.standard_t(3, size=len(f))),
+}
+"""What users write, by name."""
+
+
+def users(seed: int) -> Problem:
+    """1 to 12 sites, an intercept or none, columns of means 0 to 1e3 and deviations 1e-3 to 1e3.
+
+    Priors are as wide as a column needs in half of all problems, else the same for all; posteriors
+    full or diagonal, the schedule any of four.
+    """
+    rng = np.random.default_rng([3, seed])
+    name = list(USERS)[seed % len(USERS)]
+    kind = USERS[name]
+    intercept, diagonal, fitting = rng.random(3) < [0.7, 0.3, 0.5]
+    most = 1 if name in ("softmax", "ordinal") else 2
+    columns = max(int(rng.integers(1, most + 1)) - int(intercept and name != "softmax"), 1)
+    mean = np.where(rng.random(columns) < 0.4, 0.0, 10 ** rng.uniform(0, 3, columns))
+    scale = 10 ** rng.uniform(-3, 3, columns)
+    slopes, shift = rng.normal(size=columns), rng.normal() / 2
+    data = {}
+    sites = int(rng.choice([1, 2, 3, 5, 8, 12]))
+    for k in range(sites):
+        standard = rng.normal(size=(int(rng.choice(SIZES if sites <= 3 else SIZES[:3])), columns))
+        y = kind.draw(rng, standard @ slopes + shift)
+        constant = [np.ones((len(y), 1))] * int(intercept)
+        data[f"site {k:02d}"] = np.hstack([*constant, mean + scale * standard]), y
+    size = kind.size(columns + int(intercept))
+    variance = float(rng.choice([1, 10, 100]) if rng.random() < 0.8 else 10 ** rng.uniform(-2, 4))
+    spread = np.full(size, variance)
+    if fitting and name not in ("bilinear", "mixture"):
+        each = np.r_[np.ones(int(intercept)), 1 / scale**2]
+        copies = 2 if name == "softmax" else 1
+        spread[: copies * len(each)] *= np.tile(each, copies)
+    family = DiagonalGaussian if diagonal else Gaussian
+    prior = family.from_standard(np.zeros(size), spread if diagonal else np.diag(spread))
+    schedule = ["sequential"] * 5 + ["synchronous", "asynchronous", "gossip"]
+    about = {"mean": list(mean), "scale": list(scale), "variance": variance, "sites": len(data),
+             "fitting": bool(fitting), "intercept": bool(intercept),
+             "schedule": str(rng.choice(schedule))}  # fmt: skip
+    kind_name = f"{name}, {'diagonal' if diagonal else 'full'}"
+    return Problem(kind_name, kind.function, data, prior, about)
+
+
 def naive(seed: int) -> Problem:
     """Prior variances 1e-2 to 1e4, mostly 1 to 100; an intercept, a slope, 1 to 8 sites."""
     rng = np.random.default_rng([2, seed])

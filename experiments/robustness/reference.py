@@ -19,7 +19,9 @@ import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
-from experiments.robustness.problems import NAIVE, Problem
+from experiments.robustness.problems import Problem
+from posterity.families import DiagonalGaussian
+from posterity.models import LogisticRegression
 
 Array = NDArray[np.float64]
 Gap = Callable[[Any], float]
@@ -34,9 +36,9 @@ DENSITY = expit(PLACES) * expit(-PLACES) * (PLACES[1] - PLACES[0])
 
 def gap_of(problem: Problem) -> Gap:
     """What measures posteriors of this problem."""
-    if problem.kind in NAIVE:
-        return _naive(problem)
-    return _logistic(problem)
+    if isinstance(problem.model, LogisticRegression):
+        return _logistic(problem)
+    return _users(problem)
 
 
 # --- logistic regression ----------------------------------------------------------------------
@@ -54,7 +56,7 @@ def _logistic(problem: Problem) -> Gap:
     )  # fmt: skip
     size = x.shape[1]
     start = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
-    least = _minimised(free, start)
+    least, _ = _minimised(free, start)
 
     def gap(q: Any) -> float:
         mean = np.linalg.solve(root, q.mean - centre)
@@ -127,55 +129,132 @@ def _expected(mean: Array, deviation: Array, sign: Array) -> tuple[Array, Array,
 # --- what users write -------------------------------------------------------------------------
 
 
-def _naive(problem: Problem) -> Gap:
-    (x, y), size = problem.pooled, problem.prior.own_size
-    total = 1 << (len(y) - 1).bit_length()  # few lengths, so that little is compiled
+def _users(problem: Problem) -> Gap:
+    """BFGS from most probable parameters, and from the posterior that is judged.
+
+    Each search has coordinates in which its start is round, so raw columns do no harm.
+    """
+    (x, y), prior, size = problem.pooled, problem.prior, problem.prior.own_size
+    diagonal = isinstance(prior, DiagonalGaussian)
+    total = 16  # few lengths, so that little is compiled
+    while total < len(y):
+        total *= 4
     weights = (np.arange(total) < len(y)).astype(float)
     x, y = (np.concatenate([a, np.repeat(a[:1], total - len(a), axis=0)]) for a in (x, y))
-    compiled = _compiled(problem.kind, size)
-    variance = 1 / problem.prior.precision[0, 0]
+    precision = np.diag(prior.precision) if diagonal else np.asarray(prior.precision)
+    law = x, y, weights, np.asarray(prior.mean), precision
+    posterior, free, fine = _programs(problem.model, size, diagonal)
 
-    def free(packed: Array) -> tuple[float, Array]:
+    def energy(packed: Array, place: Any, program: Any = free) -> tuple[float, Array]:
         with jax.enable_x64(True):
-            value, slope = compiled(jnp.asarray(packed), x, y, weights, variance)
+            value, slope = map(np.asarray, program(jnp.asarray(packed), *place, *law))
         finite = np.isfinite(value) and np.isfinite(slope).all()
-        return (float(value), np.asarray(slope)) if finite else (1e30, np.zeros_like(packed))
+        return (float(value), slope) if finite else (1e30, np.zeros_like(packed))
 
-    starts = ([np.zeros(size), _packed(np.eye(size) * np.exp(s))] for s in (-4.0, -2.0, -1.0))
-    least = min(_minimised(free, np.concatenate(start)) for start in starts)
-    return lambda q: (
-        free(np.concatenate([q.mean, _packed(np.linalg.cholesky(q.covariance))]))[0] - least
-    )
+    def searched(centre: Array, root: Array, scale: Array) -> tuple[float, float]:
+        """The least from here, by as many nodes as a search can afford and by more."""
+        place = centre, root, scale
+        start = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
+        ends = _minimised(lambda packed: energy(packed, place), start)
+        return ends[0], energy(ends[1], place, fine)[0]
+
+    deviation = np.sqrt(np.diag(np.linalg.inv(precision)))
+    rng = np.random.default_rng(0)
+    places = [law[3], *(law[3] + rng.normal(size=(4, size)) * deviation * [[1], [1], [0.1], [0.1]])]
+    found = {}
+    for place in places:
+        mode, bend = _climbed(posterior, place, law)
+        key = tuple(np.round(mode, 6))
+        if bend is not None and key not in found:
+            root = np.linalg.cholesky(np.linalg.inv((bend + bend.T) / 2))
+            found[key] = searched(mode, root, 1 / np.sqrt(np.diag(bend)))
+
+    def gap(q: Any) -> float:
+        covariance = np.diag(1 / q.precision) if diagonal else np.asarray(q.covariance)
+        root = np.linalg.cholesky((covariance + covariance.T) / 2)
+        place = np.asarray(q.mean), root, np.sqrt(np.diag(covariance))
+        here = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
+        ends = [*found.values(), searched(*place)]
+        return energy(here, place, fine)[0] - min(end[1] for end in ends)
+
+    return gap
+
+
+def _climbed(posterior: Any, z: Array, law: Any) -> tuple[Array, Array | None]:
+    """The most probable parameter from ``z``, and the curvature there; None where it is no peak."""
+
+    def at(z: Array) -> Any:
+        with jax.enable_x64(True):
+            return [np.asarray(part) for part in posterior(jnp.asarray(z), *law)]
+
+    value, slope, bend = at(z)
+    damping = 1e-3
+    for _ in range(300):
+        if not all(np.isfinite(part).all() for part in (value, slope, bend)):
+            return z, None
+        scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(bend)), 1e-300))
+        values, vectors = np.linalg.eigh(scale[:, None] * bend * scale)
+        step = -scale * (vectors @ ((vectors.T @ (scale * slope)) / (np.abs(values) + damping)))
+        if -slope @ step < 1e-14 * (1 + abs(value)):
+            break
+        there = at(z + step)
+        if np.isfinite(there[0]) and there[0] <= value:
+            z, (value, slope, bend), damping = z + step, there, damping / 5
+        elif (damping := damping * 5) > 1e12:
+            break
+    return z, bend if np.linalg.eigvalsh(scale[:, None] * bend * scale)[0] > 1e-9 else None
 
 
 @functools.cache
-def _compiled(kind: str, size: int) -> Any:
-    function, nodes = NAIVE[kind][0], {2: 15, 3: 9, 4: 7}[size]
-    line, chances = np.polynomial.hermite_e.hermegauss(nodes)
-    noise = np.array(list(itertools.product(line, repeat=size)))
-    chance = np.prod(list(itertools.product(chances / chances.sum(), repeat=size)), axis=1)
+def _programs(function: Any, size: int, diagonal: bool) -> tuple[Any, Any, Any]:
+    """Minus the log posterior and its derivatives; the free energy by few and by many nodes."""
 
-    def free(packed: Any, x: Any, y: Any, weights: Any, variance: Any) -> Any:
-        lower = jnp.zeros((size, size)).at[np.tril_indices(size)].set(packed[size:])
-        each = np.arange(size)
-        root = lower.at[each, each].set(jnp.exp(jnp.diag(lower)))
-        z = packed[:size] + noise @ root.T
-        values = jax.vmap(lambda z: (weights * function(z, (x, y))).sum())(z)
-        spread = ((packed[:size] ** 2).sum() + (root**2).sum()) / variance / 2
-        return spread - chance @ values - jnp.log(jnp.diag(root)).sum()
+    def minus_log(z: Any, x: Any, y: Any, weights: Any, mean: Any, precision: Any) -> Any:
+        away = z - mean
+        return away @ precision @ away / 2 - (weights * function(z, (x, y))).sum()
 
-    return jax.jit(jax.value_and_grad(free))
+    def free(nodes: int) -> Any:
+        line, chances = np.polynomial.hermite_e.hermegauss(nodes)
+        noise = np.array(list(itertools.product(line, repeat=size)))
+        chance = np.prod(list(itertools.product(chances / chances.sum(), repeat=size)), axis=1)
+
+        def energy(
+            packed: Any, centre: Any, root: Any, scale: Any,
+            x: Any, y: Any, weights: Any, prior_mean: Any, precision: Any,
+        ) -> Any:  # fmt: skip
+            mean = centre + root @ packed[:size]
+            if diagonal:
+                own, logs = jnp.diag(scale * jnp.exp(packed[size:])), packed[size:]
+            else:
+                lower = jnp.zeros((size, size)).at[np.tril_indices(size)].set(packed[size:])
+                logs, each = jnp.diag(lower), np.arange(size)
+                own = root @ lower.at[each, each].set(jnp.exp(logs))
+            z = mean + noise @ own.T
+            values = jax.lax.map(lambda z: (weights * function(z, (x, y))).sum(), z, batch_size=256)
+            away = mean - prior_mean
+            spread = (away @ precision @ away + jnp.trace(own.T @ precision @ own)) / 2
+            return spread - chance @ values - logs.sum() - jnp.log(jnp.abs(jnp.diag(
+                jnp.diag(scale) if diagonal else root))).sum()  # fmt: skip
+
+        return jax.jit(jax.value_and_grad(energy))
+
+    value = jax.value_and_grad(minus_log)
+    bend = jax.hessian(minus_log)
+    posterior = jax.jit(lambda z, *law: (*value(z, *law), bend(z, *law)))
+    few, many = {1: (40, 80), 2: (15, 31), 3: (7, 15), 4: (5, 9)}[size]
+    return posterior, free(few), free(many)
 
 
 # --- both -------------------------------------------------------------------------------------
 
 
-def _minimised(free: Any, start: Array) -> float:
+def _minimised(free: Any, start: Array) -> tuple[float, Array]:
+    """The least, and where it is."""
     least, options = np.inf, {"gtol": 1e-8, "maxiter": 3000}
     for _ in range(3):  # a fresh estimate of the curvature where the last search ended
         found = scipy.optimize.minimize(free, start, jac=True, method="BFGS", options=options)
         least, start = min(least, float(found.fun)), found.x
-    return least
+    return least, start
 
 
 def _packed(root: Array) -> Array:

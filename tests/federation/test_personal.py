@@ -182,7 +182,7 @@ def test_a_sites_posterior_is_a_file(tmp_path):
 def test_a_site_needs_what_it_has_and_what_reached_it():
     run = small()
     problem = run.federation.sites[NAMES[1]]
-    own = site_posterior(problem.model, run.posterior, problem.records)
+    own = site_posterior(problem.model, run.population.law, problem.records)
     np.testing.assert_array_equal(own.mean, small_site(NAMES[1]).mean)
 
 

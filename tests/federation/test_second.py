@@ -52,7 +52,7 @@ def test_a_run_leaves_a_symmetric_saddle_and_tells_of_both_optima(schedule):
 def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
     run = start(SQUARES, square, CENTRED).advance(2)
     assert abs(float(run.posterior.mean[0])) < 1e-6
-    assert run.status.state == "not converged" and run.status.left > 100
+    assert run.status.state == "not converged" and run.status.left == run.second.apart > 1
     assert "of free energy lower" in str(run.status)
     assert run.converge().status.state == SEVERAL
 

@@ -11,11 +11,19 @@ import pytest
 
 from posterity.errors import ConvergenceWarning, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gaussian
-from posterity.federation import Federation, Gossip, LedgerGossip, Synchronous, certify, federate
+from posterity.federation import (
+    Asynchronous,
+    Federation,
+    Gossip,
+    LedgerGossip,
+    Synchronous,
+    certify,
+    federate,
+)
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure
 from posterity.federation.site import ERROR
-from posterity.federation.status import ROUNDING, _to_come
+from posterity.federation.status import ROUNDING, _to_come, from_optimum
 from posterity.graphs import ring, star
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
@@ -88,9 +96,11 @@ def test_conjugate_models_are_done_when_all_had_their_turn():
 # --- what it says ---------------------------------------------------------------------------
 
 
-def test_too_few_rounds_are_warned_of():
+def test_too_few_rounds_are_warned_of(settled):
     heard, run = said(lambda: federate(SITES, MODEL, NORMAL, steps=1))
-    assert run.status.state == "not converged" and math.isinf(run.status.left)
+    left = float(settled.posterior.kl(run.posterior))
+    assert run.status.state == "not converged"
+    assert run.status.left == pytest.approx(left, rel=0.05)
     assert heard == [f"The posterior has {run.status} (after 1 rounds)."]
     assert said(lambda: federate(SITES, MODEL, NORMAL, steps=0))[0] == []
 
@@ -241,3 +251,47 @@ def test_the_sum_of_what_is_to_come():
     assert _to_come(0.1, 0.2, 1) == pytest.approx(0.1)  # a tenth, and half as much each time
     assert _to_come(0.1, 0.1, 1) == math.inf == _to_come(0.2, 0.1, 1) == _to_come(0.2, 0.0, 1)
     assert _to_come(math.sqrt(ROUNDING), 0.0, 1) == math.sqrt(ROUNDING)
+
+
+# --- how far it is --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [None, Synchronous(damping=0.2), Asynchronous(), Gossip(ring(list(NAMES)))],
+    ids=["sequential", "synchronous", "asynchronous", "gossip"],
+)
+@pytest.mark.parametrize(
+    "update",
+    [LocalUpdate(), LocalUpdate(rate=0.01), LocalUpdate("bonnet-price", steps=3)],
+    ids=["search", "tiny rate", "noise"],
+)
+def test_what_an_unfinished_run_has_left_is_its_distance_from_the_optimum(
+    schedule, update, settled
+):
+    run = start(SITES, MODEL, NORMAL, schedule=schedule, update=update).advance(3)
+    left = float(settled.posterior.kl(run.posterior))
+    if run.status.converged:
+        assert left < 10 * run.tolerance
+    else:
+        assert left / 3 < run.status.left < 3 * left
+
+
+def test_means_that_move_together_only_are_far_from_the_end_though_rounds_are_short():
+    """A constant beside a column far from zero, and nothing but single coordinates to move."""
+    rng, sites = np.random.default_rng(5), {}
+    for name in NAMES:
+        x = np.c_[np.ones(16), 20 + rng.normal(size=16)]
+        sites[name] = x, (rng.random(16) < 1 / (1 + np.exp(-(x @ [-10, 0.5])))).astype(float)
+    prior = DiagonalGaussian.from_standard(np.zeros(2), 100 * np.ones(2))
+    optimum = federate(sites, MODEL, prior, tolerance=1e-9).posterior
+    for update in (LocalUpdate(), LocalUpdate("bonnet-price", steps=5)):
+        run = start(sites, MODEL, prior, update=update).advance(3)
+        left, said = float(optimum.kl(run.posterior)), run.status.left
+        assert left > 10 and (math.isinf(said) or left / 3 < said < 3 * left)
+
+
+def test_noise_that_hides_the_distance_leaves_it_unknown(settled):
+    update = LocalUpdate("reinforce", steps=2)
+    run = start(SITES, MODEL, NORMAL, update=update)._with(settled.state, NAMES)
+    assert from_optimum(run)[0] == math.inf

@@ -378,9 +378,7 @@ class Server(Machine):
         most = self.terms.steps
         if course.sweeps is not None:
             looked = course.sweeps > 0 and course.sweeps % _looks(run) == 0
-            return (
-                run.status if course.sweeps >= ROUNDS or (looked and is_final(run.status)) else None
-            )
+            return run.status if course.sweeps >= ROUNDS or (looked and is_final(run)) else None
         most = ROUNDS * run.round if most is None else most
         return run.status if run.is_at_goal(most, self.terms.tolerance is not None) else None
 

@@ -205,9 +205,10 @@ def _rehearsed(run: Run) -> tuple[float, float]:
     for _ in range(ROUNDS):
         end = end.sweep().newton_step()
         far = max(float(run.posterior.kl(end.posterior)), 0.0)
-        if end.status.left <= max(far / SHARE, NEGLIGIBLE) or end.status.state == "diverged":
+        left, growing = end.claim
+        if left <= max(far / SHARE, NEGLIGIBLE) or growing:
             break
-    return far, math.inf if end.status.reasons else end.status.left
+    return far, math.inf if end.status.reasons else end.claim[0]
 
 
 def _known(number: float) -> float | None:

@@ -2,24 +2,28 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from scipy.special import logsumexp
 
+from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
-from posterity.inference.pooling import PartialPooling, own_law
+from posterity.inference.pooling import PartialPooling, in_float64, own_law
+from posterity.inference.population import Population, population
+from posterity.inference.update import LocalUpdate
+from posterity.lazy import jax, jnp, program
+from posterity.ledger import Ledger
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.personal import Law
 
 DRAWS = 512
 """Draws of what is shared from its posterior, the same for all sites."""
-AT_A_TIME = 32
-"""Draws for which predictions are made at once."""
+AT_A_TIME, MOST = 32, 4096
+"""Draws for which a model's predictions are made at once, and draws times records of those that
+need no program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +71,9 @@ class SitePosterior:
             ParameterError, StructureError: if the data cannot be the model's.
         """
         self.model.check(data)
+        if isinstance(self.model, PersonalRegression):
+            values = self._by_draws(self.model.log_predictive, data)
+            return logsumexp(values, 0) - np.log(len(values))
         with jax.enable_x64(True):
             data = jax.tree.map(jnp.asarray, data)
             return np.asarray(_log_predictive(self.model, self._shared_draws, self.laws, data))
@@ -93,8 +100,22 @@ class SitePosterior:
                 expected="a column for each",
                 fix="Give the columns that the sites' records have.",
             )
-        with jax.enable_x64(True):
-            return np.asarray(_predicted(self.model, z, self.laws, jnp.asarray(x)))
+        return self._by_draws(self.model.predict, x).mean(0)
+
+    def _by_draws(self, each: Any, data: Any) -> Float[np.ndarray, "draws n"]:
+        """Some at a time: all with all their nodes take much memory where records are many."""
+        x, *y = data if isinstance(data, tuple) else (data,)
+        x = np.asarray(x, float)
+        data = (x, *map(np.asarray, y)) if y else x
+        z, count = self._shared_draws, max(1, MOST // max(len(x), 1))
+        mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
+        found = []
+        for start in range(0, len(mean), count):
+            part = slice(start, start + count)
+            some = {name: draws[part] for name, draws in z.items()}
+            with in_float64(self.model.model):
+                found.append(np.asarray(each(some, Law(mean[part], scale[part]), data)))
+        return np.concatenate(found)
 
     @functools.cached_property
     def _shared_draws(self) -> Any:
@@ -110,7 +131,7 @@ def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -
     check_personal(model)
     z = _draws(shared)
     if PartialPooling.serves(model, shared):
-        return own_law(model, shared, records, jax.tree.map(np.asarray, z))  # pyright: ignore[reportArgumentType]
+        return own_law(model, shared, records, z)  # pyright: ignore[reportArgumentType]
     records = None if records is None or not records.size else records.padded()
     with jax.enable_x64(True):
         return _given(model, z, records)
@@ -138,23 +159,43 @@ def site_posterior(
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
+def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
+    """What sites share, by all factors of a ledger together, as this rule finds them.
+
+    ``reports`` gives by site the gradient under the ledger's posterior, once it is called.
+
+    Raises:
+        UsageError: if the model has no parameters of a site's own.
+    """
+    check_personal(model)
+    posterior: Any = ledger.posterior
+    if not update.pools:
+        return Population(posterior, math.inf)
+    factors = []
+    for site, report in reports().items():
+        factor = ledger.entries[site].factor if site in ledger.entries else posterior.zero()
+        # All under the same spreads, whenever it was that a site last had its turn.
+        factors.append(factor if report.direction is None else factor + report.direction)
+    own = np.array(model.personal)  # pyright: ignore[reportAttributeAccessIssue]
+    return population(ledger.prior, posterior, factors, own)
+
+
 def _draws(shared: ExponentialFamily) -> Any:
+    parts = shared.independent_blocks()
+    if parts and all(part.gaussian for part in parts.values()):
+        rng = np.random.default_rng(0)
+        return {name: part.numpy_draws(rng, DRAWS) for name, part in parts.items()}
     with jax.enable_x64(True):
         return jax.tree.map(jnp.asarray, shared).sample(jax.random.key(0), (DRAWS,))
 
 
-@eqx.filter_jit
+@program
 def _given(model: Any, z: Any, records: Any) -> Any:
     # One after another, as in `Cubature.evaluate`: factorisations side by side can wait for ever.
     return jax.lax.map(lambda z: model.local(z, records), z)
 
 
-@eqx.filter_jit
-def _predicted(model: Any, z: Any, laws: Any, x: Any) -> Any:
-    return _over_draws(lambda draw: model.predict(*draw, x), (z, laws)).mean(0)
-
-
-@eqx.filter_jit
+@program
 def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
     values = _over_draws(lambda draw: model.log_predictive(*draw, data), (z, laws))
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))

@@ -16,7 +16,7 @@ from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.newton import applies, stepped
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State
-from posterity.federation.status import Position, is_final, status_of
+from posterity.federation.status import Position, is_final, reports_of, status_of
 from posterity.federation.visit import Visit, leave
 from posterity.ledger import Ledger
 from posterity.notebook import html
@@ -26,6 +26,7 @@ from posterity.text import cut, listed
 
 if TYPE_CHECKING:
     from posterity.federation.personal import SitePosterior
+    from posterity.inference.population import Population
 
 WHEN = one_of("now", "visit")
 GOSSIP = Constraint(
@@ -59,6 +60,24 @@ class Run(Position):
     def _repr_html_(self) -> str:
         return html(self, "run")
 
+    @functools.cached_property
+    def population(self) -> "Population":
+        """What sites share, with its doubt right where they are few (partial pooling only).
+
+        The sites are asked. ``law`` has the means and covariances of the population's coefficients
+        and of the log spreads that all factors imply together; the posterior, a sum of factors
+        each of which is of one kind or the other, is too narrow (see
+        :mod:`posterity.inference.population`). With any other local rule than
+        :class:`~posterity.inference.PartialPooling` it is the posterior.
+
+        Raises:
+            UsageError: if the model has no parameters of a site's own.
+        """
+        from posterity.federation.personal import population_of
+
+        agreed, reports = self.agreement, functools.partial(reports_of, self, ("gradient",))
+        return population_of(agreed.model, agreed.update, self.ledger, reports)
+
     def site(self, name: str) -> "SitePosterior":
         """A site's own parameters, and its predictions (partial pooling only); the site is asked.
 
@@ -79,9 +98,9 @@ class Run(Position):
                 fix="Ask for `new_site()`, or `readmit` it first.",
             )
         version = {"epoch": self.state.epoch, "step": self.state.step}
-        own: Any = self.federation.demand(DescribeOwn(name, self.posterior, **version))
-        model: Any = self.agreement.model
-        return SitePosterior(model, self.posterior, Law(own.mean, own.scale))
+        shared, model = self.population.law, self.agreement.model
+        own: Any = self.federation.demand(DescribeOwn(name, shared, **version))
+        return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
     def new_site(self) -> "SitePosterior":
         """What the others tell of a site that has no records yet (partial pooling only).
@@ -91,7 +110,7 @@ class Run(Position):
         """
         from posterity.federation.personal import site_posterior
 
-        return site_posterior(self.agreement.model, self.posterior)
+        return site_posterior(self.agreement.model, self.population.law)
 
     @functools.cached_property
     def status(self) -> Status:
@@ -135,7 +154,7 @@ class Run(Position):
         looks = NOISY_ROUNDS if self.agreement.update.noisy else 1
         if self.state.step == 0 or self.state.step % (looks * self.round):
             return False
-        return is_final(self.status)
+        return is_final(self)
 
     def towards(
         self, steps: int, converged: bool, progress: ProgressCallback | None = None
@@ -154,7 +173,7 @@ class Run(Position):
         """
         run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
-            if done and is_final(run.status):
+            if done and is_final(run):
                 break
             run = run.from_better().sweep(min(looks, sweeps - done)).newton_step()
             run._reported(progress, done + looks, sweeps)

@@ -302,6 +302,14 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
     place = f"the update of site {site!r}"
     if isinstance(error, PosterityError):
         return SiteError(found=f"{error.found} in {place}", expected=error.expected, fix=error.fix)
+    if isinstance(error, jax.errors.JAXTypeError):
+        return SiteError(
+            found=f"a model that asks for numbers where JAX has none yet "
+            f"({type(error).__name__}) in {place}",
+            expected="a log likelihood that JAX can differentiate",
+            fix="Write it with `jax.numpy` in place of NumPy and SciPy, `jnp.where` in place of "
+            "`if`, and without `float(...)`; the site's factor was not changed.",
+        )
     return SiteError(
         found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",
         expected="an update that finishes",

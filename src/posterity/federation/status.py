@@ -2,8 +2,7 @@
 
 Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
 how much: lengths of the last round and of the one before it give the rate, and with it all that is
-still to come. Where they are noisy, the sites are asked anew and their answers averaged, unless the
-joint Newton step, which has no noise, tells what is left.
+still to come. Where they are noisy, the sites are asked anew and their answers averaged.
 """
 
 import dataclasses
@@ -17,9 +16,10 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
+from posterity.federation.ahead import distances, optimum_from
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
-from posterity.federation.keys import site_key
+from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.newton import applies, newton, newton_of
 from posterity.federation.schedules import Schedule
@@ -36,13 +36,19 @@ FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
 ROUNDING = 1e-12
 """Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
+MOST_LEFT = 1e6
+"""Nats beyond which it is not told how many are left: most digits of the distance are lost."""
+KEYS = 3
+"""Optima that are sought where noise moves each."""
+MOST_NOISY = 256
+"""Parameters up to which it is measured how far an optimum is that noise hides."""
 SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
 APART = (
-    "columns hang together, whose means a walk cannot move together: take a schedule with a "
-    "server, or a full Gaussian, or centre the columns"
+    "a walk cannot move means together, as columns that hang together need: centre them, or take "
+    "a full Gaussian, or a schedule with a server"
 )
-"""The reason where no further walk is of use."""
+"""The reason where a posterior that holds means apart has not converged in some rounds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +106,16 @@ class Position:
         due = is_due(self.agreement) and self.contributing
         return second_start(self.federation, self.state, self.tolerance) if due else None
 
+    @functools.cached_property
+    def claim(self) -> tuple[float, bool]:
+        """Nats that rounds to come would change, as the last ones tell, and whether those grow.
+
+        Cheap, and often too little or too much; who claims little is asked more.
+        """
+        visits = _last_two(self)
+        waiting = any(not turns for turns in visits.values())
+        return (math.inf, False) if waiting else _left(self, visits)
+
     @property
     def round(self) -> int:
         """Steps after which every site has had a turn, or may be expected to."""
@@ -107,11 +123,13 @@ class Position:
 
 
 def status_of(run: Position) -> Status:
-    """What is known of a run, from its trace or, where gradients are noisy, from its sites.
+    """What is known of a run, from its trace and from its sites.
 
-    ``left`` estimates in nats by how much all rounds to come would still move the posterior (KL
-    divergence), and where gradients are noisy an upper bound of what the next one would; the
-    tolerance is that of the run, for each coordinate of the parameter where gradients are noisy.
+    ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
+    converged it is an upper end of what rounds to come would still change. Of one that has not, it
+    is measured: natural gradients lead to the optimum (:mod:`posterity.federation.ahead`), and what
+    noise adds is taken off; it is infinite where they do not, or where noise hides it. The
+    tolerance is that of the run, for each coordinate where gradients are noisy.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -119,18 +137,28 @@ def status_of(run: Position) -> Status:
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
     ]
     error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
-    left, growing, held = (math.inf, False, False) if waiting else _left(run, visits)
+    left, growing = run.claim
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
         *_misplaced(error, allowed),
-        *([APART] if held and isinstance(run.schedule, OverGraph) else []),
     )
     status = Status.of(left, allowed, reasons)
     if status.converged:
         return _looked_at_twice(run, status)
-    return dataclasses.replace(status, state="diverged") if growing else status
+    if growing:
+        return dataclasses.replace(status, state="diverged", left=math.inf)
+    if left <= allowed:
+        return status
+    left = _known(run, lambda run: from_optimum(run)[0])
+    if left <= allowed and applies(run.agreement):
+        left = max(left, _known(run, newton_change))
+    apart = isinstance(run.schedule, OverGraph) and applies(run.agreement)
+    if apart and left > allowed and run.state.step > FIRST * run.round:
+        reasons = (*reasons, APART)
+    status = Status.of(left, allowed, reasons)
+    return _looked_at_twice(run, status) if status.converged else status
 
 
 def _looked_at_twice(run: Position, status: Status) -> Status:
@@ -145,9 +173,10 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
     apart = f"a second start leads to {there}, {second.apart:.2g} nats away"
     if second.is_better(status.tolerance):
         why = f"{apart} and {lower:.2g} nats of free energy lower"
-        return Status.of(max(status.left, lower), status.tolerance, (why,))
+        left = second.apart if second.settled else math.inf
+        return Status.of(left, status.tolerance, (why,))
     if not second.settled:
-        return Status.of(status.left, status.tolerance, (f"{apart}, and has not settled",))
+        return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
     if abs(lower) <= status.tolerance:
         apart += ", of the same free energy"
     elif not math.isnan(lower):
@@ -156,9 +185,48 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
     return dataclasses.replace(status, state="converged to one of several", reasons=both)
 
 
-def is_final(status: Status) -> bool:
+def is_final(run: Any) -> bool:
     """Whether more rounds are of no use: they mend nothing but what is left."""
-    return status.state != "not converged" or status.left <= status.tolerance
+    left, growing = run.claim
+    if growing or left > _allowed(run.agreement, run.tolerance):
+        return growing
+    second = None if run.status.converged else run.__dict__.get("second")
+    return second is None or not second.is_better(run.tolerance)
+
+
+def from_optimum(run: Position) -> tuple[float, float]:
+    """The KL divergence of the optimum from the posterior in nats, and how much noise adds to it.
+
+    Infinite where the optimum is not found, or noise hides how far it is. Noise that is the same
+    wherever the sites are asked gives an optimum of its own; some of them tell how far off it is.
+
+    Raises:
+        SiteError: if a site fails, unless the run passes over such sites.
+    """
+    agreed = run.agreement
+    noisy, size = agreed.update.noisy, agreed.prior.event_size
+    silent = noisy and applies(agreed)  # sums over nodes have no noise
+    noisy = noisy and not silent
+    if agreed.update.trains or agreed.model.joint or (noisy and size > MOST_NOISY):
+        return math.inf, math.inf
+    q: Any = run.posterior
+    optima = []
+    for number in range(KEYS if noisy else 1):
+        key = fold_in(run.key, run.state.step + number)
+
+        def gradient(at: Any, key: KeyArray = key) -> Any:
+            parts: tuple[Part, ...] = ("slope",) if silent else ("gradient",)
+            reports = reports_of(run, parts, at=at, key=key).values()
+            ends = [report.fixed_point if silent else report.direction for report in reports]
+            start: Any = (run.state.prior if silent else q) - at
+            return None if None in ends else sum(ends, start=start)
+
+        optimum = optimum_from(q, gradient, agreed.admits, run.tolerance / 10)
+        if optimum is None:
+            return math.inf, math.inf
+        optima.append(optimum)
+    left, noise = distances(q, optima)
+    return (left if 2 * noise <= left <= MOST_LEFT else math.inf), noise
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
@@ -166,30 +234,32 @@ def _allowed(agreed: Agreement, tolerance: float) -> float:
     return tolerance * (agreed.prior.event_size if agreed.update.noisy else 1)
 
 
-def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool, bool]:
-    """Nats that are left to change; whether rounds change more and more, or hold means apart."""
+def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
+    """Nats that are left to change, and whether rounds change more and more."""
     update = run.agreement.update
     if not visits or run.exact:
-        return 0.0, False, False
+        return 0.0, False
     if update.conjugate:  # a factor was shortened, to leave a distribution
-        return _known(run, next_round), False, False
+        return _known(run, next_round), False
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
     if update.trains:  # what the last round moved, the next one may
-        return (math.inf if now is None else now**2 / 2), growing, False
-    joint = applies(run.agreement)
-    if update.noisy and joint:  # noise hides what a sum over nodes that do not change tells
-        change = _known(run, newton_change)
-        return change, False, change > _allowed(run.agreement, run.tolerance)
+        return (math.inf if now is None else now**2 / 2), growing
+    if update.noisy and applies(run.agreement):  # which has no noise
+        return _known(run, newton_change), False
     if update.noisy:
         upper = certify(run).upper
-        return (upper if math.isfinite(upper) else math.inf), False, False
+        if upper <= _allowed(run.agreement, run.tolerance) and run.agreement.prior.gaussian:
+            # One round may be the least of what is left where means move together only.
+            there = _known(run, lambda run: sum(from_optimum(run)))
+            upper = max(upper, there) if math.isfinite(there) else upper
+        return (upper if math.isfinite(upper) else math.inf), False
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
         length = alone[0].residual or 0.0  # nobody else moves what this site found
     elif now is None or before is None:
-        return math.inf, False, False
+        return math.inf, False
     else:
         length = _to_come(now, before, len(visits))
     # A search that could get no further may have stopped before its end.
@@ -200,10 +270,9 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     # decays, a site that came first. So whoever is about to be believed is asked.
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
-    if left <= run.tolerance and joint:
+    if left <= run.tolerance and applies(run.agreement):
         left = max(left, _known(run, newton_change))
-        return left, growing, left > run.tolerance
-    return left, growing, False
+    return left, growing
 
 
 def newton_change(run: Position) -> float:
@@ -233,17 +302,25 @@ def next_round(run: Position) -> float:
 
 
 def reports_of(
-    run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
+    run: Position,
+    parts: tuple[Part, ...],
+    *,
+    samples: int = SAMPLES,
+    at: ExponentialFamily | None = None,
+    key: KeyArray | None = None,
 ) -> dict[str, Report]:
-    """What each site that contributes reports of the run's posterior; nothing where it fails.
+    """What each site that contributes reports of a posterior; nothing where it fails.
+
+    ``at`` is that posterior, the run's by default, and ``key`` what is random, the run's too.
 
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
     """
-    state, posterior, asked, reports = run.state, run.posterior, [], {}
+    state, posterior = run.state, run.posterior if at is None else at
+    asked, reports, key = [], {}, run.key if key is None else key
     place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
     for site in run.contributing:
-        of_site = (posterior, state.factor(site), parts, samples, site_key(run.key, site))
+        of_site = (posterior, state.factor(site), parts, samples, site_key(key, site))
         asked.append(Measure(site, *of_site, **place))
     run.federation.prepare(asked)
     for question in asked:
@@ -382,9 +459,10 @@ class Certificate:
                 continue
             residuals[site] = float(fisher_length(posterior, report.direction))
             total, noise = total + report.direction, noise + report.variance
-        squared = float(fisher_length(posterior, total)) ** 2 + 0.0 * noise
+        length = float(fisher_length(posterior, total))
+        squared = length * length + 0.0 * noise
         distance = max(squared - noise, 0.0) / 2
-        error = math.sqrt(4 * 2 * distance * noise + 2 * noise**2) / 2
+        error = math.sqrt(4 * 2 * distance * noise + 2 * noise * noise) / 2
         return cls(residuals, distance if math.isfinite(squared) else math.nan, error)
 
 

@@ -278,12 +278,14 @@ class PredictorQuadrature(Nodal):
         deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
-        bent, weights = chances * epsilon, records.weights
+        sums = np_.stack([chances, chances * epsilon])
+        weights = records.weights
 
         def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
-            predictor = mean[:, None] + deviation[:, None] * epsilon
-            values, slopes = model.predictor_value_and_slope(predictor, y[:, None])
-            return values @ chances, slopes @ chances, slopes @ bent
+            # Nodes by records: so a sum over nodes takes least where it is compiled.
+            predictor = mean + deviation * epsilon[:, None]
+            values, slopes = model.predictor_value_and_slope(predictor, y)
+            return chances @ values, *(sums @ slopes)
 
         value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
         # Where x = 0 the deviation is zero, and the curvature is multiplied by zero later.

@@ -8,18 +8,19 @@ With it ``β`` and ``c`` are integrated out in closed form for every ``s``, and 
 the curvature in ``s``, of which natural-gradient steps are made (bui2018).
 """
 
+import contextlib
 import functools
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Float
 
 from posterity.arguments import at_least
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.update import LocalUpdate
+from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
 from posterity.models.cubature import hermite, normal_pairs
 from posterity.models.personal import Law
@@ -132,8 +133,8 @@ class PartialPooling(LocalUpdate):
         most: nodes that are taken where fewer do not suffice.
     """
 
-    nodes: int = eqx.field(static=True)
-    most: int = eqx.field(static=True)
+    nodes: int = static()
+    most: int = static()
 
     def __init__(self, nodes: int = 64, most: int = 1024):
         at_least(8).check(nodes=nodes, most=most)
@@ -173,6 +174,10 @@ class PartialPooling(LocalUpdate):
     def pools(self) -> bool:
         """It does."""
         return True
+
+    def needs_jax(self, model: Model) -> bool:
+        """If the regression's own formulas do."""
+        return not (isinstance(model, PersonalRegression) and model.model.in_numpy)
 
     @property
     def conjugate(self) -> bool:
@@ -261,7 +266,7 @@ class _Site:
         self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
         self.residual, self.likelihood = np.inf, Likelihood(model, records)
         self.drawn = len(self.own) not in GRID
-        self.grids = _grids(len(self.own), count, finer)
+        self.grids = grids(len(self.own), count, finer)
 
     def descend(self, steps: int) -> None:
         """Natural-gradient steps of the log spreads, each as far as the free energy falls."""
@@ -422,7 +427,7 @@ class Likelihood:
 
     def log_likelihood(self, f: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
         """``log p(y | f)`` of each record, at several values of its predictor."""
-        with jax.enable_x64(True):
+        with in_float64(self.model):
             return np.asarray(self.log_density(self.model, f, self.y[:, None]), float)
 
     def _mode(self, prior: Normal) -> tuple[Vector, Vector]:
@@ -453,13 +458,18 @@ class Likelihood:
     def _derivatives(self, f: Vector) -> tuple[Vector, Vector]:
         """The first derivatives by the predictor, and minus the second ones, not negative."""
         step = 1e-4
-        with jax.enable_x64(True):
+        with in_float64(self.model):
             slope = lambda f: np.asarray(self.slopes(self.model, f, self.y)[1], float)
             at, up, down = slope(f), slope(f + step), slope(f - step)
         if not np.isfinite(at).all():
             raise not_finite()
         bend = np.nan_to_num(np.maximum((down - up) / (2 * step), 0.0))
         return self.weights * at, self.weights * bend
+
+
+def in_float64(model: Any) -> contextlib.AbstractContextManager[Any]:
+    """In which the model's functions of NumPy's arrays keep their digits."""
+    return contextlib.nullcontext() if model.in_numpy else jax.enable_x64(True)
 
 
 def marginal(
@@ -537,7 +547,7 @@ def not_finite() -> ParameterError:
     )
 
 
-def _grids(size: int, count: int, finer: int) -> list[tuple[Any, Any]]:
+def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
     """Nodes and chances of two sums over ``size`` log spreads, of which the second checks.
 
     Where there are few spreads these are grids of ``finer`` times the nodes along each; else they

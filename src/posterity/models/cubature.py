@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.leaves import frozen
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
@@ -85,24 +86,25 @@ def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[R
 
 
 def log_normal_mean(
-    log_function: Callable[[Float[Real, "n m"]], Float[Real, "n m"]], like: Float[Real, " n"]
-) -> Float[Real, " n"]:
+    log_function: Callable[[Float[Real, "*n m"]], Float[Real, "*n m"]], like: Float[Real, "*n"]
+) -> Float[Real, "*n"]:
     """``log E[exp log_function(u)]``, ``u`` standard normal, of ``n`` functions with a peak each.
 
     However narrow beside the normal: nodes are equidistant, first over all that may matter, then
     over what is seen to, and over that once more.
     """
-    steps = jnp.linspace(0.0, 1.0, PEAK, dtype=like.dtype)
-    low = jnp.full((len(like), 1), -FURTHEST, like.dtype)
+    xp = namespace(like)
+    steps = np.linspace(0.0, 1.0, PEAK).astype(like.dtype)
+    low = xp.np.full((*like.shape, 1), -FURTHEST, like.dtype)
     high = -low
     for _ in range(ZOOMS):
         u, values = _integrand(log_function, low, high, steps)
-        spacing = u[:, 1:2] - u[:, :1]
-        matters = values >= values.max(1, keepdims=True) - BELOW
-        low = jnp.where(matters, u, jnp.inf).min(1, keepdims=True) - spacing
-        high = jnp.where(matters, u, -jnp.inf).max(1, keepdims=True) + spacing
+        spacing = u[..., 1:2] - u[..., :1]
+        matters = values >= values.max(-1, keepdims=True) - BELOW
+        low = xp.np.where(matters, u, np.inf).min(-1, keepdims=True) - spacing
+        high = xp.np.where(matters, u, -np.inf).max(-1, keepdims=True) + spacing
     u, values = _integrand(log_function, low, high, steps)
-    return jax.scipy.special.logsumexp(values, 1) + jnp.log(u[:, 1] - u[:, 0])
+    return xp.logsumexp(values) + xp.np.log(u[..., 1] - u[..., 0])
 
 
 def _integrand(

@@ -8,12 +8,9 @@ a line search on the bound itself, so it holds wherever the search stops.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Bool, Float
-
 from posterity.arrays.search import Point, search
-from posterity.arrays.typing import Number, PyTree
+from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
+from posterity.lazy import jax, jnp
 
 MAX_STEPS = 100
 """Points that the search looks at; log-concave ``f`` take five to ten."""
@@ -26,8 +23,8 @@ NEARLY = 1e-3
 class Whitened(NamedTuple):
     """A Gaussian over ``v`` (p,), whose prior is the standard normal."""
 
-    mean: Float[jax.Array, " p"]
-    precision: Float[jax.Array, "p p"]
+    mean: Float[Real, " p"]
+    precision: Float[Real, "p p"]
 
     @classmethod
     def prior(cls, size: int, dtype: Any) -> "Whitened":
@@ -35,13 +32,13 @@ class Whitened(NamedTuple):
         return cls(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
 
     @property
-    def factor(self) -> Float[jax.Array, "p p"]:
+    def factor(self) -> Float[Real, "p p"]:
         """``F`` with ``v = mean + F ε``, ``F Fᵀ`` the covariance; NaN if there is none."""
         identity = jnp.eye(len(self.mean), dtype=self.mean.dtype)
         lower = jnp.linalg.cholesky(self.precision)
         return jax.scipy.linalg.solve_triangular(lower, identity, lower=True).T
 
-    def kl(self) -> Float[jax.Array, ""]:
+    def kl(self) -> Float[Real, ""]:
         """``KL(q ‖ N(0, I))`` in nats."""
         factor = self.factor
         logdet = -2 * jnp.log(jnp.diagonal(factor)).sum()
@@ -51,9 +48,9 @@ class Whitened(NamedTuple):
 class Expectation(NamedTuple):
     """The value of ``E[f]`` under a Gaussian, its slope and minus its curvature in ``v``."""
 
-    value: Float[jax.Array, ""]
-    slope: Float[jax.Array, " p"]
-    precision: Float[jax.Array, "p p"]
+    value: Float[Real, ""]
+    slope: Float[Real, " p"]
+    precision: Float[Real, "p p"]
 
 
 Expected = Callable[[Any, Whitened], Expectation]
@@ -62,7 +59,7 @@ Expected = Callable[[Any, Whitened], Expectation]
 
 def best_gaussian(
     expected: Expected, given: PyTree, start: Whitened
-) -> tuple[Whitened, Bool[jax.Array, ""]]:
+) -> tuple[Whitened, Bool[Real, ""]]:
     """The Gaussian of the tightest bound, and whether the search came near it.
 
     Not to be differentiated: see :func:`log_evidence`.
@@ -79,7 +76,7 @@ def best_gaussian(
     return best.at, best.squared / 2 < NEARLY
 
 
-def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[jax.Array, ""]:
+def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[Real, ""]:
     """The bound in nats; differentiable in what is ``given``.
 
     The search itself is not differentiated. One more step from its end is: it carries how the
@@ -100,7 +97,7 @@ def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
     return Whitened(q.mean + jnp.linalg.solve(precision, rate * (around.slope - q.mean)), precision)
 
 
-def _squared(q: Whitened, around: Expectation) -> Float[jax.Array, ""]:
+def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
     """``gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2``: the squared length of the natural gradient."""
     factor, slope = q.factor, around.slope - q.mean
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
@@ -108,5 +105,5 @@ def _squared(q: Whitened, around: Expectation) -> Float[jax.Array, ""]:
     return ((factor.T @ slope) ** 2).sum() + (bend**2).sum() / 2
 
 
-def _bound(q: Whitened, around: Expectation) -> Float[jax.Array, ""]:
+def _bound(q: Whitened, around: Expectation) -> Float[Real, ""]:
     return around.value - q.kl()

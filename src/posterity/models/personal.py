@@ -9,11 +9,8 @@ for a federation (hassan2023) in which each visit finds the best ``q(b_k | z)`` 
 import abc
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Float
-
-from posterity.arrays.typing import Real
+from posterity.arrays.typing import Float, Real
+from posterity.lazy import jax, jnp
 from posterity.models.base import Model, weighted
 from posterity.models.cubature import cubature
 from posterity.models.evidence import Expectation, Whitened, best_gaussian, log_evidence

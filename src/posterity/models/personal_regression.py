@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from posterity.arguments import POSITIVE, Constraint
-from posterity.arrays.typing import Real
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Product
+from posterity.lazy import jnp
 from posterity.models.base import Model, PredictorModel
 from posterity.models.cubature import hermite, log_normal_mean, normal_nodes
 from posterity.models.evidence import Expectation, Whitened
@@ -46,7 +46,7 @@ class PersonalRegression(PersonalModel):
     """
 
     model: PredictorModel | LinearRegression
-    personal: tuple[int, ...] = eqx.field(static=True)
+    personal: tuple[int, ...] = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
 
@@ -86,36 +86,46 @@ class PersonalRegression(PersonalModel):
             -(own.T * (weights * bend)) @ own,
         )
 
-    def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, " n"]:
-        """In closed form for linear regression, else by sums about each integrand's peak."""
+    def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
+        """In closed form for linear regression, else by sums about each integrand's peak.
+
+        ``z`` and ``law`` may be several, along leading axes.
+        """
         x, y = data
         mean, deviation = self._predictor(z, law, x)
-        y = jnp.asarray(y, mean.dtype)
+        np_ = namespace(mean).np
+        y = np_.asarray(y, mean.dtype)
         if isinstance(self.model, LinearRegression):
             variance = self.model.noise_variance + deviation**2
-            return -((y - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance)) / 2
-        at = lambda u: mean[:, None] + deviation[:, None] * u
+            return -((y - mean) ** 2 / variance + np_.log(2 * np.pi * variance)) / 2
+        at = lambda u: mean[..., None] + deviation[..., None] * u
         log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
         return log_normal_mean(log_likelihood, mean)
 
-    def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, " n"]:
-        """``E[y | x]`` of each row, ``b`` of that law."""
+    def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, "*m n"]:
+        """``E[y | x]`` of each row, ``b`` of that law; several as in ``log_predictive``."""
         mean, deviation = self._predictor(z, law, x)
+        if isinstance(self.model, LinearRegression):
+            return mean
         epsilon, chances = normal_nodes(ALONG, mean.dtype)
-        return self.model.predictor_mean(mean[:, None] + deviation[:, None] * epsilon) @ chances
+        return self.model.predictor_mean(mean[..., None] + deviation[..., None] * epsilon) @ chances
 
     def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
         """Mean and standard deviation of ``x · β``, row by row."""
-        own = x[:, np.array(self.personal)]
-        spread = own * law.scale if jnp.ndim(law.scale) < 2 else own @ law.scale
-        return x @ self.coefficients(z, law.mean), _norm(spread)
+        columns = np.array(self.personal)
+        common = np.setdiff1d(np.arange(x.shape[-1]), columns)
+        own = x[:, columns]
+        matrices = law.scale.ndim > law.mean.ndim
+        spread = own @ law.scale if matrices else own * law.scale[..., None, :]
+        mean = law.mean @ own.T + z["coefficients"][..., common] @ x[:, common].T
+        return mean, _norm(spread)
 
 
 def _norm(rows: Any) -> Any:
     """Length of each row, with a derivative where it is zero."""
-    squares = (rows**2).sum(-1)
+    np_, squares = namespace(rows).np, (rows**2).sum(-1)
     positive = squares > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
+    return np_.where(positive, np_.sqrt(np_.where(positive, squares, 1.0)), 0.0)
 
 
 # --- from one argument ---------------------------------------------------------------------------

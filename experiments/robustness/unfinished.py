@@ -1,0 +1,134 @@
+"""What unfinished runs say is left, beside what is: `python -m experiments.robustness.unfinished`.
+
+Each run has made a few steps of a random schedule by a random local rule; its optimum is that of
+a federation by line searches to 1e-10 nats. Goes on where an earlier run ended
+(`results/unfinished.jsonl`), and writes `results/unfinished.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import math
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.special import expit
+
+from experiments.robustness.problems import poisson
+from posterity.families import DiagonalGaussian, Gaussian
+from posterity.federation import Asynchronous, Gossip, Sequential, Synchronous, federate
+from posterity.federation.federate import start
+from posterity.graphs import ring
+from posterity.inference.update import LocalUpdate
+from posterity.models import LogisticRegression
+
+RESULTS = Path(__file__).parent / "results"
+SITES = ("a", "b", "c", "d")
+FACTOR = 3.0
+"""What is said may be so many times too little or too much."""
+UPDATES: dict[str, Any] = {
+    "line search": LocalUpdate(),
+    "rate .01": LocalUpdate(rate=0.01),
+    "rate .1": LocalUpdate(rate=0.1, steps=2),
+    "reinforce": LocalUpdate("reinforce", steps=10),
+    "Bonnet and Price": LocalUpdate("bonnet-price", steps=5),
+    "batches": LocalUpdate(batch_size=8, steps=5),
+}
+SCHEDULES: dict[str, Any] = {
+    "sequential": Sequential(),
+    "synchronous": Synchronous(damping=0.3),
+    "asynchronous": Asynchronous(),
+    "gossip": Gossip(ring(list(SITES))),
+}
+
+
+def unfinished(seed: int) -> dict[str, Any]:
+    """One run: what it says is left, and what is."""
+    rng = np.random.default_rng([4, seed])
+    rule, order = str(rng.choice(list(UPDATES))), str(rng.choice(list(SCHEDULES)))
+    counts, diagonal = rng.random(2) < [0.3, 0.3]
+    mean, scale = rng.choice([0.0, 0.0, 2.0, 20.0]), 10 ** rng.uniform(-1, 1)
+    slopes, data = rng.normal(size=2) * [1, 0.5 / scale], {}
+    for site in SITES:
+        x = np.c_[np.ones(24), mean + scale * rng.normal(size=24)]
+        predictor = (x - [0, mean]) @ slopes
+        y = (
+            rng.poisson(np.exp(predictor.clip(-4, 3)))
+            if counts
+            else rng.random(24) < expit(predictor)
+        )
+        data[site] = x, y.astype(float)
+    variance = rng.choice([1.0, 10.0, 100.0])
+    family = DiagonalGaussian if diagonal else Gaussian
+    prior = family.from_standard(
+        np.zeros(2), np.full(2, variance) if diagonal else variance * np.eye(2)
+    )
+    model: Any = poisson if counts else LogisticRegression()
+    with warnings.catch_warnings(action="ignore"):
+        optimum = federate(data, model, prior, tolerance=1e-10)
+        settings = {"schedule": SCHEDULES[order], "update": UPDATES[rule]}
+        run = start(data, model, prior, key=jax.random.key(seed), **settings)
+        run = run.advance(int(rng.integers(1, 6)) * run.round)
+        began = time.process_time()
+        status = run.status
+    left = float(optimum.posterior.kl(run.posterior))
+    return {
+        "seed": seed, "rule": rule, "order": order, "diagonal": bool(diagonal),
+        "counts": bool(counts), "mean": mean, "scale": scale, "state": status.state,
+        "said": status.left, "left": left,
+        "why": list(status.reasons), "rounds": run.state.step // run.round,
+        "optimum": optimum.status.left, "seconds": round(time.process_time() - began, 2),
+    }  # fmt: skip
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """In a word."""
+    if row["state"] == "converged":
+        return "converged" if row["left"] <= 1e-2 else "silent"
+    if not math.isfinite(row["said"]):
+        return "not known"
+    ratio = row["said"] / max(row["left"], 1e-12)
+    return "too little" if ratio < 1 / FACTOR else "too much" if ratio > FACTOR else "within"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts by rule and by order."""
+    table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for row in rows:
+        for kind in (row["rule"], row["order"], "all"):
+            table[kind][verdict(row)] += 1
+    return {
+        "left": "KL divergence of the optimum from the posterior, in nats",
+        "within": f"said within a factor of {FACTOR}",
+        "counts": {kind: dict(sorted(counts.items())) for kind, counts in sorted(table.items())},
+    }
+
+
+def main(count: int, minutes: float) -> dict[str, Any]:
+    """So many runs, less those that are in the file; none begins after so many minutes."""
+    end, path = time.monotonic() + 60 * minutes, RESULTS / "unfinished.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = {row["seed"]: row for row in map(json.loads, lines)}
+    with path.open("a") as file:
+        for seed in range(count):
+            if seed not in rows and time.monotonic() < end:
+                rows[seed] = unfinished(seed)
+                file.write(json.dumps(rows[seed]) + "\n")
+                file.flush()
+    found = summary([row for seed, row in rows.items() if seed < count])
+    (RESULTS / "unfinished.json").write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=500, help="runs")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no more after these")
+    chosen = parser.parse_args()
+    print(json.dumps(main(chosen.count, chosen.minutes), indent=1))

@@ -1,0 +1,184 @@
+"""What all sites of a partially pooled regression tell together, with its doubt right.
+
+The posterior is a sum of factors, in which the population's coefficients ``c`` and the log spreads
+``s`` are independent and Gaussian. Where sites are few that is too narrow: of two sites, by a
+third. But a site's factor of the coefficients is ``E_s[(Λ⁻¹ + D(s))⁻¹]``, and so the Gaussian
+``exp(hᵀβ - βᵀΛβ/2)`` that stands for its records can be had from it. Given those of all sites, the
+coefficients are integrated out in closed form for every ``s``, and the log spreads by sums over
+nodes that are placed anew until they lie where the density is.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.typing import Float
+from posterity.families import Gaussian, Product
+from posterity.families.names import names_of, with_names
+from posterity.inference.pooling import Matrix, Normal, grids, marginal
+from posterity.models.cubature import normal_pairs
+
+LINES = {1: (401, 12.0), 2: (61, 8.0)}
+"""Equidistant nodes along each of so few log spreads, and how many deviations they reach."""
+DRAWS, FEWEST, WORK = 4096, 512, 4e9
+"""Nodes over more of them: at most and at least, and the operations that they may take."""
+WIDER = 1.15
+"""By how much nodes are spread more widely than the density seems to be."""
+PLACED = 4
+"""How often nodes are placed."""
+ENOUGH = 100
+"""Independent draws that nodes must be worth."""
+TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
+"""Turns of the search for a site's message, what is left of the factor at its end, and what a turn
+leaves of what it began with."""
+ASTRAY = 0.02
+"""What may be left of it where sites that are hardly in doubt found it under other spreads."""
+
+
+class Population(NamedTuple):
+    """What sites share, by sums over nodes."""
+
+    law: Any
+    """Gaussians of ``coefficients`` and ``log_spread``, with the moments that were found."""
+    draws: float
+    """How many independent draws the nodes were worth; infinite where they are a grid."""
+
+
+def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> Population:
+    """Means and covariances of ``c`` and ``s`` under the product of all sites' messages.
+
+    ``prior``, ``posterior`` and the sites' ``factors`` are Products of ``coefficients`` and
+    ``log_spread``; ``own`` are the columns that differ. It is the posterior itself where nodes are
+    worth too few draws, as they may be with very many log spreads, and where factors were found
+    under quite other spreads than there are now, so early in a run; ``draws`` tell.
+    """
+    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    nodes, chances = grids(len(own))[0]
+    spreads = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
+    variance = np.zeros((len(spreads), len(c.linear)))
+    variance[:, own] = np.exp(2 * spreads)
+    given = [Normal.of(factor.coefficients) for factor in factors]
+    found = [message_of(one, variance, chances) for one in given if one.precision.any()]
+    messages = [message for message in found if message is not None]
+    if len(messages) < len(found):
+        return Population(posterior, 0.0)
+    before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
+    shared = (c.mean, c.covariance), (s.mean, s.covariance)
+    draws = np.inf
+    for turn in range(PLACED if messages else 0):
+        places, widths = _places(*shared[1], turn, len(messages) * len(c.linear) ** 3)
+        log, means, covariances = _integrated(messages, before, c, places, own)
+        weights = np.exp(log + widths - (log + widths).max())
+        weights /= weights.sum()
+        draws = np.inf if len(own) in LINES else float(1 / (weights**2).sum())
+        if draws < (ENOUGH if turn == PLACED - 1 else 2 * len(own)):
+            return Population(posterior, draws)
+        mean, covariance = _moments(weights, means)
+        covariance = covariance + np.tensordot(weights, covariances, 1)
+        shared = (mean, covariance), _moments(weights, places)
+    laws = {}
+    for name, moments in zip(("coefficients", "log_spread"), shared, strict=True):
+        names = names_of(getattr(posterior, name))
+        laws[name] = with_names(Gaussian.from_standard(*moments), names)
+    return Population(Product(laws), draws)
+
+
+def message_of(
+    factor: Normal, variance: Float[np.ndarray, "m d"], chances: Float[np.ndarray, " m"]
+) -> Normal | None:
+    """The ``(h, Λ)`` of which ``E[(I + ΛD)⁻¹ h]`` and ``E[(Λ⁻¹ + D)⁻¹]`` are the factor.
+
+    ``D`` has one of the diagonals ``variance``, by these chances. None where there is no such
+    message, because the factor was found under quite other spreads.
+    """
+    unit = 1 / np.sqrt(np.maximum(np.diagonal(factor.precision), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(factor.precision * unit * unit[:, None])
+    kept = values > values[-1] * 1e-10
+    basis = vectors[:, kept] / unit[:, None]  # Λ has the factor's range
+    between = np.einsum("ia,mi,ib->mab", basis, variance, basis)
+    noise = np.diag(1 / values[kept])  # Λ⁻¹ in that basis, or more
+    for _ in range(TURNS):
+        every = np.linalg.inv(noise + between)
+        left = np.tensordot(chances, every, 1) - np.diag(values[kept])
+        if np.abs(left).max() <= SETTLED:
+            break
+        step, share = _newton(every, chances, left), 1.0
+        while np.linalg.eigvalsh(noise + share * step)[0] <= SETTLED and share > SETTLED:
+            share /= 2
+        if share <= SETTLED:
+            break
+        noise = noise + share * step
+    if np.abs(left).max() > ASTRAY:
+        return None
+    inverse = np.linalg.inv(noise)
+    shrunk = np.tensordot(chances, np.linalg.inv(np.eye(len(noise)) + inverse @ between), 1)
+    along = np.linalg.lstsq(basis, factor.linear, rcond=None)[0]
+    return Normal(basis @ np.linalg.solve(shrunk, along), basis @ inverse @ basis.T)
+
+
+def _newton(
+    every: Float[np.ndarray, "m r r"], chances: Float[np.ndarray, " m"], left: Matrix
+) -> Matrix:
+    """The ``δ`` of ``E[G δ G] = left``, by conjugate gradients."""
+    applied = lambda step: np.tensordot(chances, every @ step @ every, 1)
+    about = np.linalg.inv(np.tensordot(chances, every, 1))
+    step, rest = np.zeros_like(left), left
+    ahead = direction = about @ rest @ about
+    product = (rest * ahead).sum()
+    for _ in range(TURNS):
+        image = applied(direction)
+        length = product / (direction * image).sum()
+        step, rest = step + length * direction, rest - length * image
+        if np.abs(rest).max() <= EXACT * np.abs(left).max():
+            break
+        ahead = about @ rest @ about
+        before, product = product, (rest * ahead).sum()
+        direction = ahead + product / before * direction
+    return (step + step.T) / 2
+
+
+def _integrated(
+    messages: Sequence[Normal],
+    prior: tuple[Normal, Normal],
+    about: Normal,
+    s: Float[np.ndarray, "m p"],
+    own: Any,
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m d"], Float[np.ndarray, "m d d"]]:
+    """The log density of each ``s`` up to a constant, and mean and covariance of ``c`` given it."""
+    (before, spread), mean, covariance = prior, about.mean, about.covariance
+    log = s @ spread.linear - ((s @ spread.precision) * s).sum(1) / 2
+    precision = np.tile(before.precision, (len(s), 1, 1))
+    pull = np.tile(before.linear - before.precision @ mean, (len(s), 1))
+    for message in messages:
+        at = marginal(message, mean, covariance, s, own)
+        # At the mean itself, where `marginal` averages about it.
+        log = log + at.value + (at.precision * covariance).sum((1, 2)) / 2
+        precision, pull = precision + at.precision, pull + at.linear - at.precision @ mean
+    inverse = np.linalg.inv(precision)
+    moved = (inverse @ pull[..., None])[..., 0]
+    log = log + (pull * moved).sum(1) / 2 - np.linalg.slogdet(precision)[1] / 2
+    return log, mean + moved, inverse
+
+
+def _places(
+    mean: Float[np.ndarray, " p"], covariance: Float[np.ndarray, "p p"], turn: int, work: int
+) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
+    """Nodes about these moments, and minus the logarithm of their density."""
+    root, size = np.linalg.cholesky(covariance), len(mean)
+    if size in LINES:
+        count, reach = LINES[size]
+        line = np.linspace(-reach, reach, count)
+        grid = np.stack(np.meshgrid(*[line] * size, indexing="ij"), -1).reshape(-1, size)
+        return mean + grid @ root.T, np.zeros(len(grid))
+    pairs = int(np.clip(WORK / (10 * work), FEWEST, DRAWS)) // 2
+    nodes = normal_pairs(size, pairs, turn)
+    return mean + WIDER * nodes @ root.T, (nodes**2).sum(1) / 2
+
+
+def _moments(
+    weights: Float[np.ndarray, " m"], points: Float[np.ndarray, "m p"]
+) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p p"]]:
+    mean = weights @ points
+    away = points - mean
+    return mean, (away.T * weights) @ away
