@@ -460,6 +460,7 @@ def _draw(
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
-    """Draws in pairs that mirror each other at the mean."""
-    half = q.sample(key, ((samples + 1) // 2,))
-    return jnp.concatenate([half, 2 * q.mean - half])
+    """Draws in pairs that mirror each other at the mean; of one key the same in 32 bits and 64."""
+    noise = jax.random.normal(key, ((samples + 1) // 2, q.own_size), np.float32)
+    noise = noise.astype(dtype_of(q))
+    return q.at_noise(jnp.concatenate([noise, -noise]))
