@@ -19,6 +19,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
+from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.inference.step import dtype_of
 from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
@@ -103,15 +104,24 @@ class Evaluator(Estimator):
         what the two say differs by no less than the error of the first.
         """
 
-    def bend(
+    def curved(
         self, model: Model, q: ExponentialFamily, records: Records
-    ) -> Float[Real, "d d"] | None:
-        """Minus the second derivative of the expectation in the mean of a Gaussian ``q``.
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """The expectation, and minus its second derivative in the means of Gaussian parts.
 
-        None where it takes differences, or JAX's derivatives, of what :meth:`evaluate` says.
+        Means are one after the other, as parts are. Where the expectation is a sum over nodes, so
+        is this one, which may differ from the derivative of that sum by as little as nodes miss.
+        Call it within ``jax.enable_x64(True)``.
         """
-        del model, q, records
-        return None
+
+        def at(mean: Float[Real, " d"]) -> tuple[Any, Expectation]:
+            moved = moved_to(q, mean)
+            expected = self.evaluate(model, moved, records)
+            return slope_in_mean(moved, expected.gradient), expected
+
+        mean = jnp.asarray(joint_mean(q))
+        slope, back, expected = jax.linearize(at, mean, has_aux=True)
+        return expected, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype))
 
     def finer(self) -> "Evaluator | None":
         """One of four times the nodes; None where there is none."""
@@ -179,7 +189,7 @@ class Enumeration(Evaluator):
 class Nodal(Evaluator):
     """A sum over nodes, of which there may be too few: told by what half of them say."""
 
-    nodes: int = static(128)
+    nodes: int = static(default=128)
 
     def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
@@ -233,7 +243,7 @@ class PredictorQuadrature(Nodal):
     digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10.
     """
 
-    nodes: int = static(64)
+    nodes: int = static(default=64)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
     models: ClassVar[type[Model]] = PredictorModel
@@ -246,22 +256,21 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        x, value, slope, bend = self._along(model, q, records, otherwise)
-        weights = records.weights
-        factor = q.at_mean((weights * slope) @ x, q.gram(x, weights * bend))
-        return Expectation(weights @ value, factor)
+        x, value, slope, curvature = self._along(model, q, records, otherwise)
+        return Expectation(value, q.at_mean(slope @ x, q.gram(x, curvature)))
 
-    def bend(
+    def curved(
         self, model: PredictorModel, q: AnyGaussian, records: Records
-    ) -> Float[Real, "d d"] | None:
-        """``-Σ E[ℓ''] x xᵀ``."""
-        x, _, _, bend = self._along(model, q, records, False)
-        return (x.T * (records.weights * bend)) @ x
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """``-Σ E[ℓ''] x xᵀ``, of which a factor's precision is a part or all."""
+        x, value, slope, curvature = self._along(model, q, records, False)
+        factor = q.at_mean(slope @ x, q.gram(x, curvature))
+        return Expectation(value, factor), (x.T * curvature) @ x
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
     ) -> tuple[Any, Any, Any, Any]:
-        """Inputs, and of each record ``E[ℓ]``, ``E[ℓ']`` and ``-E[ℓ'']``."""
+        """Inputs ``x``, ``Σ E[ℓ]``, and of each record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
         np_ = q.xp.np
         x = np_.asarray(x, dtype_of(q))
@@ -269,22 +278,25 @@ class PredictorQuadrature(Nodal):
         deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
-        bent = chances * epsilon
+        sums = np_.stack([chances, chances * epsilon])
+        weights = records.weights
 
         def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
-            predictor = mean[:, None] + deviation[:, None] * epsilon
-            values, slopes = model.predictor_value_and_slope(predictor, y[:, None])
-            return values @ chances, slopes @ chances, slopes @ bent
+            # Nodes by records: so a sum over nodes takes least where it is compiled.
+            predictor = mean + deviation * epsilon[:, None]
+            values, slopes = model.predictor_value_and_slope(predictor, y)
+            return chances @ values, *(sums @ slopes)
 
         value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
         # Where x = 0 the deviation is zero, and the curvature is multiplied by zero later.
-        return x, value, slope, -bend / np_.where(deviation > 0, deviation, 1.0)
+        bend = bend / np_.where(deviation > 0, deviation, 1.0)
+        return x, weights @ value, weights * slope, -weights * bend
 
 
 class Sampling(Estimator):
     """A mean over draws from the posterior."""
 
-    samples: int = static(8)
+    samples: int = static(default=8)
 
     stochastic: ClassVar[bool] = True
     fewest: ClassVar[int] = 1
@@ -304,8 +316,8 @@ class Reinforce(Sampling):
     Source: gong2021, equation 18.
     """
 
-    samples: int = static(30)
-    baseline: str | float = static("leave-one-out")
+    samples: int = static(default=30)
+    baseline: str | float = static(default="leave-one-out")
 
     fitting: ClassVar[str] = "every model and family"
 
@@ -332,7 +344,7 @@ class LeastSquares(Sampling):
     Biased for few samples, exact when the model is conjugate.
     """
 
-    samples: int = static(64)
+    samples: int = static(default=64)
 
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
@@ -357,7 +369,7 @@ class Reparameterization(Sampling):
     are differentiated implicitly (figurnov2018), which JAX's gamma sampler does.
     """
 
-    samples: int = static(16)
+    samples: int = static(default=16)
 
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
 
@@ -448,6 +460,7 @@ def _draw(
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
-    """Draws in pairs that mirror each other at the mean."""
-    half = q.sample(key, ((samples + 1) // 2,))
-    return jnp.concatenate([half, 2 * q.mean - half])
+    """Draws in pairs that mirror each other at the mean; of one key the same in 32 bits and 64."""
+    noise = jax.random.normal(key, ((samples + 1) // 2, q.own_size), np.float32)
+    noise = noise.astype(dtype_of(q))
+    return q.at_noise(jnp.concatenate([noise, -noise]))

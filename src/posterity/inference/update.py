@@ -191,8 +191,9 @@ class LocalUpdate(Setting):
 
     def needs_jax(self, model: Model) -> bool:
         """Whether it takes JAX to make its steps; NumPy's are the same, resolve first."""
-        able = (self.searches or self.conjugate) and self.estimator is not None
-        return not (able and self.estimator.numpy and model.in_numpy)
+        estimator = self.estimator
+        able = estimator is not None and estimator.numpy and (self.searches or self.conjugate)
+        return not (able and model.in_numpy)
 
     @property
     def pools(self) -> bool:
@@ -289,6 +290,16 @@ class LocalUpdate(Setting):
         To be called where the program will be: with 64 bits on if it has them.
         """
         return jax.tree.map(jnp.asarray, self)
+
+    def noiseless(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
+        """The same without noise, of all records; None where every estimator has some."""
+        if not self.noisy:
+            return self if isinstance(self.estimator, Evaluator) else None
+        evaluates = isinstance(self.estimator, Evaluator)
+        estimator = self.estimator if evaluates else best_estimator(model, q)
+        if not isinstance(estimator, Evaluator):
+            return None
+        return dataclasses.replace(self, estimator=estimator, batch_size=None, dtype="float64")
 
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
