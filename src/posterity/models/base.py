@@ -20,6 +20,15 @@ from posterity.models.records import Records
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]
 VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
+_LIKELIHOODS = {"log_likelihood", "predictor_log_likelihood"}
+_FORMULAS = (
+    "factor",
+    "expected_log_likelihood",
+    "expected_factor",
+    "predictor_log_likelihood",
+    "predictor_value_and_slope",
+)
+"""What follows from a likelihood, and is asked in its place."""
 
 
 class Model(Setting):
@@ -40,6 +49,25 @@ class Model(Setting):
     has settled is started a second time elsewhere before it is said to have converged."""
     joint: ClassVar[bool] = False
     """Whether records of a site tell of each other: a batch does not stand for all then."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class whose likelihood is its own, and whose formulas are another likelihood's.
+
+        Raises:
+            UsageError: naming the formula, and the class that it is of.
+        """
+        super().__init_subclass__(**options)
+        own = _LIKELIHOODS & vars(cls).keys()
+        for name in _FORMULAS if own else ():
+            of = next((kind for kind in cls.__mro__ if name in vars(kind)), cls)
+            if of is not cls and not of.__module__ == __name__:
+                raise UsageError(
+                    found=f"{cls.__name__} with a {min(own)} of its own, and the {name} of "
+                    f"{of.__name__}, which is that of another likelihood",
+                    expected=f"a class that says both, or derives from no {of.__name__}",
+                    fix="Derive from PredictorModel or Model: what they lack is found by "
+                    "differentiation.",
+                )
 
     @property
     def in_numpy(self) -> bool:
