@@ -18,11 +18,12 @@ from posterity.families.description import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.ahead import distances, optimum_from
 from posterity.federation.driver import Federation
+from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.newton import applies, newton, newton_of
 from posterity.federation.schedules import Schedule
-from posterity.federation.second import Second, is_due, second_start
+from posterity.federation.second import Second, second_start
 from posterity.federation.state import State
 from posterity.federation.visit import Visit, distance
 from posterity.inference.step import fisher_length
@@ -321,7 +322,8 @@ def status_from(
     that have records did not report, or where nobody did.
 
     Each report needs the gradient, and where the posterior is a diagonal Gaussian with a line
-    search the curvature (see :func:`parts_needed`). What is left is the upper end of what one round
+    search the curvature; and values elsewhere, where the model may have other optima (see
+    :func:`parts_needed`). What is left is the upper end of what one round
     would change, or of what the joint Newton step would, whichever is more.
     """
     certificate = Certificate.of(posterior, reports)
@@ -339,13 +341,27 @@ def status_from(
         *_named("no finite report of", unknown),
         *_named("no report of", absent),
         *_misplaced(error, allowed),
+        *_elsewhere(agreed, posterior, reports, allowed),
     )
     return Status.of(left if known else math.inf, allowed, reasons)
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
     """The parts of a report that a status needs."""
-    return ("gradient", "curvature") if applies(agreed) else ("gradient",)
+    newton: tuple[Part, ...] = ("curvature",) if applies(agreed) else ()
+    return ("gradient", *newton, *(("elsewhere",) if is_due(agreed) else ()))
+
+
+def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) -> list[str]:
+    """Whether reports tell of a better member, which is looked for where there may be one."""
+    if not (reports and is_due(agreed)):
+        return []
+    values = [report.elsewhere for report in reports.values()]
+    lower = lower_elsewhere(agreed, posterior, values)
+    if lower is None:
+        return ["no values of the free energy elsewhere"]
+    better = f"the free energy is {lower:.2g} nats lower elsewhere: a saddle, or one of several"
+    return [better] if lower > allowed else []
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:
