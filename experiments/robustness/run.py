@@ -1,6 +1,7 @@
 """Defaults judged by an independent optimiser: `python -m experiments.robustness.run`.
 
-Goes on where an earlier run ended (`results/problems.jsonl`), and writes `results/expected.json`.
+Goes on where an earlier run ended (`results/problems.jsonl`), and writes `results/expected.json`,
+or `results/users.json` and the like for one group alone.
 """
 
 from __future__ import annotations
@@ -101,8 +102,10 @@ def run(
                     file.write(json.dumps(row) + "\n")
                     file.flush()
                     rows[name, seed] = row
-    found = summary([row for (_, seed), row in rows.items() if seed < count])
-    (results / "expected.json").write_text(json.dumps(found, indent=1) + "\n")
+    chosen = {group} if group else {*MAKE}
+    found = summary([row for (of, seed), row in rows.items() if seed < count and of in chosen])
+    name = f"{group or 'expected'}.json"
+    (results / name).write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 
