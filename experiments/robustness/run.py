@@ -47,7 +47,7 @@ def judged(problem: Problem) -> dict[str, Any]:
             schedule = schedule_of(problem)
             run = federate(problem.sites, problem.model, problem.prior, schedule=schedule)
     except PosterityError as error:
-        return told | {"status": type(error).__name__, "why": str(error)[:200], "gap": None}
+        return told | {"status": type(error).__name__, "why": str(error)[:400], "gap": None}
     status = {"status": run.status.state, "why": str(run.status), "steps": run.state.step}
     status["CPU seconds"] = round(time.process_time() - began, 2)
     gap = gap_of(problem)(run.posterior)
