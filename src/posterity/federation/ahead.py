@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from posterity.families import ExponentialFamily
+from posterity.federation.site import canonical
 from posterity.federation.visit import distance
 from posterity.inference.step import HALVINGS
 
@@ -80,8 +81,9 @@ def _probe(
     """A move along the gradient of this squared length, and how that changes; None if not known."""
     length = float(start.squared_length(slope))
     move = slope * (math.sqrt(squared / length) if length > 0 else 0.0)
-    after = gradient(at + move) if admits(at + move) else None
-    return None if after is None else (move, after - slope)
+    moved = canonical(at + move)
+    after = gradient(moved) if admits(moved) else None
+    return None if after is None else (moved - at, after - slope)
 
 
 def _shortened(
@@ -91,7 +93,7 @@ def _shortened(
     before = float(start.squared_length(slope))
     for halving in range(HALVINGS // 4):
         share = 0.5**halving
-        moved = at + step * share
+        moved = canonical(at + step * share)
         if not (np.isfinite(moved.natural_parameters).all() and admits(moved)):
             continue
         after = gradient(moved)

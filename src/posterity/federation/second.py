@@ -21,6 +21,7 @@ from posterity.federation.elsewhere import start_elsewhere
 from posterity.federation.keys import first_key
 from posterity.federation.messages import Measure, Part
 from posterity.federation.newton import applies, stepped
+from posterity.federation.site import canonical
 from posterity.federation.state import State
 from posterity.federation.visit import commit, distance
 
@@ -124,7 +125,7 @@ def _displaced(federation: Federation, state: State, place: int) -> State:
     start = start_elsewhere(federation.agreement, state.posterior, place)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
     share: Any = start - sum(others, start=state.prior)
-    share = share / len(members)
+    share = canonical(share / len(members))
     entries = dict(state.entries)
     for site in members:
         before = entries.get(site, Entry(0, 0, share))

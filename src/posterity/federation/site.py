@@ -214,7 +214,7 @@ class Site:
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             direction, variance, error = self._estimated(posterior, factor, samples, key)
-        direction = at_rest(direction)
+        direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
             return {"direction": None}, 0.0
