@@ -14,22 +14,30 @@ import jax.numpy as jnp
 import numpy as np
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+SUMS = np.stack([WEIGHTS, WEIGHTS * NODES]) / WEIGHTS.sum()
 Natural = tuple[jax.Array, jax.Array]
 
 
 def logistic_gradient(q: Natural, x: jax.Array, y: jax.Array) -> Natural:
-    """Natural gradient of `E_q[log likelihood]`; the precision is a matrix, or its diagonal."""
+    """Natural gradient of `E_q[log likelihood]`; the precision is a matrix, or its diagonal.
+
+    Of all ways that were tried the one that takes least: an inverse triangular factor and one
+    product in place of solving for each record, nodes by records, a hyperbolic tangent, and both
+    sums over nodes as one product.
+    """
     shift, precision = q
     if precision.ndim == 2:
-        factor = jax.scipy.linalg.cho_factor(precision)
-        mean = jax.scipy.linalg.cho_solve(factor, shift)
-        variance = (x.T * jax.scipy.linalg.cho_solve(factor, x.T)).sum(0)
+        factor = jnp.linalg.cholesky(precision)
+        half = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(shift)), lower=True)
+        mean = half.T @ (half @ shift)
+        variance = ((x @ half.T) ** 2).sum(1)
     else:
         mean, variance = shift / precision, (x**2) @ (1 / precision)
-    predictor = (x @ mean)[:, None] + jnp.sqrt(variance)[:, None] * NODES
-    chance = jax.nn.sigmoid(predictor)
-    slope, bend = (y[:, None] - chance) @ WEIGHTS, (chance * (1 - chance)) @ WEIGHTS
+    deviation = jnp.sqrt(variance)
+    predictor = x @ mean + deviation * NODES[:, None]
+    slopes = y - 0.5 - 0.5 * jnp.tanh(0.5 * predictor)
+    slope, bend = SUMS @ slopes
+    bend = -bend / deviation
     if precision.ndim == 2:
         curvature = (x.T * bend) @ x
         return slope @ x + curvature @ mean, curvature

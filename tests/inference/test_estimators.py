@@ -324,7 +324,7 @@ def test_predictor_quadrature_where_all_is_known():
 
 ANY = FunctionModel(lambda z, x: x)
 WISHART = NormalWishart.from_standard(np.zeros(2), 1.0, np.eye(2), 4.0)
-WIDE = DiagonalGaussian.from_standard(np.zeros(65), np.ones(65))
+WIDE = DiagonalGaussian.from_standard(np.zeros(513), np.ones(513))
 NET = NeuralNetwork(lambda p, x: x @ p, np.zeros((5, 13)))
 ONE = DiagonalGaussian.from_standard([0.0], [1.0])
 BEST = [

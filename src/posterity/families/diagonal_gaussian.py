@@ -177,6 +177,14 @@ class DiagonalGaussian(AnyGaussian):
         """``S`` is diagonal."""
         return self.mean + noise / self.xp.np.sqrt(self.precision)
 
+    def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
+        """Each coordinate times its deviation."""
+        return x / self.xp.np.sqrt(self.precision)
+
+    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """Each coordinate over its deviation."""
+        return slopes * self.xp.np.sqrt(self.precision)
+
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """Coordinate by coordinate."""
         slope = slopes.mean(0) * self.xp.np.sqrt(self.precision)

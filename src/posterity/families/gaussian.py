@@ -129,6 +129,14 @@ class AnyGaussian(HasGaussianMoments):
         """Events ``m + S ε`` of one member, where ``S Sᵀ`` is the covariance."""
 
     @abc.abstractmethod
+    def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
+        """``Sᵀ x`` of each row: ``x · z`` is ``x · m + (Sᵀ x) · ε``."""
+
+    @abc.abstractmethod
+    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """Slopes in ``ε`` as slopes in ``m + S ε``: ``S⁻ᵀ v``."""
+
+    @abc.abstractmethod
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """The natural gradient of the mean over ``n`` of ``f(m + S ε)``, given all ``∇_ε f``.
 
@@ -342,6 +350,14 @@ class Gaussian(AnyGaussian):
         """``S`` is ``L⁻ᵀ``, where ``L`` is the Cholesky factor of the precision."""
         return self.mean + noise @ self._inverse_factor
 
+    def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
+        """Multiplied, not solved for: LAPACK spreads many columns over threads that wait."""
+        return x @ self._inverse_factor.T
+
+    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
+        """``L v``."""
+        return slopes @ self._factor.T
+
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""
         np_, factor = self.xp.np, self._factor
@@ -359,8 +375,7 @@ class Gaussian(AnyGaussian):
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
         """The variance is a sum of squares, which keeps its sign and digits."""
-        # Multiplied, not solved for: LAPACK spreads many columns over threads that wait in turn.
-        return x @ self._mean, ((x @ self._inverse_factor.T) ** 2).sum(-1)
+        return x @ self._mean, (self.whitened(x) ** 2).sum(-1)
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
         """``Xᵀ W X``."""

@@ -115,8 +115,9 @@ class Measure(Question):
     """Asks a site for ``parts`` of a :class:`Report` at a posterior that ``factor`` is part of.
 
     Where gradients are noisy, ``samples`` of them are averaged. A slope and a curvature can be had
-    of diagonal Gaussians; who asks for the curvature is told the slope too. Values, here and
-    elsewhere, can be had where expectations can be computed.
+    of diagonal Gaussians and Products of Gaussians, where an estimator has no noise; who asks for
+    the curvature is told the slope too. Values, here and elsewhere, can be had where expectations
+    can be computed.
     """
 
     posterior: ExponentialFamily
@@ -133,7 +134,7 @@ class Report(Answer):
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
     ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
     visit would end with. ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the
-    mean of a diagonal Gaussian ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
+    means of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
     second derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere``
     (m,) are such values at the posterior and at members elsewhere
     (:func:`posterity.federation.elsewhere.looked_at`).

@@ -1,102 +1,172 @@
-"""A joint Newton step on the mean of a diagonal Gaussian, where columns are collinear.
+"""A joint Newton step on the means of a posterior that holds coordinates apart.
 
-A diagonal Gaussian holds each coordinate in place while another one moves. Where columns are
-collinear, as a constant is with a column far from zero, means must move together by far more than
-any moves alone, so rounds change the posterior ever less and are still far from the optimum. How
-the slopes of all sites change with the mean, a matrix of few rows, shows that and ends it.
+A diagonal Gaussian, or a Product of Gaussians, holds each part in place while another one moves.
+Where columns are collinear, as a constant is with a column far from zero, means must move together
+by far more than any moves alone, so rounds change the posterior ever less and are still far from
+the optimum. How the slopes of all sites change with all means, a matrix, shows that and ends it.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from posterity.arrays.tree import structure
 from posterity.entries import Entry
-from posterity.families import DiagonalGaussian
+from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.keys import first_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.state import State
-from posterity.inference.choice import FEW
-from posterity.inference.step import HALVINGS
+from posterity.federation.visit import distance
+from posterity.inference.joint import (
+    is_joint,
+    joint_mean,
+    moved_to,
+    pieces,
+    precision_matrix,
+    slope_in_mean,
+)
+
+MOST = 1024
+"""The most parameters of which sites report a whole matrix, of 8 MiB then."""
+STEPS = 8
+"""Newton steps, at most, between two rounds of the sites."""
+HALVINGS = 12
+"""How often a step may be halved before it is given up."""
+ENOUGH = 1e-7
+"""Nats below which no step is worth asking the sites for."""
 
 
-class Newton(NamedTuple):
-    """Where Newton's method would take the mean, from all sites' free energy."""
+@dataclasses.dataclass(frozen=True)
+class Newton:
+    """Where Newton's method would take the posterior, from all sites' free energy."""
 
     step: np.ndarray
+    """By how much the means would move."""
+    there: Any
+    """The posterior that it leads to; None if that is no distribution."""
     change: float
     """KL divergence, in nats, to where the posterior would be then; infinite if not known."""
     energy: float
     """Free energy, in nats, up to a constant."""
 
+    @classmethod
+    def unknown(cls, q: ExponentialFamily) -> "Newton":
+        """What is known of it where a site does not say."""
+        return cls(np.full(q.event_size, np.nan), None, math.inf, math.inf)
+
 
 def applies(agreed: Agreement) -> bool:
-    """Whether the posterior is diagonal, and sites can say how their slopes hang together."""
-    q = agreed.prior
-    few = q.gaussian and q.diagonal and 1 < q.own_size <= FEW
-    return few and agreed.update.searches
+    """Whether the posterior holds means apart, and sites can say how their slopes hang together."""
+    q, update = agreed.prior, agreed.update
+    if update.trains or update.pools or update.conjugate:
+        return False
+    few = is_joint(q) and q.event_size <= MOST
+    return few and update.noiseless(agreed.model, q) is not None
 
 
 def newton(federation: Federation, state: State) -> Newton:
     """The joint Newton step from the current posterior; a SiteError if a site fails."""
-    q: Any = state.posterior
-    prior: Any = state.prior
-    answers: Any = _reports(federation, state, q, "curvature")
-    return newton_of(prior, q, answers)
+    return newton_of(state.prior, state.posterior, _reports(federation, state, "curvature"))
 
 
-def newton_of(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> Newton:
+def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> Newton:
     """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
     answers: Any = reports
     if not all(_is_whole(answer, q) for answer in answers):
-        return Newton(np.full(q.own_size, np.nan), math.inf, math.inf)
-    pull = prior.precision * (prior.mean - q.mean)
-    slope: Any = sum((answer.slope for answer in answers), start=pull)
-    curvature: Any = sum((answer.curvature for answer in answers), start=np.diag(prior.precision))
+        return Newton.unknown(q)
+    slope, curvature = slope_in_mean(q, prior), precision_matrix(prior)
+    there: Any = prior
+    for answer in answers:
+        slope, curvature = slope + answer.slope, curvature + answer.curvature
+        there = there + answer.fixed_point
     step = _solved(curvature, slope)
-    there: Any = sum((answer.fixed_point for answer in answers), start=prior)
+    energy = _energy(prior, q, answers)
+    if not (np.isfinite(step).all() and there.is_proper()):
+        return Newton(step, None, math.inf, energy)
     # In the mean by Newton's step; in the precision by what the sites would now say.
-    ratio = there.precision / q.precision
-    known = np.isfinite(step).all() and (ratio > 0).all()
-    away = q.precision * step**2 + ratio - 1 - np.log(np.where(ratio > 0, ratio, 1.0))
-    change = float(away.sum() / 2) if known else math.inf
-    return Newton(step, change, _energy(prior, q, answers))
+    there = moved_to(there, joint_mean(q) + step)
+    return Newton(step, there, distance(q, there), energy)
 
 
 def stepped(federation: Federation, state: State) -> State | None:
-    """The state after the Newton step, so far that the sites' free energy falls.
+    """The state after Newton steps, each so far that the sites' free energy falls.
 
-    Each site keeps its precision, and has the slope that is its own at the new mean. None if no
-    step helps. A SiteError if a site fails.
+    Means move together, and each site's covariances to what its curvatures would have them. None if
+    no step helps. A SiteError if a site fails.
     """
-    proposed = newton(federation, state)
-    q: Any = state.posterior
-    for halving in range(HALVINGS if np.isfinite(proposed.step).all() else 0):
-        mean = q.mean + proposed.step / 2**halving
-        moved = type(q)(q.precision * mean, q.precision)
-        answers: Any = _reports(federation, state, moved, "slope")
+    begun = state
+    for _ in range(STEPS):
+        reports = _reports(federation, state, "curvature")
+        proposed = newton_of(state.prior, state.posterior, reports)
+        if proposed.change <= ENOUGH or not np.isfinite(proposed.step).all():
+            break
+        after = _searched(federation, state, reports, proposed)
+        if after is None:
+            break
+        state = after
+    return None if state is begun else state
+
+
+def _searched(
+    federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
+) -> State | None:
+    """The state after as much of a step as lowers the free energy; None if no share of it does."""
+    prior: Any = state.prior
+    share = 1.0
+    for _ in range(HALVINGS):
+        moved = _moved(state, reports, proposed, share)
+        share /= 2
+        if moved is None:
+            continue
+        answers = _reports(federation, moved, "slope")
         if any(answer.slope is None for answer in answers):
             continue
-        entries = dict(state.entries)
-        for answer in answers:
-            entry = entries[answer.site]
-            precision = entry.factor.precision  # pyright: ignore
-            factor = type(q)(answer.slope + precision * mean, precision)
-            entries[answer.site] = Entry(entry.epoch, entry.sequence + 1, factor, False)
-        after = state.with_entries(entries)
-        if federation.agreement.admits(after.posterior):
-            q: Any = after.posterior
-            prior: Any = state.prior
-            there = _reports(federation, after, q, "slope")
-            if _energy(prior, q, there) < proposed.energy:
-                return after
+        if _energy(prior, moved.posterior, answers) < proposed.energy:
+            return moved
     return None
 
 
-def _reports(federation: Federation, state: State, q: DiagonalGaussian, part: Part) -> list[Report]:
+def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float) -> State | None:
+    """The state after a share of a step; None if that is no distribution.
+
+    Each factor has the slope that its curvature foretells. What these do not add up to, where a
+    step is not all of Newton's, all take an equal part of: the means are where the step leads.
+    """
+    prior: Any = state.prior
+    q: Any = state.posterior
+    answers: Any = reports
+    step = share * newton.step
+    mean = joint_mean(q) + step
+    factors: list[Any] = [state.factor(answer.site) for answer in answers]
+    if newton.there is not None:
+        ends = [answer.fixed_point for answer in answers]
+        factors = [own * (1 - share) + end * share for own, end in zip(factors, ends, strict=True)]
+    there = sum(factors, start=prior)
+    if not there.is_proper():
+        return None
+    there = moved_to(there, mean)
+    slopes = [answer.slope - answer.curvature @ step for answer in answers]
+    left: Any = (sum(slopes) + slope_in_mean(there, prior)) / len(answers)
+    entries = dict(state.entries)
+    for answer, factor, slope in zip(answers, factors, slopes, strict=True):
+        entry = entries[answer.site]
+        new = _at_mean(there, slope - left, factor)
+        entries[answer.site] = Entry(entry.epoch, entry.sequence + 1, new, False)
+    return state.with_entries(entries)
+
+
+def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
+    """The factor of these precisions that has this slope at the means of ``q``."""
+    own = zip(q.parts(), pieces(q, slope), factor.parts(), strict=True)
+    return factor.rebuild([part.at_mean(along, its.precision) for part, along, its in own])
+
+
+def _reports(federation: Federation, state: State, part: Part) -> list[Report]:
     """Of the sites that contribute; one that has not had its turn yet does not begin here."""
     agreed, asked = federation.agreement, []
     for site in agreed.sites:
@@ -104,28 +174,28 @@ def _reports(federation: Federation, state: State, q: DiagonalGaussian, part: Pa
         if site in agreed.silent or not np.any(factor.natural_parameters):
             continue
         version = {"epoch": state.epoch, "step": state.step}
-        asked.append(Measure(site, q, factor, (part,), 1, first_key(), **version))
+        asked.append(Measure(site, state.posterior, factor, (part,), 1, first_key(), **version))
     federation.prepare(asked)
     reports: Any = [federation.demand(question) for question in asked]
     return reports
 
 
-def _is_whole(report: Report, q: DiagonalGaussian) -> bool:
+def _is_whole(report: Report, q: ExponentialFamily) -> bool:
     """Whether it tells all that a Newton step needs, in finite numbers of the right shapes."""
     fixed: Any = report.fixed_point
-    if not isinstance(fixed, type(q)):
+    if structure(fixed) != structure(q):
         return False
-    slope, size = (q.own_size,), (q.own_size, q.own_size)
-    shapes = slope, slope, slope, size
-    parts: Any = fixed.precision_mean, fixed.precision, report.slope, report.curvature
+    size = q.event_size
+    parts: Any = fixed.natural_parameters, report.slope, report.curvature
+    shapes = np.shape(q.natural_parameters), (size,), (size, size)
     alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
     # None has the shape of a number.
     return alike and all(np.isfinite(part).all() for part in parts)
 
 
-def _energy(prior: DiagonalGaussian, q: DiagonalGaussian, reports: Sequence[Report]) -> float:
+def _energy(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> float:
     values = [math.nan if report.value is None else report.value for report in reports]
-    return float(q.kl(prior)) - sum(values)
+    return float(q.kl(prior)) - math.fsum(values)
 
 
 def _solved(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray:

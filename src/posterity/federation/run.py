@@ -196,7 +196,8 @@ class Run(Position):
     def newton_step(self) -> "Run":
         """The run after a joint Newton step on the mean, where that is needed; else itself.
 
-        That is over a server, for diagonal Gaussians (:mod:`posterity.federation.newton`).
+        That is over a server, for diagonal Gaussians and Products of Gaussians
+        (:mod:`posterity.federation.newton`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
             return self

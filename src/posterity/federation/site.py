@@ -16,7 +16,7 @@ from posterity.arrays.keys import Words, of_jax
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import jax_module
 from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
-from posterity.arrays.typing import KeyArray, Real
+from posterity.arrays.typing import KeyArray
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import all_at_rest
 from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
@@ -36,8 +36,8 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.federation.tables import at_site, of_one_site
-from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import Evaluator
+from posterity.inference.joint import slope_in_mean
 from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program
@@ -253,7 +253,9 @@ class Site:
         self, posterior: ExponentialFamily, curvature: bool
     ) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
-        update, records = self.update, self._records()
+        records, update = self._records(), self.update.noiseless(self.model, posterior)
+        if update is None:
+            return {}, 0.0
         while True:
             result, error = self._run(_curvature, update, posterior, records, curvature)
             finer = None if float(error) <= ERROR else update.finer()
@@ -463,33 +465,17 @@ def _curvature(
     update: Any, model: Any, q: Any, records: Any, curvature: bool
 ) -> tuple[tuple[Any, ...], Any]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
-    records, np_ = records.widened(), q.xp.np
-
-    def at(mean: Real, otherwise: Any = False) -> tuple[Any, Any]:
-        here = type(q)._of(precision_mean=q.precision * mean, precision=q.precision)
-        expected = update.estimator.evaluate(model, here, records, otherwise=otherwise)
-        factor = expected.gradient / update.temperature
-        slope = factor.precision_mean - factor.precision * mean
-        return slope, (expected.value / update.temperature, factor)
-
-    mean = np_.asarray(q.mean)
-    slope, (value, factor) = at(mean)
-    error = q.squared_length(at(mean, True)[1][1] - factor) / 4
-    if not curvature:
-        return (value, slope, np_.zeros((0, len(mean))), factor), error
-    known = update.estimator.bend(model, q, records)
-    if known is not None:
-        return (value, slope, known / update.temperature, factor), error
-
-    def along(one: Real) -> Any:
-        if not isinstance(update.estimator, Cubature):
-            return jax.jvp(lambda mean: at(mean)[0], (mean,), (one,))[1]
-        # A likelihood with kinks bends between the nodes, where its derivatives do not see it.
-        step = one / jnp.sqrt(q.precision) / 2
-        return (at(mean + step)[0] - at(mean - step)[0]) / (2 * step.sum())
-
-    unit = jnp.eye(len(mean), dtype=mean.dtype)
-    return (value, slope, -jax.lax.map(along, unit), factor), error
+    records, estimator = records.widened(), update.estimator
+    bend = q.xp.np.zeros((0, q.event_size))
+    if curvature:
+        expected, bend = estimator.curved(model, q, records)
+    else:
+        expected = estimator.evaluate(model, q, records)
+    factor = expected.gradient / update.temperature
+    other = estimator.evaluate(model, q, records, otherwise=True).gradient / update.temperature
+    error, slope = q.squared_length(other - factor) / 4, slope_in_mean(q, factor)
+    value, bend = expected.value / update.temperature, bend / update.temperature
+    return (value, slope, bend, factor), error
 
 
 _PROGRAMS = {

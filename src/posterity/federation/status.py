@@ -19,6 +19,7 @@ from posterity.federation.agreement import Agreement
 from posterity.federation.ahead import distances, optimum_from
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import is_due, lower_elsewhere
+from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.newton import applies, newton, newton_of
@@ -44,6 +45,11 @@ MOST_NOISY = 256
 """Parameters up to which it is measured how far an optimum is that noise hides."""
 SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
+APART = (
+    "a walk cannot move means together, as columns that hang together need: centre them, or take "
+    "a full Gaussian, or a schedule with a server"
+)
+"""The reason where a posterior that holds means apart has not converged in some rounds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +154,10 @@ def status_of(run: Position) -> Status:
         return status
     left = _known(run, lambda run: from_optimum(run)[0])
     if left <= allowed and applies(run.agreement):
-        left = max(left, _known(run, lambda run: newton(run.federation, run.state).change))
+        left = max(left, _known(run, newton_change))
+    apart = isinstance(run.schedule, OverGraph) and applies(run.agreement)
+    if apart and left > allowed and run.state.step > FIRST * run.round:
+        reasons = (*reasons, APART)
     status = Status.of(left, allowed, reasons)
     return _looked_at_twice(run, status) if status.converged else status
 
@@ -197,17 +206,22 @@ def from_optimum(run: Position) -> tuple[float, float]:
     """
     agreed = run.agreement
     noisy, size = agreed.update.noisy, agreed.prior.event_size
+    silent = noisy and applies(agreed)  # sums over nodes have no noise
+    noisy = noisy and not silent
     if agreed.update.trains or agreed.model.joint or (noisy and size > MOST_NOISY):
         return math.inf, math.inf
     q: Any = run.posterior
+    without: Any = q - sum(map(run.state.factor, run.contributing), start=q.zero())
     optima = []
     for number in range(KEYS if noisy else 1):
         key = fold_in(run.key, run.state.step + number)
 
         def gradient(at: Any, key: KeyArray = key) -> Any:
-            reports = reports_of(run, ("gradient",), at=at, key=key)
-            directions = [report.direction for report in reports.values()]
-            return None if None in directions else sum(directions, start=q - at)
+            parts: tuple[Part, ...] = ("slope",) if silent else ("gradient",)
+            reports = reports_of(run, parts, at=at, key=key).values()
+            ends = [report.fixed_point if silent else report.direction for report in reports]
+            start: Any = (without if silent else q) - at
+            return None if None in ends else sum(ends, start=start)
 
         optimum = optimum_from(q, gradient, agreed.admits, run.tolerance / 10)
         if optimum is None:
@@ -234,6 +248,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
     if update.trains:  # what the last round moved, the next one may
         return (math.inf if now is None else now**2 / 2), growing
+    if update.noisy and applies(run.agreement):  # which has no noise
+        return _known(run, newton_change), False
     if update.noisy:
         upper = certify(run).upper
         if upper <= _allowed(run.agreement, run.tolerance) and run.agreement.prior.gaussian:
@@ -257,8 +273,13 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
-        left = max(left, _known(run, lambda run: newton(run.federation, run.state).change))
+        left = max(left, _known(run, newton_change))
     return left, growing
+
+
+def newton_change(run: Position) -> float:
+    """By how many nats the joint Newton step would move the posterior."""
+    return newton(run.federation, run.state).change
 
 
 def next_round(run: Position) -> float:
@@ -321,17 +342,18 @@ def status_from(
     ``reports`` are by site. How far it has come is not known where one of the agreement's sites
     that have records did not report, or where nobody did.
 
-    Each report needs the gradient, and where the posterior is a diagonal Gaussian with a line
-    search the curvature; and values elsewhere, where the model may have other optima (see
-    :func:`parts_needed`). What is left is the upper end of what one round
-    would change, or of what the joint Newton step would, whichever is more.
+    Each report needs the gradient, where the posterior holds means apart the curvature, and values
+    elsewhere where the model may have other optima (see :func:`parts_needed`). What is left is the
+    upper end of what one round would change, or of what the joint Newton step would, whichever is
+    more; that step alone where gradients are noisy.
     """
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
     if "curvature" in parts_needed(agreed):
         prior: Any = agreed.prior
         q: Any = posterior
-        left = max(left, newton_of(prior, q, [*reports.values()]).change)
+        change = newton_of(prior, q, [*reports.values()]).change
+        left = change if agreed.update.noisy else max(left, change)
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
     known = math.isfinite(left) and reports and not absent

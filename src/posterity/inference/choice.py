@@ -22,9 +22,10 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 }
 """By name, best first where several fit (see ``best_estimator``)."""
 
-FEW, SOME = 64, 256
+FEW, SEVERAL, SOME = 512, 64, 256
 """The most parameters for which the default spreads nodes: over a diagonal Gaussian, of which more
-is asked by way of its draws, and over any other."""
+is asked by way of its draws; over one of a model that has several optima, as networks have, where
+noise finds a way out of what is symmetric; and over any other."""
 SEARCHES = 512
 """The most nodes at which a site's own parameters are integrated out."""
 SLOPES_LIMIT = 64
@@ -44,7 +45,8 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
     # Where a log likelihood is a search of its own, thousands of nodes are too many.
     options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
     options["least-squares"] = LeastSquares(max(64, 4 * q.dimension))
-    if q.event_size > (FEW if options["variational-online-newton"].fits(model, q) else SOME):
+    most = SEVERAL if model.optima == "several" else FEW
+    if q.event_size > (most if options["variational-online-newton"].fits(model, q) else SOME):
         del options["cubature"]
     if not q.reparameterized or q.dimension > SLOPES_LIMIT:
         del options["least-squares"]

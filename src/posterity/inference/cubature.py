@@ -10,8 +10,12 @@ import numpy as np
 
 from posterity.arguments import at_least
 from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation, Flag
+from posterity.inference.joint import joint_mean, pieces, unwhitened
+from posterity.inference.predictors import Seen, nodes_for, predictors_of, seen
+from posterity.inference.step import dtype_of
 from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 from posterity.models.cubature import normal_pairs
@@ -44,6 +48,39 @@ class Cubature(Evaluator):
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
+        if (through := self._through(model, q, records, otherwise)) is not None:
+            return through.expectation(q)
+        return self._seen(model, q, records, otherwise)[0]
+
+    def curved(
+        self, model: Model, q: ExponentialFamily, records: Records
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks or not.
+
+        Exact for log likelihoods of third order, as the slope is.
+        """
+        if (through := self._through(model, q, records, False)) is not None:
+            return through.expectation(q), through.curvature()
+        expected, noise, slopes = self._seen(model, q, records, False)
+        moments = slopes.T @ noise / len(noise)
+        half = unwhitened(q, (moments + moments.T) / 2)
+        return expected, -unwhitened(q, half.T)
+
+    def _through(
+        self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
+    ) -> Seen | None:
+        """By the predictors of each record, where it has few."""
+        predictors = predictors_of(model, q, records)
+        if predictors is None:
+            return None
+        jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # is checked
+        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
+        return seen(predictors, q, records, *nodes)
+
+    def _seen(
+        self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
+    ) -> tuple[Expectation, Any, Any]:
+        """What nodes say of the expectation, and ``ε`` and ``∇_ε f`` at each, all (m, d)."""
         parts: Any = q.parts()
         sizes = [part.own_size for part in parts]
         pairs = self.number(sum(sizes)) // 2
@@ -64,7 +101,8 @@ class Cubature(Evaluator):
         # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
         flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
         values = jnp.where(flat, jnp.nan, values)
-        return Expectation(values.mean(), q.rebuild(factors))
+        joined = jnp.concatenate(slopes, 1)
+        return Expectation(values.mean(), q.rebuild(factors)), nodes, joined
 
     def number(self, size: int) -> int:
         """Nodes for ``size`` coordinates: more where they have more to span."""

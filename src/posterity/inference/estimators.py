@@ -19,6 +19,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
+from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.inference.step import dtype_of
 from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
@@ -103,15 +104,24 @@ class Evaluator(Estimator):
         what the two say differs by no less than the error of the first.
         """
 
-    def bend(
+    def curved(
         self, model: Model, q: ExponentialFamily, records: Records
-    ) -> Float[Real, "d d"] | None:
-        """Minus the second derivative of the expectation in the mean of a Gaussian ``q``.
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """The expectation, and minus its second derivative in the means of Gaussian parts.
 
-        None where it takes differences, or JAX's derivatives, of what :meth:`evaluate` says.
+        Means are one after the other, as parts are. Where the expectation is a sum over nodes, so
+        is this one, which may differ from the derivative of that sum by as little as nodes miss.
+        Call it within ``jax.enable_x64(True)``.
         """
-        del model, q, records
-        return None
+
+        def at(mean: Float[Real, " d"]) -> tuple[Any, Expectation]:
+            moved = moved_to(q, mean)
+            expected = self.evaluate(model, moved, records)
+            return slope_in_mean(moved, expected.gradient), expected
+
+        mean = jnp.asarray(joint_mean(q))
+        slope, back, expected = jax.linearize(at, mean, has_aux=True)
+        return expected, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype))
 
     def finer(self) -> "Evaluator | None":
         """One of four times the nodes; None where there is none."""
@@ -246,22 +256,21 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        x, value, slope, bend = self._along(model, q, records, otherwise)
-        weights = records.weights
-        factor = q.at_mean((weights * slope) @ x, q.gram(x, weights * bend))
-        return Expectation(weights @ value, factor)
+        x, value, slope, curvature = self._along(model, q, records, otherwise)
+        return Expectation(value, q.at_mean(slope @ x, q.gram(x, curvature)))
 
-    def bend(
+    def curved(
         self, model: PredictorModel, q: AnyGaussian, records: Records
-    ) -> Float[Real, "d d"] | None:
-        """``-Σ E[ℓ''] x xᵀ``."""
-        x, _, _, bend = self._along(model, q, records, False)
-        return (x.T * (records.weights * bend)) @ x
+    ) -> tuple[Expectation, Float[Real, "d d"]]:
+        """``-Σ E[ℓ''] x xᵀ``, of which a factor's precision is a part or all."""
+        x, value, slope, curvature = self._along(model, q, records, False)
+        factor = q.at_mean(slope @ x, q.gram(x, curvature))
+        return Expectation(value, factor), (x.T * curvature) @ x
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
     ) -> tuple[Any, Any, Any, Any]:
-        """Inputs, and of each record ``E[ℓ]``, ``E[ℓ']`` and ``-E[ℓ'']``."""
+        """Inputs ``x``, ``Σ E[ℓ]``, and of each record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
         np_ = q.xp.np
         x = np_.asarray(x, dtype_of(q))
@@ -269,16 +278,19 @@ class PredictorQuadrature(Nodal):
         deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
-        bent = chances * epsilon
+        sums = np_.stack([chances, chances * epsilon])
+        weights = records.weights
 
         def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
-            predictor = mean[:, None] + deviation[:, None] * epsilon
-            values, slopes = model.predictor_value_and_slope(predictor, y[:, None])
-            return values @ chances, slopes @ chances, slopes @ bent
+            # Nodes by records: so a sum over nodes takes least where it is compiled.
+            predictor = mean + deviation * epsilon[:, None]
+            values, slopes = model.predictor_value_and_slope(predictor, y)
+            return chances @ values, *(sums @ slopes)
 
         value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
         # Where x = 0 the deviation is zero, and the curvature is multiplied by zero later.
-        return x, value, slope, -bend / np_.where(deviation > 0, deviation, 1.0)
+        bend = bend / np_.where(deviation > 0, deviation, 1.0)
+        return x, weights @ value, weights * slope, -weights * bend
 
 
 class Sampling(Estimator):

@@ -290,6 +290,16 @@ class LocalUpdate(Setting):
         """
         return jax.tree.map(jnp.asarray, self)
 
+    def noiseless(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
+        """The same without noise, of all records; None where every estimator has some."""
+        if not self.noisy:
+            return self if isinstance(self.estimator, Evaluator) else None
+        evaluates = isinstance(self.estimator, Evaluator)
+        estimator = self.estimator if evaluates else best_estimator(model, q)
+        if not isinstance(estimator, Evaluator):
+            return None
+        return dataclasses.replace(self, estimator=estimator, batch_size=None, dtype="float64")
+
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None

@@ -3,6 +3,8 @@
 import math
 from typing import ClassVar
 
+import numpy as np
+
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Number, Real
@@ -74,8 +76,16 @@ class LogisticRegression(PredictorModel):
     def predictor_value_and_slope(
         self, f: Float[Real, "..."], y: Number
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
-        """The slope is ``± σ(∓f)``, from the one exponential that the value takes too."""
+        """The slope is ``± σ(∓f)``, from the one exponential that the value takes too.
+
+        Compiled it is ``y - σ(f)``: where the value is not asked for, as by steps at a rate, a
+        hyperbolic tangent takes half as long.
+        """
         np_ = namespace(f, y).np
+        if np_ is not np:
+            yes = np_.asarray(y) > 0
+            slope = np_.where(yes, 0.5, -0.5) - 0.5 * np_.tanh(0.5 * f)
+            return -np_.logaddexp(0.0, np_.where(yes, -f, f)), slope
         sign = np_.where(np_.asarray(y) > 0, 1.0, -1.0)
         signed = sign * f
         decay = np_.exp(-abs(signed))

@@ -1,0 +1,127 @@
+"""Joint Newton steps: posteriors that hold coordinates apart, on columns that hang together."""
+
+import itertools
+import warnings
+
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+import scipy
+
+from posterity.families import DiagonalGaussian, Gaussian, Product
+from posterity.federation import Gossip, federate
+from posterity.inference import LocalUpdate
+
+NODES, CHANCES = np.polynomial.hermite_e.hermegauss(40)
+CHANCES = CHANCES / CHANCES.sum()
+
+
+def sites(columns, count=2, records=150, mean=5.0, seed=0):
+    rng = np.random.default_rng(seed)
+    slopes = rng.normal(size=columns - 1) / np.sqrt(columns)
+    data = {}
+    for number in range(count):
+        x = np.c_[np.ones(records), mean + rng.normal(size=(records, columns - 1))]
+        chance = 1 / (1 + np.exp(-(x[:, 1:] - mean) @ slopes))
+        data[f"site {number}"] = (x, (rng.random(records) < chance).astype(float))
+    return data
+
+
+def logistic(z, data):
+    x, y = data
+    f = x @ z
+    return y * f - jnp.logaddexp(0.0, f)
+
+
+def free_energy(data, mean, covariance):
+    """Under a standard normal prior, by Gauss-Hermite quadrature; with slope and curvature."""
+    x, y = (np.concatenate(parts) for parts in zip(*data.values(), strict=True))
+    deviation = np.sqrt(np.einsum("ni,ij,nj->n", x, covariance, x))
+    f = (x @ mean)[:, None] + deviation[:, None] * NODES
+    chance = 1 / (1 + np.exp(-f))
+    fit = (y[:, None] * f - np.logaddexp(0, f)) @ CHANCES
+    divergence = np.trace(covariance) + mean @ mean - len(mean) - np.linalg.slogdet(covariance)[1]
+    slope, bend = (y[:, None] - chance) @ CHANCES, (chance * (1 - chance)) @ CHANCES
+    return divergence / 2 - fit.sum(), mean - x.T @ slope, np.eye(len(mean)) + (x.T * bend) @ x
+
+
+def optimum(data, sizes):
+    """Mean and covariance of the best Gaussian of independent blocks, by SciPy's Newton."""
+    size = sum(sizes)
+    mean, covariance = np.zeros(size), 1e-4 * np.eye(size)
+    for _ in range(100):
+        found = scipy.optimize.minimize(
+            lambda mean, at=covariance: free_energy(data, mean, at)[0],
+            mean,
+            jac=lambda mean, at=covariance: free_energy(data, mean, at)[1],
+            hess=lambda mean, at=covariance: free_energy(data, mean, at)[2],
+            method="trust-exact",
+            options={"gtol": 1e-8},
+        )
+        curvature, ends = free_energy(data, found.x, covariance)[2], np.cumsum([0, *sizes])
+        after = np.zeros_like(covariance)
+        for start, end in itertools.pairwise(ends):
+            after[start:end, start:end] = np.linalg.inv(curvature[start:end, start:end])
+        done = np.abs(np.diagonal(after) / np.diagonal(covariance) - 1).max() < 1e-10
+        mean, covariance = found.x, after
+        if done:
+            return mean, covariance
+    raise AssertionError("the reference has not converged")
+
+
+def divergence(mean, covariance, other_mean, other_covariance):
+    ratio, away = np.linalg.solve(other_covariance, covariance), mean - other_mean
+    terms = np.trace(ratio) - len(mean) - np.linalg.slogdet(ratio)[1]
+    return (terms + away @ np.linalg.solve(other_covariance, away)) / 2
+
+
+def quietly(*args, **options):
+    with warnings.catch_warnings(action="ignore"):
+        return federate(*args, **options)
+
+
+def test_a_users_own_logistic_of_71_columns_far_from_zero_ends_at_its_optimum():
+    data = sites(71)
+    run = quietly(data, logistic, DiagonalGaussian.from_standard(np.zeros(71), np.ones(71)))
+    mean, covariance = optimum(data, [1] * 71)
+    q = run.posterior
+    assert run.status.converged and run.state.step < 10
+    assert divergence(q.mean, np.diag(q.variance), mean, covariance) < 1e-5
+
+
+@pytest.mark.parametrize("update", [None, LocalUpdate(batch_size=40)], ids=["", "batches"])
+def test_blocks_of_a_product_move_together(update):
+    data = sites(6, mean=20.0)
+    own = lambda z, data: logistic(jnp.concatenate([z["first"], z["second"]]), data)
+    first = Gaussian.from_standard(np.zeros(3), np.eye(3))
+    prior = Product(first=first, second=DiagonalGaussian.from_standard(np.zeros(3), np.ones(3)))
+    run = quietly(data, own, prior, update=update)
+    mean, covariance = optimum(data, [3, 1, 1, 1])
+    q = run.posterior
+    together = np.r_[q.first.mean, q.second.mean]
+    spread = scipy.linalg.block_diag(q.first.covariance, np.diag(q.second.variance))
+    assert run.status.converged
+    assert divergence(together, spread, mean, covariance) < 1e-4
+
+
+def test_noisy_updates_end_at_the_optimum_and_know_what_is_left():
+    data = sites(12, mean=130.0)
+    prior = DiagonalGaussian.from_standard(np.zeros(12), np.ones(12))
+    mean, covariance = optimum(data, [1] * 12)
+    far = lambda q: divergence(mean, covariance, q.mean, np.diag(q.variance))
+    update = LocalUpdate("variational-online-newton")
+    run = quietly(data, logistic, prior, update=update)
+    assert run.status.converged and far(run.posterior) < 1e-4
+    noisy = run.advance(1)
+    assert noisy.status.left > 1e-3
+    assert 1 / 3 < noisy.status.left / far(noisy.posterior) < 3
+
+
+def test_a_walk_says_that_it_cannot_move_means_together():
+    data = sites(4, mean=100.0)
+    prior = DiagonalGaussian.from_standard(np.zeros(4), np.ones(4))
+    run = quietly(data, logistic, prior, schedule=Gossip(nx.path_graph(list(data))), steps=60)
+    assert not run.status.converged
+    settled = [reason for reason in run.status.reasons if "hang together" in reason]
+    assert settled or run.status.left > 1e-3

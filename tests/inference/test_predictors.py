@@ -1,0 +1,147 @@
+"""Linear predictors in users' own log likelihoods: what is found, and sums over them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posterity.families import DiagonalGaussian, Gaussian, Product
+from posterity.inference import Cubature, PredictorQuadrature
+from posterity.inference.joint import joint_mean, moved_to, pieces
+from posterity.inference.predictors import predictors_of
+from posterity.models import FunctionModel, LogisticRegression, Records
+
+SIZE = 4
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(9, SIZE)) + 3
+Y = (RNG.random(9) < 0.5).astype(float)
+RECORDS = Records.of((X, Y), 0.7)
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    with jax.enable_x64(True):
+        yield
+
+
+def gaussian(size):
+    return DiagonalGaussian.from_standard(0.2 * RNG.normal(size=size), 0.01 + RNG.random(size) / 9)
+
+
+def full(size):
+    root = 0.3 * RNG.normal(size=(size, size)) / np.sqrt(size)
+    return Gaussian.from_standard(0.2 * RNG.normal(size=size), root @ root.T + 0.01 * np.eye(size))
+
+
+def logistic(z, data):
+    x, y = data
+    return y * (x @ z) - jnp.logaddexp(0.0, x @ z)
+
+
+def with_intercept(z, data):
+    x, y = data
+    f = z[0] + (x * z[1:]).sum(-1)
+    return y * f - jax.nn.softplus(f)
+
+
+def softmax(z, data):
+    x, y = data
+    logits = jnp.concatenate([jnp.zeros((len(x), 1)), x @ z.reshape(SIZE, 2)], 1)
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), y.astype(int)[:, None], 1)[:, 0]
+
+
+def with_scale(z, data):
+    x, y = data
+    return jax.scipy.stats.norm.logpdf(y, x @ z[:-1], jnp.exp(z[-1]))
+
+
+def row_by_row(z, data):
+    return jax.vmap(lambda x, y: logistic(z, (x[None], y[None]))[0])(*data)
+
+
+def of_blocks(z, data):
+    x, y = data
+    return logistic(jnp.concatenate([z["a"], z["b"]]), (x, y))
+
+
+def interacting(z, data):
+    x, y = data
+    return -((y - jnp.tanh(x * z).sum(-1)) ** 2)
+
+
+def summed(z, data):
+    return logistic(z, data).sum()
+
+
+BLOCKS = Product(a=gaussian(1), b=full(SIZE - 1))
+FOUND = [
+    (logistic, gaussian(SIZE), 1),
+    (logistic, full(SIZE), 1),
+    (with_intercept, gaussian(SIZE + 1), 2),
+    (softmax, gaussian(2 * SIZE), 2),
+    (softmax, full(2 * SIZE), 2),
+    (with_scale, full(SIZE + 1), 2),
+    (row_by_row, gaussian(SIZE), 1),
+    (of_blocks, BLOCKS, 1),
+]
+
+
+@pytest.mark.parametrize("function, q, number", FOUND, ids=lambda it: getattr(it, "__name__", ""))
+def test_predictors_are_found_and_sums_over_them_are_the_expectation(function, q, number):
+    model = FunctionModel(function)
+    found = predictors_of(model, q, RECORDS)
+    assert found is not None
+    z = jnp.asarray(joint_mean(q))
+    each = jax.vmap(lambda *own: found.log_likelihood(found.linear(z, own), own))
+    assert np.allclose(each(X, Y), function(q.join_event(pieces(q, z)), (X, Y)), atol=1e-12)
+    expected, curvature = Cubature().curved(model, q, RECORDS)
+    other = Cubature().evaluate(model, q, RECORDS, otherwise=True)
+    key, draws = jax.random.key(0), 100_000
+    values = jax.jit(jax.vmap(lambda z: model.total(z, RECORDS)))(q.sample(key, (draws,)))
+    values = np.asarray(values)
+    assert abs(expected.value - values.mean()) < 5 * values.std() / np.sqrt(draws)
+    assert abs(other.value - expected.value) < 2e-3
+    # The gradient is that of the sum, in means and precisions alike, and so is the curvature's.
+    value = lambda eta: Cubature().evaluate(model, q.with_natural_parameters(eta), RECORDS).value
+    slope = jax.jit(jax.grad(value))(jnp.asarray(q.natural_parameters))
+    natural = q.inverse_fisher_product(np.asarray(slope))
+    assert np.allclose(expected.gradient.natural_parameters, natural, rtol=1e-6, atol=1e-8)
+    assert found.number <= number and curvature.shape == (q.event_size, q.event_size)
+    assert np.allclose(curvature, curvature.T)
+
+
+def test_one_predictor_gives_what_a_predictor_model_does():
+    for q in (gaussian(SIZE), full(SIZE)):
+        own = Cubature().curved(FunctionModel(logistic), q, RECORDS)
+        known = PredictorQuadrature().curved(LogisticRegression(), q, RECORDS)
+        assert np.allclose(own[0].value, known[0].value, rtol=1e-12)
+        ours, theirs = (each[0].gradient.natural_parameters for each in (own, known))
+        assert np.allclose(ours, theirs, rtol=1e-9) and np.allclose(own[1], known[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("function", [interacting, summed])
+def test_what_has_too_many_predictors_or_is_no_value_a_record_has_none(function):
+    assert predictors_of(FunctionModel(function), gaussian(SIZE), RECORDS) is None
+
+
+def test_a_record_of_zeros_beside_others_changes_nothing():
+    q = gaussian(SIZE)
+    wide = Records.of((np.r_[X, np.zeros((2, SIZE))], np.r_[Y, 0.0, 0.0]))
+    one = Cubature().evaluate(FunctionModel(with_intercept), gaussian(SIZE + 1), wide)
+    two = Cubature().curved(FunctionModel(logistic), q, wide)
+    less = Cubature().curved(FunctionModel(logistic), q, Records.of((X, Y)))
+    assert np.isfinite(one.gradient.natural_parameters).all()
+    assert np.allclose(two[1], less[1]) and np.isclose(
+        float(two[0].value), float(less[0].value) - 2 * np.log(2)
+    )
+
+
+def test_curvatures_of_nodes_are_those_of_slopes_beside_each_other():
+    """By Stein's lemma, for a likelihood that has no few predictors."""
+    q = Product(a=gaussian(2), b=full(2))
+    model = FunctionModel(lambda z, data: interacting(jnp.concatenate([z["a"], z["b"]]), data))
+    fine = Cubature(4096)
+    curvature = fine.curved(model, q, RECORDS)[1]
+    value = lambda mean: fine.evaluate(model, moved_to(q, mean), RECORDS).value
+    exact = -jax.jit(jax.hessian(value))(jnp.asarray(joint_mean(q)))
+    assert np.abs(curvature - exact).max() < 0.02 * np.abs(exact).max()
