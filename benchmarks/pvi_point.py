@@ -141,11 +141,7 @@ def _plain_network(sites: dict[str, Any], prior: Any, dtype: str, many: Any) -> 
 
 
 def _distances(wide: Any, narrow: Any, begun: Any) -> dict[str, float]:
-    """Root mean square of how far means lie apart after ten rounds, in standard deviations.
-
-    Draws of 32 bits are others than those of 64, so what float32 costs shows beside what another
-    key does.
-    """
+    """Root mean square of how far means lie apart after ten rounds, in standard deviations."""
     ends = [run.advance(9).posterior for run in (wide, narrow, begun("float64", 1))]
     apart = lambda q: float(np.sqrt(((q.mean - ends[0].mean) ** 2 * ends[0].precision).mean()))
     return {"float32 from float64": apart(ends[1]), "another key": apart(ends[2])}

@@ -70,7 +70,7 @@ WORTH = 0.2
 def keep_programs() -> None:
     """Have JAX keep what it compiles for other processes, unless it was told where or not to."""
     folder = cache_folder()
-    if folder is None or jax.config.jax_compilation_cache_dir is not None:
+    if folder is None or jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH)

@@ -12,7 +12,7 @@ from posterity import DiagonalGaussian, Gaussian, LocalUpdate, federate, forget
 from posterity.arrays import keys
 from posterity.families import at_rest
 from posterity.inference import PredictorQuadrature
-from posterity.models import LinearRegression, LogisticRegression, Records
+from posterity.models import LinearRegression, LogisticRegression, PredictorModel, Records
 
 
 class CompiledLogistic(LogisticRegression):
@@ -46,11 +46,10 @@ def test_numpy_finds_the_posterior_that_jax_finds(seed, family):
     prior = family.from_standard(np.zeros(size), wide)
     one = federate(sites, LogisticRegression(), prior)
     other = federate(sites, CompiledLogistic(), prior)
+    # Searches end where a step would gain 1e-14 nats, and rounding decides which is the last.
+    assert abs(one.posterior.kl(other.posterior)) < 1e-11
     away = (one.posterior.mean - other.posterior.mean) / np.sqrt(other.posterior.marginal_variance)
-    assert abs(away).max() < 1e-9
-    np.testing.assert_allclose(
-        one.posterior.marginal_variance, other.posterior.marginal_variance, rtol=1e-9
-    )
+    assert abs(away).max() < 1e-5
     assert one.status.state == other.status.state == "converged"
     assert one.state.step == other.state.step
 
@@ -79,6 +78,34 @@ def test_linear_regression_may_be_searched_for_too():
     for model in (LinearRegression(), CompiledLinear()):
         found = federate(sites, model, prior, update=LocalUpdate(update), tolerance=1e-9)
         assert found.posterior.kl(exact) < 1e-9
+
+
+class Poisson(PredictorModel):
+    """Counts with logarithmic link: a user's own, in NumPy."""
+
+    families: ClassVar = (Gaussian,)
+    numpy: ClassVar[bool] = True
+
+    def predictor_log_likelihood(self, f, y):
+        return y * f - np.exp(f)
+
+    def predictor_value_and_slope(self, f, y):
+        return self.predictor_log_likelihood(f, y), y - np.exp(f)
+
+
+def test_a_model_of_ones_own_may_run_in_numpy():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(90), rng.normal(size=90)])
+    y = rng.poisson(np.exp(x @ [0.5, -0.3])).astype(float)
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+    sites = {name: (x[part::3], y[part::3]) for part, name in enumerate("abc")}
+    run = federate(sites, Poisson(), prior, tolerance=1e-9)
+    assert run.federation.sites["a"]._in_numpy and run.status.converged
+    q = run.posterior  # where the optimum of the free energy is known in closed form
+    rate = np.exp(x @ q.mean + ((x @ q.covariance) * x).sum(1) / 2)
+    np.testing.assert_allclose(x.T @ (y - rate), prior.precision @ q.mean, atol=1e-3)
+    curved = (x.T * rate) @ x + prior.precision
+    np.testing.assert_allclose(q.precision, curved, rtol=1e-4, atol=1e-3)
 
 
 def test_what_derives_from_a_model_takes_jax_unless_it_says_otherwise():

@@ -40,13 +40,16 @@ def plain(key: KeyArray) -> KeyArray:
     """JAX's key as words, if its generator is Threefry."""
     if not is_jax(key):
         return key
-    typed: Any = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    typed = jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
     return with_data(np.asarray(jax.random.key_data(key) if typed else key), generator(key))
 
 
 def of_jax(key: KeyArray) -> Any:
     """The same as a key of JAX's."""
-    return jax.random.wrap_key_data(key.array, impl=THREEFRY) if isinstance(key, Words) else key
+    if not isinstance(key, Words):
+        return key
+    words: Any = key.array
+    return jax.random.wrap_key_data(words, impl=THREEFRY)
 
 
 def generator(key: KeyArray) -> str:
@@ -62,7 +65,8 @@ def data(key: KeyArray) -> np.ndarray:
 def with_data(words: np.ndarray, name: str) -> KeyArray:
     """The key of this generator that has these words; a ValueError if it has no such keys."""
     if name != THREEFRY:
-        return jax.random.wrap_key_data(words, impl=name)
+        content: Any = words
+        return jax.random.wrap_key_data(content, impl=name)
     if words.shape != (2,) or words.dtype != np.uint32:
         raise ValueError(f"words of shape {words.shape} and type {words.dtype} of a key")
     return Words(*words.tolist())

@@ -24,7 +24,13 @@ LABEL = "_names"
 """Where a node keeps names of its coordinates: beside its fields, which alone are its content."""
 
 
-@dataclass_transform(frozen_default=True, eq_default=False)
+def static(*, default: Any = dataclasses.MISSING) -> Any:
+    """A field that is data of its own kind, hashable and compared: no array, never mapped."""
+    return dataclasses.field(metadata={STATIC: True}, default=default)
+
+
+# Frozen; but constructors that are written by hand set fields, which type checkers are to allow.
+@dataclass_transform(eq_default=False, field_specifiers=(static, dataclasses.field))
 class Node:
     """Base of what is made of arrays and other nodes; subclasses become frozen dataclasses.
 
@@ -203,11 +209,6 @@ def field_names(cls: type) -> tuple[str, ...]:
 def static_names(cls: type) -> tuple[str, ...]:
     """Names of the static fields of a node, in their order: that of its ``kept()``."""
     return tuple(field.name for field in dataclasses.fields(cls) if STATIC in field.metadata)
-
-
-def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field that is data of its own kind, hashable and compared: no array, never mapped."""
-    return dataclasses.field(metadata={STATIC: True}, default=default)
 
 
 # --- pytrees, once there is JAX ------------------------------------------------------------------

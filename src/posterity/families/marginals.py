@@ -151,7 +151,7 @@ EXPONENTIAL = Image(
 )
 """Log-normal laws."""
 LOGISTIC = Image(
-    scipy.special.expit,
+    lambda x: scipy.special.expit(x),  # which SciPy loads when it is first asked for
     lambda x: scipy.special.logit(np.clip(x, 0.0, 1.0)),
     _logistic_mean,
     _logistic_sd,

@@ -167,18 +167,21 @@ class VectorSpace(Distribution):
         """The factor that changes nothing."""
         return map_leaves(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
-    def _zip(self, operation: Callable[..., Any], other: object) -> Any:
+    def _zip(self, operation: Callable[..., Any], other: Any) -> Any:
         if type(self) is not type(other):
             return NotImplemented
+        mine, theirs = self.__dict__, other.__dict__
+        if self.coordinates and LABEL not in mine and LABEL not in theirs:  # as nearly always
+            pairs = [(mine[name], theirs[name]) for name in self.coordinates]
+            kept = self.kept()
+            if all(a.shape == b.shape for a, b in pairs) and kept == other.kept():
+                return self.of_children([frozen(operation(*pair)) for pair in pairs], kept)
         self._check_alike(other)
         return map_leaves(operation, *alike(self, other))
 
     def _check_alike(self, other: Any) -> None:
         """Batches broadcast, own axes never."""
         if type(self) is type(other):
-            shapes = ([np.shape(q.__dict__[n]) for n in q.coordinates] for q in (self, other))
-            if self.coordinates and operator.eq(*shapes) and self.kept() == other.kept():
-                return
             mine, theirs = self.batch_shape, other.batch_shape
             if self.outline() == other.outline() and (mine == theirs or broadcasts(mine, theirs)):
                 return

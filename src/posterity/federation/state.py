@@ -32,8 +32,9 @@ class State:
     prior: ExponentialFamily
     exact_sum: TreeSum
     """Prior plus all factors."""
-    entries: Map
-    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    entries: SharedMap[Entry] | Any
+    """By site, from any mapping."""
+    counts: SharedMap[int] | Any = dataclasses.field(default_factory=dict)
     """Local steps that each site has taken."""
     step: int = 0
     epoch: Epoch = FIRST

@@ -32,8 +32,8 @@ class Cubature(Evaluator):
     Source: giordano2024.
     """
 
-    nodes: int = static(128)
-    most: int = static(NODES_LIMIT)
+    nodes: int = static(default=128)
+    most: int = static(default=NODES_LIMIT)
     """Nodes that it may be refined to."""
 
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"

@@ -189,7 +189,7 @@ class Enumeration(Evaluator):
 class Nodal(Evaluator):
     """A sum over nodes, of which there may be too few: told by what half of them say."""
 
-    nodes: int = static(128)
+    nodes: int = static(default=128)
 
     def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
@@ -243,7 +243,7 @@ class PredictorQuadrature(Nodal):
     digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10.
     """
 
-    nodes: int = static(64)
+    nodes: int = static(default=64)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
     models: ClassVar[type[Model]] = PredictorModel
@@ -296,7 +296,7 @@ class PredictorQuadrature(Nodal):
 class Sampling(Estimator):
     """A mean over draws from the posterior."""
 
-    samples: int = static(8)
+    samples: int = static(default=8)
 
     stochastic: ClassVar[bool] = True
     fewest: ClassVar[int] = 1
@@ -316,8 +316,8 @@ class Reinforce(Sampling):
     Source: gong2021, equation 18.
     """
 
-    samples: int = static(30)
-    baseline: str | float = static("leave-one-out")
+    samples: int = static(default=30)
+    baseline: str | float = static(default="leave-one-out")
 
     fitting: ClassVar[str] = "every model and family"
 
@@ -344,7 +344,7 @@ class LeastSquares(Sampling):
     Biased for few samples, exact when the model is conjugate.
     """
 
-    samples: int = static(64)
+    samples: int = static(default=64)
 
     fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
 
@@ -369,7 +369,7 @@ class Reparameterization(Sampling):
     are differentiated implicitly (figurnov2018), which JAX's gamma sampler does.
     """
 
-    samples: int = static(16)
+    samples: int = static(default=16)
 
     fitting: ClassVar[str] = "differentiable log likelihoods of continuous parameters"
 
@@ -460,6 +460,7 @@ def _draw(
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
-    """Draws in pairs that mirror each other at the mean."""
-    half = q.sample(key, ((samples + 1) // 2,))
-    return jnp.concatenate([half, 2 * q.mean - half])
+    """Draws in pairs that mirror each other at the mean; of one key the same in 32 bits and 64."""
+    noise = jax.random.normal(key, ((samples + 1) // 2, q.own_size), np.float32)
+    noise = noise.astype(dtype_of(q))
+    return q.at_noise(jnp.concatenate([noise, -noise]))

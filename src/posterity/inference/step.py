@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
@@ -83,4 +84,4 @@ def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[R
 
 def dtype_of(q: ExponentialFamily) -> Any:
     """That of the natural parameters."""
-    return q.natural_parameters.dtype
+    return np.result_type(*(leaf.dtype for leaf in leaves(q)))

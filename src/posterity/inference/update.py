@@ -191,8 +191,9 @@ class LocalUpdate(Setting):
 
     def needs_jax(self, model: Model) -> bool:
         """Whether it takes JAX to make its steps; NumPy's are the same, resolve first."""
-        able = (self.searches or self.conjugate) and self.estimator is not None
-        return not (able and self.estimator.numpy and model.in_numpy)
+        estimator = self.estimator
+        able = estimator is not None and estimator.numpy and (self.searches or self.conjugate)
+        return not (able and model.in_numpy)
 
     @property
     def pools(self) -> bool:

@@ -167,9 +167,9 @@ class FunctionModel(Model):
     """
 
     function: Callable[[Any, Any], Any] = static()
-    predict: Callable[[Any, Any], Any] | None = static(None)
-    likelihood: str | None = static(None)
-    noise_variance: float | int | None = static(None)
+    predict: Callable[[Any, Any], Any] | None = static(default=None)
+    likelihood: str | None = static(default=None)
+    noise_variance: float | int | None = static(default=None)
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
         """The user's predictions."""

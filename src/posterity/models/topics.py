@@ -58,9 +58,9 @@ class TopicModel(ExpectedModel[Plate]):
     """
 
     vocabulary: int = static()
-    concentration: float = static(0.1)
-    iterations: int = static(100)
-    tolerance: float = static(1e-4)
+    concentration: float = static(default=0.1)
+    iterations: int = static(default=100)
+    tolerance: float = static(default=1e-4)
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Plate,)
     optima: ClassVar[Optima] = "several"
