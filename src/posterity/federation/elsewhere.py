@@ -32,7 +32,7 @@ def is_due(agreed: Agreement) -> bool:
     """
     model, update = agreed.model, agreed.update
     known = update.conjugate or update.noisy or update.trains or model.joint
-    return not known and model.optima == "unknown"
+    return not known and model.known_optima == "unknown"
 
 
 def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:

@@ -11,18 +11,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
-from posterity.federation.ahead import distances, optimum_from
+from posterity.federation.ahead import SHORT, distances, optimum_from
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Measure, Part, Report
-from posterity.federation.newton import applies, newton, newton_of
+from posterity.federation.newton import applies, newton, newton_of, stepped
 from posterity.federation.schedules import Schedule
 from posterity.federation.second import Second, second_start
 from posterity.federation.state import State
@@ -41,6 +43,8 @@ MOST_LEFT = 1e6
 """Nats beyond which it is not told how many are left: most digits of the distance are lost."""
 KEYS = 3
 """Optima that are sought where noise moves each."""
+NEWTONS = 5
+"""Times that joint Newton steps are taken to find an optimum."""
 MOST_NOISY = 256
 """Parameters up to which it is measured how far an optimum is that noise hides."""
 SAMPLES = 64
@@ -210,6 +214,9 @@ def from_optimum(run: Position) -> tuple[float, float]:
     noisy = noisy and not silent
     if agreed.update.trains or agreed.model.joint or (noisy and size > MOST_NOISY):
         return math.inf, math.inf
+    begun = all(np.any(run.state.factor(s).natural_parameters) for s in run.contributing)
+    if applies(agreed) and begun:
+        return _by_newton(run), 0.0
     q: Any = run.posterior
     without: Any = q - sum(map(run.state.factor, run.contributing), start=q.zero())
     optima = []
@@ -224,11 +231,33 @@ def from_optimum(run: Position) -> tuple[float, float]:
             return None if None in ends else sum(ends, start=start)
 
         optimum = optimum_from(q, gradient, agreed.admits, run.tolerance / 10)
-        if optimum is None:
+        if optimum is None or not _ends(run, optimum):
             return math.inf, math.inf
         optima.append(optimum)
     left, noise = distances(q, optima)
     return (left if 2 * noise <= left <= MOST_LEFT else math.inf), noise
+
+
+def _by_newton(run: Position) -> float:
+    """The same where means are held apart, and joint Newton steps lead to the optimum."""
+    state = run.state
+    for _ in range(NEWTONS):
+        after = stepped(run.federation, state)
+        if after is None:
+            break
+        state = after
+    left = distance(run.posterior, state.posterior)
+    rest = newton(run.federation, state).change
+    return left if rest <= max(SHORT * left, run.tolerance / 10) and left <= MOST_LEFT else math.inf
+
+
+def _ends(run: Position, optimum: ExponentialFamily) -> bool:
+    """Whether joint Newton steps, where means are held apart, would not lead on from there."""
+    if not applies(run.agreement):
+        return True
+    reports = [*reports_of(run, ("curvature",), at=optimum).values()]
+    rest = newton_of(run.state.prior, optimum, reports).change
+    return rest <= max(SHORT * distance(run.posterior, optimum), run.tolerance / 10)
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
