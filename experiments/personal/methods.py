@@ -13,14 +13,9 @@ from experiments.personal.studies import Array, Split, Study
 from posterity.errors import ConvergenceWarning
 from posterity.families import Gaussian
 from posterity.federation import Run, federate
-from posterity.inference import LocalUpdate
-from posterity.inference.cubature import Cubature
 from posterity.models import LogisticRegression
 
 POOLED, LOCAL, PARTIAL = "pooled", "local", "partial pooling"
-NODES, LOOKS, PASSES, TOLERANCE = 128, 12, 8, 0.01
-WIDE, LOOKS_WIDE, PASSES_WIDE = 10, 6, 4
-"""From so many columns on a look takes a second: fewer of them, and of passes."""
 
 
 def prior(columns: int) -> Gaussian:
@@ -37,7 +32,7 @@ def compare(study: Study, run: Run) -> dict[str, Any]:
             site: run.site(site).log_predictive(test(split)) for site, split in study.items()
         },
     }
-    spread: Any = run.posterior.log_spread  # pyright: ignore[reportAttributeAccessIssue]
+    spread: Any = run.population.law.log_spread
     return {
         "log likelihood": {name: _mean(by_site) for name, by_site in scores.items()},
         "spread": {"median": np.exp(spread.mean).round(4).tolist()},
@@ -50,9 +45,7 @@ def compare(study: Study, run: Run) -> dict[str, Any]:
 
 
 def partially_pooled(study: Study) -> Run:
-    """The federation: a server, site after site."""
-    wide = _columns(study) >= WIDE
-    update = LocalUpdate(Cubature(NODES, most=NODES), steps=LOOKS_WIDE if wide else LOOKS)
+    """The federation: a server, site after site, all else as by default."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the results say how far it came
         return federate(
@@ -60,9 +53,6 @@ def partially_pooled(study: Study) -> Run:
             LogisticRegression(),
             prior(_columns(study)),
             personal=True,
-            update=update,
-            tolerance=TOLERANCE,
-            steps=PASSES_WIDE if wide else PASSES,
         )
 
 

@@ -22,7 +22,7 @@ WARMUP, DRAWS = 500, 2000
 def compare_with_nuts(study: Study, run: Run, seed: int) -> dict[str, Any]:
     """Means and deviations of ours beside those of NUTS, and held-out log likelihoods."""
     draws = nuts(study, seed)
-    shared: Any = run.posterior
+    shared: Any = run.population.law
     sites = {name: run.site(name) for name in study}
     own = draws["sites"]
     return {

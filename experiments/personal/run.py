@@ -77,11 +77,7 @@ def _settings() -> dict[str, Any]:
     return {
         "seeds": SEEDS,
         "prior": "N(0, 1) of each coefficient; spreads as by default",
-        "federation": f"site after site, up to {methods.PASSES} passes or until "
-        f"{methods.TOLERANCE} nats are left to change",
-        "local rule": f"{methods.NODES} nodes, or four a parameter; up to {methods.LOOKS} points a "
-        "visit",
-        "hospitals": f"up to {methods.PASSES_WIDE} passes, {methods.LOOKS_WIDE} points a visit",
+        "federation": "site after site, by default",
         "made": {
             "sites": studies.MADE_SITES,
             "records": {"training": studies.MADE_TRAIN, "held out": studies.MADE_TEST},

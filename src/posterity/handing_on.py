@@ -1,11 +1,11 @@
 """Whether the factor of a site that left was handed on: looked for in what the others gained.
 
-Honest refinements move a factor a little, and hardly ever along the one that left. Of 9,000 gains
-of sites in regressions, where runs had settled and where they had made a pass or less, these
-bounds take none for it; of forgeries beside honest refinements they find nine in ten where all was
-handed on to one, and half where half was. Lengths and angles are those of the Fisher metric at the
-posterior before. What a site had before is taken off first: factors of sites that are alike point
-the same way, whatever happened.
+Honest refinements move a factor a little, and hardly ever along the one that left. Of 2,400
+simulated gains of sites in regressions, settled or after one pass, these bounds take none for it;
+of forgeries beside honest refinements they find nine in ten where all was handed on to one, and
+half where half was. Lengths and angles are those of the Fisher metric at the posterior before. What
+a site had before is taken off first: factors of sites that are alike point the same way, whatever
+happened.
 """
 
 from collections.abc import Iterator, Sequence

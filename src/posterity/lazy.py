@@ -10,6 +10,7 @@ import importlib
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,10 +69,21 @@ WORTH = 0.2
 
 @functools.cache
 def keep_programs() -> None:
-    """Have JAX keep what it compiles for other processes, unless it was told where or not to."""
+    """Have JAX keep what it compiles for other processes, unless it was told where or not to.
+
+    Without a folder that can be written nothing is kept, and nothing is said: results are the same.
+    """
     folder = cache_folder()
     if folder is None or jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore
         return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # programs may hold users' numbers
+    except OSError:
+        return
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return
+    # A process that is killed while it writes leaves an entry that nobody can read.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH)
 
@@ -84,7 +96,10 @@ def cache_folder() -> Path | None:
     asked = os.environ.get(VARIABLE)
     if asked is not None:
         return Path(asked) if asked else None
-    home, system = Path.home(), platform.system()
+    try:
+        home, system = Path.home(), platform.system()
+    except RuntimeError:  # a user without a home
+        return None
     usual = {"Darwin": home / "Library" / "Caches", "Windows": home / "AppData" / "Local"}
     variable = "LOCALAPPDATA" if system == "Windows" else "XDG_CACHE_HOME"
     root = os.environ.get(variable) or usual.get(system, home / ".cache")

@@ -128,6 +128,12 @@ class History(Sequence[Value], Generic[Value]):
             return tuple(self._items[: self._length][index])
         return self._items[range(self._length)[index]]
 
+    def __add__(self, more: tuple[Value, ...]) -> tuple[Value, ...]:
+        return (*self, *more)
+
+    def __radd__(self, before: tuple[Value, ...]) -> tuple[Value, ...]:
+        return (*before, *self)
+
     def __len__(self) -> int:
         return self._length
 
@@ -140,7 +146,8 @@ class History(Sequence[Value], Generic[Value]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, History | tuple) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return repr(tuple(self))

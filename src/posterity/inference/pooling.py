@@ -47,6 +47,9 @@ SLACK = 1e-2
 """Nats of a step beyond which the free energy must fall by all means."""
 SHORTEST = 1e-3
 """Share of a natural-gradient step below which it is not shortened further."""
+FEW, MANY = 0.2, 15
+"""Share of the precision below which a site is one of many, and half the visits at which it no
+longer matters."""
 FURTHEST = 40.0
 """A log spread beyond which no node may lie: a step that leads there is shortened."""
 ERROR = 5e-5
@@ -190,13 +193,15 @@ class PartialPooling(LocalUpdate):
         """The site's factor, refined as part of the posterior ``view``.
 
         From the site's fourth visit on it goes half the way, and later ever less of it, so that a
-        few sites of many records do not answer each other for ever.
+        few sites of many records do not answer each other for ever; all the way where the site is
+        one of many, and gives less than a share ``FEW`` of what is known of anything.
 
         Raises:
             ParameterError: if the log likelihood is not finite near the posterior.
         """
         new, info = self._refined(model, view, factor, records, STEPS)
-        share = 1.0 if count < 3 else min(0.5, 5 / (count + 1))
+        one_of_many = count < 2 * MANY and _largest_share(new, view) < FEW
+        share = 1.0 if count < 3 or one_of_many else min(0.5, 5 / (count + 1))
         return (new if share == 1 else factor + (new - factor) * share), info
 
     def target(
@@ -267,6 +272,7 @@ class _Site:
         self.residual, self.likelihood = np.inf, Likelihood(model, records)
         self.drawn = len(self.own) not in GRID
         self.grids = grids(len(self.own), count, finer)
+        self.known: dict[int, Any] = {}  # by set of nodes, the last place and what was found there
 
     def descend(self, steps: int) -> None:
         """Natural-gradient steps of the log spreads, each as far as the free energy falls."""
@@ -322,6 +328,14 @@ class _Site:
         return self.likelihood.message(self.cavity.mean, covariance)
 
     def _at(self, spread: Normal, seed: int) -> Any:
+        place = spread, self.coefficients, self.message
+        before, known = self.known.get(seed, (None, None))
+        if before is None or any(old is not new for old, new in zip(before, place, strict=True)):
+            known = self._found_at(spread, seed)
+            self.known[seed] = place, known
+        return known
+
+    def _found_at(self, spread: Normal, seed: int) -> Any:
         nodes, _ = self.grids[seed]
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
         if not s.max() < FURTHEST:
@@ -565,6 +579,16 @@ def _grid(size: int, nodes: int) -> tuple[Any, Any]:
     kept = np.flatnonzero(np.abs(points) < REACH)
     places = np.stack(np.meshgrid(*[kept] * size, indexing="ij"), -1).reshape(-1, size)
     return points[places], chances[places].prod(1)
+
+
+def _largest_share(factor: Any, posterior: Any) -> float:
+    """Of the posterior's precision, along whatever direction it is largest."""
+    shares = []
+    for name in ("coefficients", "log_spread"):
+        own, whole = (Normal.of(getattr(law, name)).precision for law in (factor, posterior))
+        root = np.linalg.inv(np.linalg.cholesky(whole))
+        shares.append(np.abs(np.linalg.eigvalsh(root @ own @ root.T)).max())
+    return float(max(shares))
 
 
 def _length(law: Normal, change: Normal) -> float:

@@ -21,7 +21,7 @@ from posterity.models.cubature import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
 """Equidistant nodes along each of so few log spreads, and how many deviations they reach."""
-DRAWS, FEWEST, WORK = 4096, 512, 4e9
+DRAWS, FEWEST, WORK = 4096, 512, 2e9
 """Nodes over more of them: at most and at least, and the operations that they may take."""
 WIDER = 1.15
 """By how much nodes are spread more widely than the density seems to be."""
@@ -171,7 +171,8 @@ def _places(
         line = np.linspace(-reach, reach, count)
         grid = np.stack(np.meshgrid(*[line] * size, indexing="ij"), -1).reshape(-1, size)
         return mean + grid @ root.T, np.zeros(len(grid))
-    pairs = int(np.clip(WORK / (10 * work), FEWEST, DRAWS)) // 2
+    count = np.clip(WORK / (10 * work), FEWEST, DRAWS if turn == PLACED - 1 else FEWEST)
+    pairs = int(count) // 2
     nodes = normal_pairs(size, pairs, turn)
     return mean + WIDER * nodes @ root.T, (nodes**2).sum(1) / 2
 

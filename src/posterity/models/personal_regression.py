@@ -1,5 +1,6 @@
 """Regressions whose coefficients, all or some, differ from site to site."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,12 +17,13 @@ from posterity.models.base import Model, PredictorModel
 from posterity.models.cubature import hermite, log_normal_mean, normal_nodes
 from posterity.models.evidence import Expectation, Whitened
 from posterity.models.personal import Law, PersonalModel
-from posterity.models.regression import LinearRegression
+from posterity.models.regression import LinearRegression, LogisticRegression
 
 NODES = 24
 """Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
-ALONG = 128
-"""Equidistant nodes of a prediction, under one that may be as wide as it likes."""
+ALONG, WITHIN = 128, 32
+"""Equidistant nodes of a prediction, under one that may be as wide as it likes, and for each unit
+of its deviation."""
 TYPICAL = 0.25
 """Median of a coefficient's spread between sites before data, in its own prior deviations."""
 COMMON, OWN = 1.5, 0.75
@@ -100,6 +102,9 @@ class PersonalRegression(PersonalModel):
             return -((y - mean) ** 2 / variance + np_.log(2 * np.pi * variance)) / 2
         at = lambda u: mean[..., None] + deviation[..., None] * u
         log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
+        if isinstance(self.model, LogisticRegression):  # which has no narrow peaks
+            u, chances = _nodes_for(deviation)
+            return namespace(mean).logsumexp(log_likelihood(u) + np.log(chances))
         return log_normal_mean(log_likelihood, mean)
 
     def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, "*m n"]:
@@ -107,7 +112,7 @@ class PersonalRegression(PersonalModel):
         mean, deviation = self._predictor(z, law, x)
         if isinstance(self.model, LinearRegression):
             return mean
-        epsilon, chances = normal_nodes(ALONG, mean.dtype)
+        epsilon, chances = _nodes_for(deviation)
         return self.model.predictor_mean(mean[..., None] + deviation[..., None] * epsilon) @ chances
 
     def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
@@ -119,6 +124,13 @@ class PersonalRegression(PersonalModel):
         spread = own @ law.scale if matrices else own * law.scale[..., None, :]
         mean = law.mean @ own.T + z["coefficients"][..., common] @ x[:, common].T
         return mean, _norm(spread)
+
+
+def _nodes_for(deviation: Real) -> tuple[Any, Any]:
+    """Nodes and chances along predictors: as many as their deviations, where known, call for."""
+    known = isinstance(deviation, np.ndarray) and deviation.size
+    count = math.ceil(WITHIN * max(1.0, deviation.max())) if known else ALONG
+    return normal_nodes(min(count, ALONG), deviation.dtype)
 
 
 def _norm(rows: Any) -> Any:

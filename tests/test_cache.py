@@ -1,0 +1,48 @@
+"""Programs that are kept for other processes: where, for whom, and what a broken entry does."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = """
+import warnings
+warnings.simplefilter("error")
+import numpy as np
+from posterity.lazy import jnp, keep_programs, program
+import jax
+keep_programs()
+if jax.config.jax_compilation_cache_dir is not None:
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+print(program(lambda x: jnp.sin(x).sum() + 3)(np.zeros(4)))
+"""
+
+
+def run(cache: Path) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "POSTERITY_CACHE": str(cache)}
+    source = str(Path(__file__).parents[1] / "src")
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", CODE],
+        capture_output=True, text=True, env=environment | {"PYTHONPATH": source},
+    )  # fmt: skip
+
+
+def test_a_broken_entry_is_passed_over_without_a_word(tmp_path):
+    folder = tmp_path / "new" / "cache"
+    assert run(folder).stderr == ""
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    entries = [entry for entry in folder.iterdir() if entry.name.endswith("-cache")]
+    assert entries
+    for entry in entries:
+        entry.write_bytes(entry.read_bytes()[:40])
+    done = run(folder)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout == "3.0\n"
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        done = run(place)
+        assert done.returncode == 0 and done.stderr == "" and done.stdout == "3.0\n"
