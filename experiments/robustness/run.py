@@ -1,6 +1,7 @@
 """Defaults judged by an independent optimiser: `python -m experiments.robustness.run`.
 
-Goes on where an earlier run ended (`results/problems.jsonl`), and writes `results/expected.json`.
+Goes on where an earlier run ended (`results/problems.jsonl`), and writes `results/expected.json`,
+or `results/users.json` and the like for one group alone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def judged(problem: Problem) -> dict[str, Any]:
             schedule = schedule_of(problem)
             run = federate(problem.sites, problem.model, problem.prior, schedule=schedule)
     except PosterityError as error:
-        return told | {"status": type(error).__name__, "why": str(error)[:200], "gap": None}
+        return told | {"status": type(error).__name__, "why": str(error)[:400], "gap": None}
     status = {"status": run.status.state, "why": str(run.status), "steps": run.state.step}
     status["CPU seconds"] = round(time.process_time() - began, 2)
     gap = gap_of(problem)(run.posterior)
@@ -101,8 +102,10 @@ def run(
                     file.write(json.dumps(row) + "\n")
                     file.flush()
                     rows[name, seed] = row
-    found = summary([row for (_, seed), row in rows.items() if seed < count])
-    (results / "expected.json").write_text(json.dumps(found, indent=1) + "\n")
+    chosen = {group} if group else {*MAKE}
+    found = summary([row for (of, seed), row in rows.items() if seed < count and of in chosen])
+    name = f"{group or 'expected'}.json"
+    (results / name).write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 

@@ -55,7 +55,8 @@ def test_a_star_is_a_federation_in_one_process(case):
     with warnings.catch_warnings(action="ignore"):
         run = federate(data, model, prior, schedule=schedule, **options)
     members = {name: str(KEYS[name].public) for name in (*SITES, "server")}
-    options = options | {"members": members, "schedule": table, "padding": False}
+    padding = run.agreement.padding
+    options = options | {"members": members, "schedule": table, "padding": padding}
     agreed = terms(model=path, prior=prior, **options)
     for faults in (None, FAULTS):
         server = {"server": np.zeros(0)} if saddle else SERVER

@@ -53,6 +53,19 @@ def test_naive_likelihoods(kind):
     assert row["status"] == "converged" and abs(row["gap"]) < 0.02, row
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5, 11))
+def test_what_users_write(seed):
+    """Softmax, zero-inflated, Weibull, a product of parameters, a mixture, and NumPy alone."""
+    row = run.judged(problems.users(seed))
+    if row["kind"].startswith("NumPy"):
+        assert row["status"] == "SiteError" and "jax.numpy" in row["why"]
+    else:
+        several = row["kind"].startswith(("bilinear", "mixture"))
+        assert row["status"] == ("converged to one of several" if several else "converged")
+        assert abs(row["gap"]) < run.WRONG, row
+
+
 def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
     seen = []
 

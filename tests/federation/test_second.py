@@ -7,9 +7,11 @@ import pytest
 from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
+from posterity.federation.elsewhere import is_due
 from posterity.federation.federate import start
-from posterity.federation.messages import Measure
-from posterity.federation.second import free_energy, is_due
+from posterity.federation.messages import Measure, dumps, loads
+from posterity.federation.second import free_energy
+from posterity.federation.status import parts_needed, reports_of, status_from
 from posterity.graphs import ring
 from posterity.inference.update import LocalUpdate
 from posterity.models import LogisticRegression
@@ -119,6 +121,19 @@ def test_models_of_one_optimum_are_not_asked_twice():
     assert is_due(start(SQUARES, square, CENTRED).agreement)
 
 
+class Squared(LogisticRegression):
+    """Another likelihood, and all else as it was."""
+
+    def predictor_log_likelihood(self, f, y):
+        return -0.5 * (f**2 - y) ** 2
+
+
+def test_a_model_that_derives_from_one_of_one_optimum_says_nothing_of_its_own():
+    assert LogisticRegression().known_optima == "one"
+    assert type("Named", (LogisticRegression,), {})().known_optima == "one"
+    assert Squared().known_optima == "unknown"
+
+
 def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):
     run = start(SQUARES, square, CENTRED).advance(2)
     answer = type(run.federation).answered
@@ -132,3 +147,18 @@ def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch
     assert run.status.state == "not converged" and "no second start" in str(run.status)
     with pytest.raises(SiteError, match="the ward is closed"):
         _ = run.second
+
+
+def test_reports_alone_tell_of_a_saddle_by_values_elsewhere():
+    """As where no server asks twice: a survey's answers are all that there is."""
+    saddle = start(SQUARES, square, CENTRED).advance(2)
+    end = saddle.converge()
+    parts = parts_needed(saddle.agreement)
+    assert parts == ("gradient", "elsewhere")
+    for run, found in ((saddle, False), (end, True)):
+        reports = {site: loads(dumps(report)) for site, report in reports_of(run, parts).items()}
+        status = status_from(run.agreement, run.posterior, reports)
+        assert status.converged == found
+        assert found or "nats lower elsewhere" in str(status)
+        lacking = reports_of(run, ("gradient",))
+        assert not status_from(run.agreement, run.posterior, lacking).converged

@@ -105,7 +105,9 @@ def check_report(terms: Terms, report: Report) -> None:
         shape = (terms.agreement.prior.event_size,) * axes
         if array is not None and np.shape(array) != shape:
             raise _refused(f"a report of shape {np.shape(array)}", f"{shape}", "family")
-    numbers = (*arrays, report.value, report.variance, report.quadrature_error)
+    if report.elsewhere is not None and np.ndim(report.elsewhere) != 1:
+        raise _refused(f"values of shape {np.shape(report.elsewhere)}", "(m,)", "family")
+    numbers = (*arrays, report.elsewhere, report.value, report.variance, report.quadrature_error)
     check_size(terms, *(number for number in numbers if number is not None))
 
 

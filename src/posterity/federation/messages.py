@@ -107,7 +107,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "improved", "value", "slope", "curvature"]
+Part = Literal["gradient", "improved", "value", "elsewhere", "slope", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,8 @@ class Measure(Question):
 
     Where gradients are noisy, ``samples`` of them are averaged. A slope and a curvature can be had
     of diagonal Gaussians and Products of Gaussians, where an estimator has no noise; who asks for
-    the curvature is told the slope too. A value can be had where expectations can be computed.
+    the curvature is told the slope too. Values, here and elsewhere, can be had where expectations
+    can be computed.
     """
 
     posterior: ExponentialFamily
@@ -134,7 +135,9 @@ class Report(Answer):
     ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
     visit would end with. ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the
     means of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
-    second derivative; ``fixed_point`` is the factor that one undamped step leads to.
+    second derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere``
+    (m,) are such values at the posterior and at members elsewhere
+    (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
 
@@ -145,6 +148,7 @@ class Report(Answer):
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
+    elsewhere: Float[np.ndarray, " m"] | None = None
     quadrature_error: float = 0.0
 
 
@@ -214,7 +218,7 @@ ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOw
 QUESTIONS, ANSWERS = (*ANSWER_TO,), (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
 FAMILIES = ("view", "factor", "posterior", "direction", "improved", "fixed_point")
-ARRAYS = ("slope", "curvature", "mean", "scale")
+ARRAYS = ("slope", "curvature", "elsewhere", "mean", "scale")
 NOTHING = (type(None),)
 PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("site", "error", "agreement"), (str,)),
@@ -223,7 +227,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
     **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
     **dict.fromkeys(("epoch", "parts"), (list,)),
-    **dict.fromkeys(("direction", "improved", "fixed_point", "slope", "curvature"), NOTHING),
+    **dict.fromkeys(("direction", "improved", "fixed_point", *ARRAYS[:3]), NOTHING),
 }
 """Fields that the head holds, and what they can be."""
 NOT_NEGATIVE = (

@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.keys import fold_in, of_jax
 from posterity.entries import Entry
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
-from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
+from posterity.federation.elsewhere import start_elsewhere
 from posterity.federation.keys import first_key
 from posterity.federation.messages import Measure, Part
 from posterity.federation.newton import applies, stepped
+from posterity.federation.site import canonical
 from posterity.federation.state import State
 from posterity.federation.visit import commit, distance
-from posterity.inference.descent import NARROWER
-from posterity.inference.step import HALVINGS
 
 SWEEPS = 50
 """Passes after which a second start that has not settled is left alone."""
@@ -34,8 +32,6 @@ ALIKE, SETTLED = 2.0, 1e-2
 settled elsewhere moved it by."""
 PLACES = 3
 """Starts that are tried, where sites fail at the first."""
-DRAWS, CLOSE = 16, 0.8
-"""Draws from the prior, and the share that the one that is chosen has in a start about it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,17 +55,6 @@ class Second:
     def is_better(self, tolerance: float) -> bool:
         """Whether to go on from there: it is better by more than the tolerance."""
         return self.lower > tolerance
-
-
-def is_due(agreed: Agreement) -> bool:
-    """Whether a run may have settled at another place than the best.
-
-    Not where factors are exact, the model has one optimum, or has several by nature. Parameters of
-    a site's own are searched for at each look, and noisy steps shrink too slowly, to start twice.
-    """
-    model, update = agreed.model, agreed.update
-    known = update.conjugate or update.noisy or update.trains or model.joint
-    return not known and model.optima == "unknown"
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
@@ -137,48 +122,15 @@ def _swept(federation: Federation, state: State) -> State:
 def _displaced(federation: Federation, state: State, place: int) -> State:
     """A state with a posterior elsewhere, of which every site holds an equal share."""
     members = _members(federation, state)
-    start = _start(federation.agreement, state, place)
+    start = start_elsewhere(federation.agreement, state.posterior, place)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
     share: Any = start - sum(others, start=state.prior)
-    share = share / len(members)
+    share = canonical(share / len(members))
     entries = dict(state.entries)
     for site in members:
         before = entries.get(site, Entry(0, 0, share))
         entries[site] = Entry(before.epoch, before.sequence + 1, share, False)
     return state.with_entries(entries)
-
-
-def _start(agreed: Agreement, state: State, place: int) -> Any:
-    """A member elsewhere: the first that is admitted, from there back to where the state is."""
-    q: Any = state.posterior
-    prior: Any = state.prior
-    rng = np.random.default_rng(place)
-    parts = zip(q.parts(), prior.parts(), strict=True)
-    start = q.rebuild([_elsewhere(part, own, rng, place) for part, own in parts])
-    for _ in range(HALVINGS):
-        if agreed.admits(start):
-            break
-        start = (start + q) / 2
-    return start
-
-
-def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
-    """A narrow member on the other side of the prior's mean, and some noise away from there.
-
-    Of a family without a mean to move, one about the least likely of some draws from the prior.
-    """
-    if part.batch_shape:
-        return prior
-    if part.gaussian:
-        noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
-        mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
-        return part.translate(mirrored + noise) * NARROWER
-    draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))
-    least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
-    there = np.asarray(part.sufficient_statistics(draws))[least]
-    about = CLOSE * there + (1 - CLOSE) * np.asarray(prior.mean_parameters)
-    start = part.with_mean_parameters(about)
-    return start if np.isfinite(start.natural_parameters).all() else prior
 
 
 def _members(federation: Federation, state: State) -> list[str]:

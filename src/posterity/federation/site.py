@@ -22,6 +22,7 @@ from posterity.entries import all_at_rest
 from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
+from posterity.federation.elsewhere import looked_at, values_elsewhere
 from posterity.federation.keys import first_key
 from posterity.federation.messages import (
     Answer,
@@ -187,6 +188,9 @@ class Site:
             known, errors = known | {"improved": better.factor}, [*errors, better.quadrature_error]
         if "value" in parts:
             known |= {"value": self._value(posterior)}
+        if "elsewhere" in parts:
+            values = [self._value(member) for member in looked_at(self.agreement, posterior)]
+            known |= {"elsewhere": values_elsewhere(values)}
         if {"slope", "curvature"} & set(parts):
             curvature, error = self._curvature(posterior, "curvature" in parts)
             known, errors = known | curvature, [*errors, error]
@@ -210,7 +214,7 @@ class Site:
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             direction, variance, error = self._estimated(posterior, factor, samples, key)
-        direction = at_rest(direction)
+        direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
             return {"direction": None}, 0.0

@@ -11,19 +11,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
-from posterity.federation.ahead import distances, optimum_from
+from posterity.federation.ahead import SHORT, distances, optimum_from
 from posterity.federation.driver import Federation
+from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import fold_in, site_key
 from posterity.federation.messages import Measure, Part, Report
-from posterity.federation.newton import applies, newton, newton_of
+from posterity.federation.newton import applies, newton, newton_of, stepped
 from posterity.federation.schedules import Schedule
-from posterity.federation.second import Second, is_due, second_start
+from posterity.federation.second import Second, second_start
 from posterity.federation.state import State
 from posterity.federation.visit import Visit, distance
 from posterity.inference.step import fisher_length
@@ -40,6 +43,8 @@ MOST_LEFT = 1e6
 """Nats beyond which it is not told how many are left: most digits of the distance are lost."""
 KEYS = 3
 """Optima that are sought where noise moves each."""
+NEWTONS = 5
+"""Times that joint Newton steps are taken to find an optimum."""
 MOST_NOISY = 256
 """Parameters up to which it is measured how far an optimum is that noise hides."""
 SAMPLES = 64
@@ -209,7 +214,11 @@ def from_optimum(run: Position) -> tuple[float, float]:
     noisy = noisy and not silent
     if agreed.update.trains or agreed.model.joint or (noisy and size > MOST_NOISY):
         return math.inf, math.inf
+    begun = all(np.any(run.state.factor(s).natural_parameters) for s in run.contributing)
+    if applies(agreed) and begun:
+        return _by_newton(run), 0.0
     q: Any = run.posterior
+    without: Any = q - sum(map(run.state.factor, run.contributing), start=q.zero())
     optima = []
     for number in range(KEYS if noisy else 1):
         key = fold_in(run.key, run.state.step + number)
@@ -218,15 +227,37 @@ def from_optimum(run: Position) -> tuple[float, float]:
             parts: tuple[Part, ...] = ("slope",) if silent else ("gradient",)
             reports = reports_of(run, parts, at=at, key=key).values()
             ends = [report.fixed_point if silent else report.direction for report in reports]
-            start: Any = (run.state.prior if silent else q) - at
+            start: Any = (without if silent else q) - at
             return None if None in ends else sum(ends, start=start)
 
         optimum = optimum_from(q, gradient, agreed.admits, run.tolerance / 10)
-        if optimum is None:
+        if optimum is None or not _ends(run, optimum):
             return math.inf, math.inf
         optima.append(optimum)
     left, noise = distances(q, optima)
     return (left if 2 * noise <= left <= MOST_LEFT else math.inf), noise
+
+
+def _by_newton(run: Position) -> float:
+    """The same where means are held apart, and joint Newton steps lead to the optimum."""
+    state = run.state
+    for _ in range(NEWTONS):
+        after = stepped(run.federation, state)
+        if after is None:
+            break
+        state = after
+    left = distance(run.posterior, state.posterior)
+    rest = newton(run.federation, state).change
+    return left if rest <= max(SHORT * left, run.tolerance / 10) and left <= MOST_LEFT else math.inf
+
+
+def _ends(run: Position, optimum: ExponentialFamily) -> bool:
+    """Whether joint Newton steps, where means are held apart, would not lead on from there."""
+    if not applies(run.agreement):
+        return True
+    reports = [*reports_of(run, ("curvature",), at=optimum).values()]
+    rest = newton_of(run.state.prior, optimum, reports).change
+    return rest <= max(SHORT * distance(run.posterior, optimum), run.tolerance / 10)
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
@@ -340,9 +371,10 @@ def status_from(
     ``reports`` are by site. How far it has come is not known where one of the agreement's sites
     that have records did not report, or where nobody did.
 
-    Each report needs the gradient, and where the posterior holds means apart the curvature (see
-    :func:`parts_needed`). What is left is the upper end of what one round would change, or of what
-    the joint Newton step would, whichever is more; that step alone where gradients are noisy.
+    Each report needs the gradient, where the posterior holds means apart the curvature, and values
+    elsewhere where the model may have other optima (see :func:`parts_needed`). What is left is the
+    upper end of what one round would change, or of what the joint Newton step would, whichever is
+    more; that step alone where gradients are noisy.
     """
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
@@ -360,13 +392,27 @@ def status_from(
         *_named("no finite report of", unknown),
         *_named("no report of", absent),
         *_misplaced(error, allowed),
+        *_elsewhere(agreed, posterior, reports, allowed),
     )
     return Status.of(left if known else math.inf, allowed, reasons)
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
     """The parts of a report that a status needs."""
-    return ("gradient", "curvature") if applies(agreed) else ("gradient",)
+    newton: tuple[Part, ...] = ("curvature",) if applies(agreed) else ()
+    return ("gradient", *newton, *(("elsewhere",) if is_due(agreed) else ()))
+
+
+def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) -> list[str]:
+    """Whether reports tell of a better member, which is looked for where there may be one."""
+    if not (reports and is_due(agreed)):
+        return []
+    values = [report.elsewhere for report in reports.values()]
+    lower = lower_elsewhere(agreed, posterior, values)
+    if lower is None:
+        return ["no values of the free energy elsewhere"]
+    better = f"the free energy is {lower:.2g} nats lower elsewhere: a saddle, or one of several"
+    return [better] if lower > allowed else []
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:

@@ -78,6 +78,16 @@ class Model(Setting):
         """
         return bool(vars(type(self)).get("numpy", False))
 
+    @property
+    def known_optima(self) -> Optima:
+        """:attr:`optima`, unless a class that derives from who says it has another likelihood."""
+        for kind in type(self).__mro__:
+            if "optima" in vars(kind):
+                return vars(kind)["optima"]
+            if {"log_likelihood", "predictor_log_likelihood"} & vars(kind).keys():
+                break
+        return "unknown"
+
     @abc.abstractmethod
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(record | z)`` of each record, in nats: minus the loss."""

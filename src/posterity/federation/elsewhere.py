@@ -1,0 +1,106 @@
+"""Members of the family elsewhere than a posterior, which may be a saddle or one of several optima.
+
+They mirror its mean about the prior's, since symmetric likelihoods have their other optimum there,
+or lie some deviations away from it; and they are narrow, since a wide one averages optima out.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.keys import fold_in, of_jax
+from posterity.families import ExponentialFamily
+from posterity.federation.agreement import Agreement
+from posterity.federation.keys import first_key
+from posterity.inference.descent import NARROWER
+from posterity.inference.step import HALVINGS
+
+DRAWS, CLOSE = 16, 0.8
+"""Draws from the prior, and the share that the one that is chosen has in a start about it."""
+DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
+"""Ways along which a free energy is looked at, to both sides, and how far."""
+FAR = 1e6
+"""Nats by which a value may differ elsewhere, and does where it is not finite."""
+
+
+def is_due(agreed: Agreement) -> bool:
+    """Whether a run may have settled at another place than the best.
+
+    Not where factors are exact, the model has one optimum, or has several by nature. Parameters of
+    a site's own are searched for at each look, and noisy steps shrink too slowly, to start twice.
+    """
+    model, update = agreed.model, agreed.update
+    known = update.conjugate or update.noisy or update.trains or model.joint
+    return not known and model.known_optima == "unknown"
+
+
+def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:
+    """A member elsewhere: the first that is admitted, from there back to the posterior."""
+    q: Any = posterior
+    prior: Any = agreed.prior
+    rng = np.random.default_rng(place)
+    parts = zip(q.parts(), prior.parts(), strict=True)
+    start = q.rebuild([_elsewhere(part, own, rng, place) for part, own in parts])
+    for _ in range(HALVINGS):
+        if agreed.admits(start):
+            break
+        start = (start + q) / 2
+    return start
+
+
+def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
+    """A narrow member on the other side of the prior's mean, and some noise away from there.
+
+    Of a family without a mean to move, one about the least likely of some draws from the prior.
+    """
+    if part.batch_shape:
+        return prior
+    if part.gaussian:
+        noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
+        mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
+        return part.translate(mirrored + noise) * NARROWER
+    draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))
+    least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
+    there = np.asarray(part.sufficient_statistics(draws))[least]
+    about = CLOSE * there + (1 - CLOSE) * np.asarray(prior.mean_parameters)
+    start = part.with_mean_parameters(about)
+    return start if np.isfinite(start.natural_parameters).all() else prior
+
+
+def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
+    """Members at which a survey asks for the free energy: the posterior, and some elsewhere."""
+    q: Any = posterior
+    found = [q, start_elsewhere(agreed, q, 0)]
+    parts: list[Any] = list(q.parts())
+    if not all(part.gaussian and part.batch_shape == () for part in parts):
+        return [*found, *(start_elsewhere(agreed, q, place) for place in (1, 2))]
+    sizes = [part.own_size for part in parts]
+    size = sum(sizes)
+    ways = np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0][:DIRECTIONS]
+    for way in (far * side * way for way in ways for far in DEVIATIONS for side in (1, -1)):
+        own = np.split(way, np.cumsum(sizes)[:-1])
+        moved = [p.translate(p.at_noise(o) - p.mean) for p, o in zip(parts, own, strict=True)]
+        found.append(q.rebuild(moved) * NARROWER)
+    return [member for member in found if agreed.admits(member)]
+
+
+def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
+    """A site's values at these members, within reason; None where that of the posterior lacks."""
+    here = values[0]
+    if here is None:
+        return None
+    known = [here - FAR if value is None else value for value in values]
+    return np.clip(np.array(known), here - FAR, here + FAR)
+
+
+def lower_elsewhere(
+    agreed: Agreement, posterior: ExponentialFamily, values: Sequence[np.ndarray | None]
+) -> float | None:
+    """By how many nats the free energy is lower at the best of these members; None if not known."""
+    members: Any = looked_at(agreed, posterior)
+    told = [each for each in values if np.shape(each) == (len(members),)]
+    if len(told) < len(values):
+        return None
+    energies = np.array([float(member.kl(agreed.prior)) for member in members]) - sum(told)
+    return float(energies[0] - energies.min())
