@@ -99,8 +99,9 @@ def lower_elsewhere(
 ) -> float | None:
     """By how many nats the free energy is lower at the best of these members; None if not known."""
     members: Any = looked_at(agreed, posterior)
-    told = [each for each in values if np.shape(each) == (len(members),)]
+    told = [each for each in values if each is not None and each.shape == (len(members),)]
     if len(told) < len(values):
         return None
-    energies = np.array([float(member.kl(agreed.prior)) for member in members]) - sum(told)
+    prior = np.array([float(member.kl(agreed.prior)) for member in members])
+    energies = prior - np.sum(told, axis=0)
     return float(energies[0] - energies.min())

@@ -146,7 +146,7 @@ def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float
     if newton.there is not None:
         ends = [answer.fixed_point for answer in answers]
         factors = [own * (1 - share) + end * share for own, end in zip(factors, ends, strict=True)]
-    there = sum(factors, start=prior)
+    there: Any = sum(factors, start=prior)
     if not there.is_proper():
         return None
     there = moved_to(there, mean)

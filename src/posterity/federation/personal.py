@@ -113,7 +113,8 @@ class SitePosterior:
         for start in range(0, len(mean), count):
             part = slice(start, start + count)
             some = {name: draws[part] for name, draws in z.items()}
-            with in_float64(self.model.model):
+            regression: Any = self.model
+            with in_float64(regression.model):
                 found.append(np.asarray(each(some, Law(mean[part], scale[part]), data)))
         return np.concatenate(found)
 

@@ -226,7 +226,7 @@ def from_optimum(run: Position) -> tuple[float, float]:
         def gradient(at: Any, key: KeyArray = key) -> Any:
             parts: tuple[Part, ...] = ("slope",) if silent else ("gradient",)
             reports = reports_of(run, parts, at=at, key=key).values()
-            ends = [report.fixed_point if silent else report.direction for report in reports]
+            ends: Any = [report.fixed_point if silent else report.direction for report in reports]
             start: Any = (without if silent else q) - at
             return None if None in ends else sum(ends, start=start)
 

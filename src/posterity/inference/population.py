@@ -97,7 +97,7 @@ def message_of(
     kept = values > values[-1] * 1e-10
     basis = vectors[:, kept] / unit[:, None]  # Λ has the factor's range
     between = np.einsum("ia,mi,ib->mab", basis, variance, basis)
-    noise = np.diag(1 / values[kept])  # Λ⁻¹ in that basis, or more
+    noise, left = np.diag(1 / values[kept]), np.diag(np.inf * values[kept])  # Λ⁻¹ in that basis
     for _ in range(TURNS):
         every = np.linalg.inv(noise + between)
         left = np.tensordot(chances, every, 1) - np.diag(values[kept])

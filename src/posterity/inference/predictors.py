@@ -230,7 +230,8 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
     if number in AXES:
         count = round(AXES[number] * (budget / 128) ** (1 / number))
         both = [_grid(number, count, count - fewer) for fewer in (0, 2)]
-        return tuple(jnp.where(otherwise, other, own) for own, other in zip(*both, strict=True))
+        (nodes, chances), (others, their_chances) = both
+        return jnp.where(otherwise, others, nodes), jnp.where(otherwise, their_chances, chances)
     both = [normal_pairs(number, 2 * budget, seed) for seed in (0, 1)]
     return jnp.where(otherwise, both[1], both[0]), jnp.full(4 * budget, 1 / (4 * budget), dtype)
 
