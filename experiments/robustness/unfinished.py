@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import expit
 
 from experiments.robustness.problems import poisson
+from posterity.errors import SiteError
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.federation import Asynchronous, Gossip, Sequential, Synchronous, federate
 from posterity.federation.federate import start
@@ -74,7 +75,10 @@ def unfinished(seed: int) -> dict[str, Any]:
         optimum = federate(data, model, prior, tolerance=1e-10)
         settings = {"schedule": SCHEDULES[order], "update": UPDATES[rule]}
         run = start(data, model, prior, key=jax.random.key(seed), **settings)
-        run = run.advance(int(rng.integers(1, 6)) * run.round)
+        try:
+            run = run.advance(int(rng.integers(1, 6)) * run.round)
+        except SiteError as error:  # a fixed rate may lead out of all bounds
+            run: Any = error.run  # pyright: ignore[reportAttributeAccessIssue]
         began = time.process_time()
         status = run.status
     left = float(optimum.posterior.kl(run.posterior))
