@@ -311,3 +311,13 @@ def test_noise_that_hides_the_distance_leaves_it_unknown(settled):
     update = LocalUpdate("reinforce", steps=2)
     run = start(SITES, MODEL, NORMAL, update=update)._with(settled.state, NAMES)
     assert from_optimum(run)[0] == math.inf
+
+
+def test_a_run_whose_factors_have_vanished_has_not_converged():
+    """Steps that led out of all bounds are halved until they change nothing."""
+    prior = DiagonalGaussian.from_standard(np.zeros(NORMAL.event_size), np.ones(NORMAL.event_size))
+    update = LocalUpdate("variational-online-newton")
+    run = start(SITES, MODEL, prior, update=update).advance(1)
+    back = dataclasses.replace(run, state=dataclasses.replace(run.restarted().state, step=1))
+    true = float(federate(SITES, MODEL, prior).posterior.kl(prior))
+    assert not back.status.converged and true / 3 < back.status.left < 3 * true

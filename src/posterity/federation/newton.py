@@ -71,7 +71,8 @@ def applies(agreed: Agreement) -> bool:
 
 def newton(federation: Federation, state: State) -> Newton:
     """The joint Newton step from the current posterior; a SiteError if a site fails."""
-    return newton_of(state.prior, state.posterior, _reports(federation, state, "curvature"))
+    reports = _reports(federation, state, "curvature", begun=False)
+    return newton_of(state.prior, state.posterior, reports)
 
 
 def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> Newton:
@@ -166,12 +167,19 @@ def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
     return factor.rebuild([part.at_mean(along, its.precision) for part, along, its in own])
 
 
-def _reports(federation: Federation, state: State, part: Part) -> list[Report]:
-    """Of the sites that contribute; one that has not had its turn yet does not begin here."""
+def _reports(
+    federation: Federation, state: State, part: Part, *, begun: bool = True
+) -> list[Report]:
+    """Reports of the sites that contribute; only of those that have a factor if ``begun``.
+
+    A step does not begin for a site that has not had its turn, but what is left depends on it.
+    """
     agreed, asked = federation.agreement, []
     for site in agreed.sites:
         factor = state.factor(site)
-        if site in agreed.silent or not np.any(factor.natural_parameters):
+        if site in agreed.silent or state.is_forgotten(site):
+            continue
+        if begun and not np.any(factor.natural_parameters):
             continue
         version = {"epoch": state.epoch, "step": state.step}
         asked.append(Measure(site, state.posterior, factor, (part,), 1, first_key(), **version))
