@@ -60,7 +60,7 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
     document("federate", "logistic.toml")
     arguments = "forget coupled.safetensors --site b -o left.safetensors --receipt r.json"
     arguments += " --config logistic.toml --sweeps 0"
-    refuse(arguments, 9, "not converged; unknown number; after 'b' left")
+    refuse(arguments, 9, "not converged: ; no visit yet to; after 'b' left")
     told = document(*arguments.split(), "--allow-unconverged", code=9)
     assert not told["exact"] and told["distance"] is None
     Path("left.safetensors").unlink()

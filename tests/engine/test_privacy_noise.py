@@ -236,7 +236,7 @@ def test_contributions_of_a_logistic_regression_do_not_depend_on_other_records()
 
 
 def test_models_whose_factor_is_no_sum_over_records_are_refused():
-    wide = DiagonalGaussian.from_standard(np.zeros(300), np.ones(300))
+    wide = DiagonalGaussian.from_standard(np.zeros(600), np.ones(600))
     with pytest.raises(UsageError, match="record by record"):
         record_contributions(FunctionModel(lambda z, x: -((x - z[0]) ** 2)), wide, np.ones(3))
 

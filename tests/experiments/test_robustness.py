@@ -78,4 +78,4 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
     found = run.run(3, tmp_path, "naive")
     assert len(seen) == 3
     assert found["counts"]["all"] == {"converged, wrong": 3, "problems": 3}
-    assert json.loads((tmp_path / "expected.json").read_text()) == found
+    assert json.loads((tmp_path / "naive.json").read_text()) == found

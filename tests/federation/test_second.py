@@ -127,6 +127,9 @@ class Squared(LogisticRegression):
     def predictor_log_likelihood(self, f, y):
         return -0.5 * (f**2 - y) ** 2
 
+    def predictor_value_and_slope(self, f, y):
+        return self.predictor_log_likelihood(f, y), -2 * f * (f**2 - y)
+
 
 def test_a_model_that_derives_from_one_of_one_optimum_says_nothing_of_its_own():
     assert LogisticRegression().known_optima == "one"
