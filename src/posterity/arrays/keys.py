@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arguments import Constraint
 from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import KeyArray
 from posterity.lazy import jax
@@ -17,6 +18,13 @@ THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 """Of rounds of the two kinds, in bits."""
 PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+
+
+KEY = Constraint(
+    "a key of jax.random",
+    lambda key: isinstance(key, Words) or is_jax(key),
+    fix="Pass `jax.random.key(0)`, with a number of your own, or leave it out.",
+)
 
 
 class Words(NamedTuple):
@@ -37,7 +45,12 @@ def seeded(seed: int) -> Words:
 
 
 def plain(key: KeyArray) -> KeyArray:
-    """JAX's key as words, if its generator is Threefry."""
+    """JAX's key as words, if its generator is Threefry.
+
+    Raises:
+        UsageError: if it is no key.
+    """
+    KEY.check(key=key)
     if not is_jax(key):
         return key
     typed = jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)

@@ -61,9 +61,13 @@ class Newton:
 
 
 def applies(agreed: Agreement) -> bool:
-    """Whether the posterior holds means apart, and sites can say how their slopes hang together."""
+    """Whether the posterior holds means apart, and sites can say how their slopes hang together.
+
+    Where there are several optima by nature, as of a network, the nearest one is not worth minutes.
+    """
     q, update = agreed.prior, agreed.update
-    if update.trains or update.pools or update.conjugate:
+    several = agreed.model.known_optima == "several"
+    if update.trains or update.pools or update.conjugate or several:
         return False
     few = is_joint(q) and q.event_size <= MOST
     return few and update.noiseless(agreed.model, q) is not None

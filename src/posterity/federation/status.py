@@ -212,7 +212,8 @@ def from_optimum(run: Position) -> tuple[float, float]:
     noisy, size = agreed.update.noisy, agreed.prior.event_size
     silent = noisy and applies(agreed)  # sums over nodes have no noise
     noisy = noisy and not silent
-    if agreed.update.trains or agreed.model.joint or (noisy and size > MOST_NOISY):
+    several = agreed.model.known_optima == "several"
+    if agreed.update.trains or agreed.model.joint or several or (noisy and size > MOST_NOISY):
         return math.inf, math.inf
     begun = all(np.any(run.state.factor(s).natural_parameters) for s in run.contributing)
     if applies(agreed) and begun:
