@@ -166,7 +166,8 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         net + '[update]\nestimator = "variational-online-newton"\ndomain = "retract"\nrate = 0.1\n'
     )
     told = document("federate", "net.toml", code=9)["status"]
-    assert told["state"] == "not converged" and told["left"] > told["tolerance"]
+    # How far a network is from its nearest optimum is not sought, and not told as a number.
+    assert told["state"] == "not converged" and told["left"] is None
     assert posterity.load("net.safetensors").posterior.precision.shape == (13,)
 
 
