@@ -333,7 +333,7 @@ def test_a_product_is_surer_than_a_barycenter():
     sites = {f"s{j}": as_site(f"s{j}", random_network(DENSE, rng)) for j in range(3)}
     mean = posterity.fuse(sites, components=6, networks=QUICK).posterior
     pooled = posterity.fuse(sites, components=6, rule="product", networks=QUICK).posterior
-    assert (pooled.precision > mean.precision).mean() > 0.9
+    assert (pooled.plain.precision > mean.plain.precision).mean() > 0.9
     np.testing.assert_allclose(pooled.mean, mean.mean, rtol=1e-6, atol=1e-9)
 
 
