@@ -38,7 +38,7 @@ from posterity.cli.report import (
 )
 from posterity.cli.schema import OUTPUT, PLOT
 from posterity.cli.streams import bar
-from posterity.errors import IdentificationWarning, UsageError
+from posterity.errors import FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,7 +66,10 @@ def _word(metavar: str) -> Any:
 def _report(data: Data) -> "RenderableType":
     direction, network = data["divergence"], data["network"]
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
-    parts: list[Any] = [f"Fused {data['count']} sites ({data['rule']}, {kl})."]
+    side = kl if data["rule"] == "barycenter" else f"matched by {kl}"
+    parts: list[Any] = [
+        f"Fused {data['count']} sites: {data['rule']} ({side}), {printable(data['why'])}."
+    ]
     if network is not None:
         widths = ", ".join(map(str, network["widths"])) or "no"
         tried = f" ({len(network['tried'])} widths tried, tolerance {network['tolerance']:g})"
@@ -79,6 +82,9 @@ def _report(data: Data) -> "RenderableType":
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
+    if count := len(data["warnings"]):
+        said = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
+        parts += ["", alarming(said, True)]
     return group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 
@@ -144,8 +150,8 @@ def _matching(plate: Data) -> "Table":
     Option(
         "rule",
         _word("[barycenter|product]"),
-        "The average of matched posteriors, or the prior once plus every site's data.",
-        default="barycenter",
+        "The prior once plus every site's data, or the average of matched posteriors; the first "
+        "where all are ledgers of one prior, if left out.",
     ),
     Option(
         "divergence",
@@ -193,16 +199,17 @@ def _matching(plate: Data) -> "Table":
     report=_report,
     examples=[
         "posterity fuse north.safetensors south.safetensors -o both.safetensors",
-        "posterity fuse site-*.safetensors -o all.safetensors --rule product --json",
+        "posterity fuse site-*.safetensors -o all.safetensors --rule barycenter --json",
         "posterity fuse 'sites/*.safetensors' -o all.safetensors",
     ],
 )
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file.
 
-    A site goes by the names in its ledger, else by the name of its file. With --rule product
-    the output is a ledger, from which a site can be taken out again; it replaces what was at
-    --output, but never one of the inputs. The exit code is 9 where matches are not identified.
+    A site goes by the names in its ledger, else by the name of its file. Ledgers of one prior are
+    added up to a ledger, from which a site can be taken out again; all else is averaged (--rule).
+    The output replaces what was at --output, but never one of the inputs. The exit code is 9 where
+    matches are not identified.
     """
     from posterity.artifact import aligned
     from posterity.fusion.sources import files as files_of
@@ -221,7 +228,8 @@ def fuse(settings: Settings) -> Data:
     options = {name: settings[name] for name in OF_FUSE}
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", IdentificationWarning)  # the report says it
+        warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
+        warnings.simplefilter("ignore", FusionWarning)
         fusion, inputs = _fused(paths, prior, options, settings["budget"])
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
@@ -236,6 +244,7 @@ def fuse(settings: Settings) -> Data:
         "plot": None if plot is None else str(plot),
         "digest": written.digest,
         "rule": fusion.rule.value,
+        "why": fusion.why,
         "divergence": fusion.divergence.value,
         "matching": options["matching"],
         "count": len(paths),
@@ -245,6 +254,7 @@ def fuse(settings: Settings) -> Data:
         "network": _network(fusion),
         "columns": list(aligned.listed(aligned.names_in(result))),
         "rebased": list(fusion.rebased[:LISTED]),
+        "warnings": list(fusion.warnings),
         "notes": [
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > LISTED else []),

@@ -131,6 +131,23 @@ def common_total(
     return total, ~np.isclose(totals, total, rtol=1e3 * SAME, atol=0.0)
 
 
+def priors_differ(blocks: Blocks) -> bool:
+    """Whether sites, all of known priors, started from priors that differ beyond rounding.
+
+    Raises:
+        StructureError: priors that tell the components of a plate apart.
+    """
+    for block in blocks.values():
+        others = common_prior(block.priors.each(block.names))[1]
+        if others.any() or (block.weighted and common_total(block.concentrations)[1].any()):
+            return True
+        spreads = [p.spread() for p in block.whole_priors] if isinstance(block, Block) else []
+        spreads = [own for own in spreads if not np.isnan(own).any()]
+        if spreads and not np.allclose(spreads, spreads[0], rtol=1e3 * SAME, atol=1e3 * SAME):
+            return True
+    return False
+
+
 # --- the product ---------------------------------------------------------------------------------
 
 
