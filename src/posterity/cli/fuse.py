@@ -1,16 +1,15 @@
 """``posterity fuse``: posteriors of several sites, merged."""
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
+from posterity.cli.fuse_files import LISTED, Inputs, fused
 from posterity.cli.options import (
     COUNT,
     FILE,
@@ -37,20 +36,16 @@ from posterity.cli.report import (
     table,
 )
 from posterity.cli.schema import OUTPUT, PLOT
-from posterity.cli.streams import bar
 from posterity.errors import FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from posterity.artifact.many import Alone, Several
     from posterity.fusion import Fusion
     from posterity.fusion.alignment import Alignment
     from posterity.fusion.scale import Scale
 
-LISTED = 10_000
-"""Sites of which digests and matching are told one by one."""
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
 
@@ -230,7 +225,7 @@ def fuse(settings: Settings) -> Data:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
         warnings.simplefilter("ignore", FusionWarning)
-        fusion, inputs = _fused(paths, prior, options, settings["budget"])
+        fusion, inputs = fused(paths, prior, options, settings["budget"])
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
@@ -264,88 +259,6 @@ def fuse(settings: Settings) -> Data:
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 """Options that are arguments of :func:`posterity.fuse`."""
-
-
-@dataclasses.dataclass
-class Inputs:
-    """The record of the files that are fused.
-
-    Attributes:
-        record: of the prior, and of how all were fitted.
-        digests: of the first files, by site.
-        count: of all files.
-        all: a digest of all their names and digests.
-    """
-
-    record: dict[str, str]
-    digests: dict[str, str] = dataclasses.field(default_factory=dict)
-    count: int = 0
-    all: Any = dataclasses.field(default_factory=hashlib.sha256)
-
-    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
-        """Record some more files of one provenance."""
-        from posterity.artifact.provenance import check_same
-
-        self.record |= check_same({"": about})
-        self.count += len(names)
-        for name, digest in zip(names, digests, strict=True):
-            if name in self.digests:
-                raise UsageError(
-                    found=f"two files of site {name!r}",
-                    expected="each site once",
-                    fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
-                    "else by its name.",
-                )
-            self.all.update(f"{name} {digest}\n".encode())
-            if len(self.digests) < LISTED:
-                self.digests[name] = digest
-
-
-def _fused(
-    paths: Sequence[str], prior: Path | None, options: dict[str, Any], budget: int | None
-) -> "tuple[Fusion, Inputs]":
-    """The fusion in memory, or file by file where there is more than is matched there."""
-    from posterity.fusion import fuse
-    from posterity.fusion.networks.options import is_network
-    from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
-
-    before, inputs = None, Inputs({})
-    if prior is not None:
-        before, about = files.read_prior(prior)
-        inputs.record["prior"] = about.digest
-    bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
-    large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
-    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
-        bytes_of = {"budget": BUDGET} | bytes_of
-    with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
-        sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
-        return fuse(sites, prior=before, **options, **bytes_of), inputs
-
-
-def _read(
-    paths: Sequence[str], inputs: Inputs, moved: Callable[[int], None]
-) -> "Iterator[Several | Alone]":
-    """The values of the files, many at a time; each file is recorded."""
-    from posterity.artifact.many import Several, read_many
-
-    for read in read_many(paths):
-        several = isinstance(read, Several)
-        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
-        inputs.note(names, digests, read.provenance)
-        yield read
-        moved(inputs.count)
-
-
-def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
-    """The values of the files, one by one; each file is recorded."""
-    from posterity.artifact.many import Alone, name_of
-    from posterity.ledger import Ledger
-
-    for path in map(Path, paths):
-        value, about = files.read(path)
-        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
-        inputs.note([name], [about.digest], about.provenance)
-        yield Alone(name, value, about.digest, about.provenance)
 
 
 # --- as data -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import Block, one_member, resized
+from posterity.fusion.blocks import Block, differing_members, one_member, resized
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence, moved, opposite
 from posterity.fusion.paths import assembled
@@ -138,7 +138,9 @@ def priors_differ(blocks: Blocks) -> bool:
         StructureError: priors that tell the components of a plate apart.
     """
     for block in blocks.values():
-        others = common_prior(block.priors.each(block.names))[1]
+        if not block.priors.exchangeable.all():
+            raise differing_members("some site")
+        others = common_prior(stack(block.priors.laws))[1]
         if others.any() or (block.weighted and common_total(block.concentrations)[1].any()):
             return True
         spreads = [p.spread() for p in block.whole_priors] if isinstance(block, Block) else []
@@ -252,7 +254,12 @@ class Terms:
         self.block, self.labels = block, _labels(block, alignment)
         self.groups = int(self.labels.max()) + 1
         known = None if prior is None else one_member(prior)
-        self.prior, self.others = common_prior(block.priors.each(block.names), known)
+        laws = block.priors.laws
+        alike = len(laws) == 1 and block.priors.exchangeable.all()
+        self.prior, others = common_prior(
+            stack(laws) if alike else block.priors.each(block.names), known
+        )
+        self.others = np.resize(others, len(block.names)) if alike else others
         self.totals, base, like = np.zeros_like(self.others), None, block.like
         if block.weighted:
             over = None if prior is None else prior.weights

@@ -46,9 +46,7 @@ def chosen_rule(sites: "Sites", plan: Plan, weights: Mapping[str, float] | None)
         alike = check_counted_once(sites)
     except UsageError as error:
         return Choice(Rule.BARYCENTER, "since a sum would count data twice", str(error))
-    return Choice(
-        Rule.PRODUCT, "since all sites started from one prior and what they learned adds up", alike
-    )
+    return Choice(Rule.PRODUCT, "since all sites started from one prior", alike)
 
 
 def _differ(sites: "Sites") -> bool:

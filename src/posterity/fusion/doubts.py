@@ -26,7 +26,7 @@ from posterity.fusion.sites import Sites
 Array = np.ndarray
 CONTRADICTION = 6.0
 """Deviations, of both laws together, from which two of them contradict each other."""
-AGREEMENT = 4.0
+AGREEMENT = 3.0
 """The same below which two components are no further apart than chance puts halves of one."""
 ROUGHLY = 1.5
 """The same of their means, below which tails are not computed."""
@@ -160,14 +160,22 @@ def _others(
     block: Block, rows: Int[Array, " n"], labels: Int[Array, " n"], members: Any, origin: Any
 ) -> ExponentialFamily:
     """What all others of each member's group say, beside its own prior where that is known."""
-    natural = members.natural_parameters
-    total = np.zeros((int(labels.max()) + 1, natural.shape[1]))
-    if block.priors.exchangeable.all():
-        prior = moved(block.priors.at(block.site[rows]), origin).natural_parameters
-        np.add.at(total, labels, natural - prior)
-        return members.with_natural_parameters(total[labels] - (natural - prior) + prior)
-    np.add.at(total, labels, natural)
-    return members.with_natural_parameters(total[labels] - natural)
+    prior = _priors(block, rows, origin)
+    learnt = members.natural_parameters - prior
+    return members.with_natural_parameters(_summed(learnt, labels)[labels] - learnt + prior)
+
+
+def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
+    """Natural parameters (n, D) of what these rows started from; zero where that is not known."""
+    if not block.priors.exchangeable.all():
+        return 0.0
+    return moved(block.priors.at(block.site[rows]), origin).natural_parameters
+
+
+def _summed(values: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
+    total = np.zeros((int(labels.max()) + 1, values.shape[1]))
+    np.add.at(total, labels, values)
+    return total
 
 
 def apart(one: Marginal, other: Marginal) -> Float[Array, "..."]:
@@ -229,12 +237,15 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
     if not len(one) or len(one) > MOST_PAIRS or not _in_closed_form(block.members):
         return
-    members = moved(parts.members[rows], middle(parts.members[rows]))
-    total = np.zeros((len(sizes), members.dimension))
-    np.add.at(total, labels[rows], members.natural_parameters)
+    members = parts.members[rows]
+    origin = middle(members)
+    members, prior = moved(members, origin), _priors(block, rows, origin)
+    total = _summed(members.natural_parameters - prior, labels[rows])
+    first = np.unique(labels[rows], return_index=True)[1]  # a prior each, that of some site
+    total = total + (prior[first] if np.ndim(prior) else prior)
     fused: Any = members.with_natural_parameters(total)
-    away = _away(fused[one], fused[other])
-    near = np.flatnonzero(away < AGREEMENT)
+    proper, away = np.asarray(fused.is_proper()), _away(fused[one], fused[other])
+    near = np.flatnonzero((away < AGREEMENT) & proper[one] & proper[other])
     if len(near):
         least = near[away[near].argmin()]
         yield (
