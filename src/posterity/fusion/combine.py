@@ -24,7 +24,7 @@ from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import Block, differing_members, one_member, resized
+from posterity.fusion.blocks import Block, one_member, resized
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence, moved, opposite
 from posterity.fusion.paths import assembled
@@ -129,25 +129,6 @@ def common_total(
     total = float(totals[0]) if alike else math.fsum(share * totals) / math.fsum(share)
     total = total if prior is None else prior.total(prior)
     return total, ~np.isclose(totals, total, rtol=1e3 * SAME, atol=0.0)
-
-
-def priors_differ(blocks: Blocks) -> bool:
-    """Whether sites, all of known priors, started from priors that differ beyond rounding.
-
-    Raises:
-        StructureError: priors that tell the components of a plate apart.
-    """
-    for block in blocks.values():
-        if not block.priors.exchangeable.all():
-            raise differing_members("some site")
-        others = common_prior(stack(block.priors.laws))[1]
-        if others.any() or (block.weighted and common_total(block.concentrations)[1].any()):
-            return True
-        spreads = [p.spread() for p in block.whole_priors] if isinstance(block, Block) else []
-        spreads = [own for own in spreads if not np.isnan(own).any()]
-        if spreads and not np.allclose(spreads, spreads[0], rtol=1e3 * SAME, atol=1e3 * SAME):
-            return True
-    return False
 
 
 # --- the product ---------------------------------------------------------------------------------

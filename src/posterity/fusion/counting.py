@@ -8,8 +8,12 @@ pooled records; an average of the same posteriors would be as wide as that of on
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from posterity.errors import PosterityError, UsageError
-from posterity.fusion.combine import priors_differ
+from posterity.families import stack
+from posterity.fusion.blocks import Block, differing_members
+from posterity.fusion.combine import SAME, Blocks, common_prior, common_total
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.ledgers import of_one_prior
 from posterity.fusion.plan import Plan
@@ -59,6 +63,25 @@ def _differ(sites: "Sites") -> bool:
         return priors_differ(sites.blocks)
     except PosterityError:  # components of one site from priors that differ
         return True
+
+
+def priors_differ(blocks: Blocks) -> bool:
+    """Whether sites, all of known priors, started from priors that differ beyond rounding.
+
+    Raises:
+        StructureError: priors that tell the components of a plate apart.
+    """
+    for block in blocks.values():
+        if not block.priors.exchangeable.all():
+            raise differing_members("some site")
+        others = common_prior(stack(block.priors.laws))[1]
+        if others.any() or (block.weighted and common_total(block.concentrations)[1].any()):
+            return True
+        spreads = [p.spread() for p in block.whole_priors] if isinstance(block, Block) else []
+        spreads = [own for own in spreads if not np.isnan(own).any()]
+        if spreads and not np.allclose(spreads, spreads[0], rtol=1e3 * SAME, atol=1e3 * SAME):
+            return True
+    return False
 
 
 def check_priors_known(sites: "Sites") -> None:

@@ -22,6 +22,7 @@ from posterity.fusion.geometry import middle, moved
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import Scale
 from posterity.fusion.sites import Sites
+from posterity.fusion.topics import are_topics
 
 Array = np.ndarray
 CONTRADICTION = 6.0
@@ -52,6 +53,8 @@ def doubts_of(sites: Sites, fusion: Fusion) -> Iterator[str]:
         yield from _say_nothing(kept)
         for path, block in kept.items():
             alignment = fusion.plates.get(path)
+            if are_topics(block):  # which are merged as far as it helps to predict
+                continue
             line = _contradiction(block, alignment, sites.coordinates)
             if line:
                 yield line
