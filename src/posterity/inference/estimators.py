@@ -135,6 +135,10 @@ class Exact(Estimator):
     models: ClassVar[type[Model]] = ConjugateModel
     numpy: ClassVar[bool] = True
 
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Whether the model's likelihood lies in this family."""
+        return isinstance(model, ConjugateModel) and isinstance(q, model.conjugate_to)
+
     def __call__(
         self,
         model: ConjugateModel,
@@ -272,14 +276,16 @@ class PredictorQuadrature(Nodal):
     ) -> tuple[Any, Any, Any, Any]:
         """Inputs ``x``, ``Σ E[ℓ]``, and of each record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
-        np_ = q.xp.np
+        np_, weights = q.xp.np, records.weights
         x = np_.asarray(x, dtype_of(q))
         mean, variance = q.predictor(x)
+        if (known := model.predictor_expectation(mean, variance, y)) is not None:
+            value, slope, bend = known
+            return x, weights @ value, weights * slope, -weights * bend
         deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
         sums = np_.stack([chances, chances * epsilon])
-        weights = records.weights
 
         def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
             # Nodes by records: so a sum over nodes takes least where it is compiled.
