@@ -288,10 +288,10 @@ class LocalUpdate(Setting):
             rough=None if rough is None else cavity + rough / self.temperature,
             **how,
         )
-        if along and not is_jax(end.residual) and end.finite and end.residual > SLOW:
-            if q.event_size <= MOST and model.known_optima == "one":
-                there = convex_end(evaluate, end.q, cavity, self.temperature)
-                end = descend(evaluate, there, cavity, temperature=self.temperature, **how)
+        convex = along and model.known_optima == "one" and q.event_size <= MOST
+        if convex and not is_jax(end.residual) and end.finite and end.residual > SLOW:
+            there = convex_end(evaluate, end.q, cavity, self.temperature)
+            end = descend(evaluate, there, cavity, temperature=self.temperature, **how)
         none = 0 * end.halvings
         return end.q - cavity, UpdateInfo(
             end.halvings, none, end.finite, end.residual, end.uncertainty

@@ -12,8 +12,8 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.cubature import hermite
 from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
+from posterity.models.cubature import hermite
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
