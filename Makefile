@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo deploy-demo test test-slow test-all test-offline test-experiments test-data test-adapters test-wheel test-engine lint format types docs dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-experiments test-data test-adapters test-wheel test-engine lint format types docs dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -45,6 +45,9 @@ test-all: $(VENV)/.test ## run both, which are collected once
 
 test-offline: $(VENV)/.test ## run both without a network (on Linux)
 	.ci/offline $(MAKE) test-all
+
+test-annotations: $(VENV)/.test ## run the tests with arguments and results checked against annotations
+	POSTERITY_ANNOTATIONS=1 $(PYTEST) $(PYTEST_FLAGS)
 
 test-experiments: $(VENV)/.test ## run small experiments and benchmarks, to see that they still run
 	$(PYTEST) $(PYTEST_FLAGS) -m 'experiment and not data'

@@ -32,7 +32,9 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-typechecker.install("posterity")
+# Twice the time of tests: with it they run by `make test-annotations`, and last in .ci/run.
+if os.environ.get("POSTERITY_ANNOTATIONS"):
+    typechecker.install("posterity")
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)

@@ -139,7 +139,7 @@ def test_small_variances_outlive_large_means():
     mean, variance = 3 + rng.normal(size=DENSE.size), np.full(DENSE.size, 1e-18)
     one = Network.from_standard(mean, variance, DENSE)
     options = {"divergence": "forward", "matching": "identity", "networks": QUICK}
-    same = posterity.fuse([one, one], **options).posterior
+    same = posterity.fuse([one, one], **options).posterior.plain
     np.testing.assert_allclose(same.variance, variance, rtol=1e-6)
     shift = 1e-3
     other = Network.from_standard(mean + shift, variance, DENSE)

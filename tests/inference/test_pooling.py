@@ -280,6 +280,7 @@ def test_what_it_serves_and_what_is_refused():
         PartialPooling(nodes=2)
 
 
+@pytest.mark.slow
 def test_nodes_over_what_is_shared_say_the_same():
     sites = {"a": (X[:, :1], Y), "b": (X[:9, :1], 1 - Y[:9])}
     cubature = LocalUpdate(Cubature(64, most=64))

@@ -107,7 +107,9 @@ def exactly(log_likelihood, sites):
     return moments_on_grid(log)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 8])
+@pytest.mark.parametrize(
+    "count", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 5, 8))]
+)
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_doubt_of_few_intercepts_of_binary_records_and_of_counts(counts, count):
     rng = np.random.default_rng([count, counts])
@@ -125,6 +127,7 @@ def test_the_doubt_of_few_intercepts_of_binary_records_and_of_counts(counts, cou
     beside(run, exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_doubt_of_four_spreads_is_that_of_the_exact_posterior(count):
     rng = np.random.default_rng(count)

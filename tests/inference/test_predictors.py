@@ -86,7 +86,11 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize("function, q, number", FOUND, ids=lambda it: getattr(it, "__name__", ""))
+@pytest.mark.parametrize(
+    "function, q, number",
+    [FOUND[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in FOUND[1:])],
+    ids=lambda it: getattr(it, "__name__", ""),
+)
 def test_predictors_are_found_and_sums_over_them_are_the_expectation(function, q, number):
     model = FunctionModel(function)
     found = predictors_of(model, q, RECORDS)

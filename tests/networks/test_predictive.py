@@ -12,7 +12,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families import Network, stack
 from posterity.models.forward import outputs
 from posterity.networks import Dense, Layers, Prediction, describe, predict
-from posterity.networks.predictive import divergence
+from posterity.networks.predictive import between_sites, divergence
 
 LAYERS = Layers.dense(3, 4, 3)
 RNG = np.random.default_rng(0)
@@ -155,3 +155,43 @@ def test_classes_that_nobody_saw_have_no_chance_and_add_no_entropy() -> None:
     assert found.mutual_information is None
     np.testing.assert_allclose(found.entropy, np.log(2))
     np.testing.assert_allclose(found.log_predictive([0]), -np.log(2))
+
+
+def test_between_sites_by_hand() -> None:
+    rng = np.random.default_rng(7)
+    fused, sites, shares = (
+        rng.normal(size=(5, 3)),
+        2 * rng.normal(size=(4, 5, 3)),
+        rng.random((4, 3)),
+    )
+    found = between_sites("categorical", fused, sites, shares)
+    shares = shares / shares.sum(0)
+    p, each = scipy.special.softmax(fused, -1), scipy.special.softmax(sites, -1)
+    weights = p @ shares.T  # (n, sites)
+    np.testing.assert_allclose(weights.sum(1), 1)
+    apart = (weights.T * scipy.stats.entropy(each, p[None], axis=-1)).sum(0)
+    near = np.exp(-2 * apart)[:, None]
+    mixed = near * p + (1 - near) * np.einsum("nj,jnk->nk", weights, each)
+    powers = mixed ** (1 / np.sqrt(1 + apart**2))[:, None]
+    expected = powers / powers.sum(1, keepdims=True)
+    np.testing.assert_allclose(np.exp(found["log_chances"]), expected, rtol=1e-4)
+    of_sites = (weights.T * scipy.stats.entropy(each, axis=-1)).sum(0)
+    within = near[:, 0] * scipy.stats.entropy(p, axis=-1) + (1 - near[:, 0]) * of_sites
+    np.testing.assert_allclose(found["entropy"], within, rtol=1e-4)
+    values = between_sites("gaussian", fused, sites, shares)
+    np.testing.assert_allclose(values["mean"], fused)
+    expected = np.einsum("jk,jnk->nk", shares, (sites - fused) ** 2)
+    np.testing.assert_allclose(values["variance"], expected, rtol=1e-4)
+
+
+def test_sites_that_agree_leave_the_prediction_as_it_is() -> None:
+    logits = np.array([[3.0, -80.0, 0.0], [0.0, 0.0, 0.0]])
+    for likelihood, fused in (("categorical", logits), ("bernoulli", logits[:, :1])):
+        shares = np.full((2, fused.shape[1]), 0.5)
+        found = between_sites(likelihood, fused, np.stack([fused, fused]), shares)
+        said = Prediction.of({k: np.asarray(v, float) for k, v in found.items()}, likelihood)
+        expected = scipy.special.softmax(fused, 1) if fused.shape[1] > 1 else None
+        if expected is None:
+            expected = scipy.special.expit(fused[:, 0])
+        np.testing.assert_allclose(said.mean, expected, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(said.mutual_information, 0, atol=1e-6)

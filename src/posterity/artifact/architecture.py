@@ -113,5 +113,12 @@ def _checked(fields: dict[str, Any]) -> None:
 
 
 enrol_data(Architecture, arrays=["parameters"], check=_checked)
-for _layers in (Dense, Conv, Layers):
-    enrol_data(_layers)
+for _layer in (Dense, Conv):
+    enrol_data(_layer)
+enrol_data(  # those that keep no sites are in files as they were before any did
+    Layers,
+    write=lambda own: (
+        {"layers": own.layers, "image": own.image} | ({"sites": own.sites} if own.sites else {})
+    ),
+    read=lambda fields: {"sites": 0, **fields},
+)

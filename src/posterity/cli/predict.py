@@ -40,7 +40,11 @@ def _report(data: Data) -> str:
     LIKELIHOOD,
     Option("model.target", TEXT, "The column of INPUTS that is predicted: left out."),
     Option("inputs.array", TEXT, "Which array of an .npz, if several."),
-    Option("samples", NATURAL, "Draws of a network's weights; 100 if left out, 0: its mean."),
+    Option(
+        "samples",
+        NATURAL,
+        "Draws of a network's weights, 0: its mean; 100 if left out, of a fused one its mean.",
+    ),
     Option("seed", SEED, "Of the draws; 0 if left out."),
     OUTPUT,
     files="A student, or a posterior or ledger of a network; then INPUTS, records as .csv with a "

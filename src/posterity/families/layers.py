@@ -145,7 +145,10 @@ class Layers:
     """The layers of a network, in order; all but the last have hidden units.
 
     ``image`` is the shape of one input: ``(height, width, channels)`` where the first layer is a
-    convolution, else the number of inputs, which is known without it.
+    convolution, else the number of inputs, which is known without it. Of a network that was fused
+    of several, ``sites`` is how many of them it keeps a last layer of: beside the weights of its
+    own, the flat vector ends with ``sites`` (sites, inputs and bias, outputs) and ``shares``
+    (sites, outputs), which say what each site predicts and how far it counts in each output.
 
     >>> network = Layers.dense(4, 3, 2)
     >>> network.widths, network.size
@@ -158,10 +161,12 @@ class Layers:
 
     layers: tuple[Layer, ...]
     image: tuple[int, ...] = ()
+    sites: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
         strange = [layer for layer in self.layers if not isinstance(layer, Layer)]
+        strange += [self.sites] if type(self.sites) is not int or self.sites < 0 else []
         if strange or not self.layers:
             raise UsageError(
                 found=f"layers {strange or self.layers}",
@@ -239,7 +244,7 @@ class Layers:
         return tuple(layer.outputs for layer in self.layers[:-1])
 
     def with_widths(self, widths: Sequence[int]) -> Self:
-        """The same network with other numbers of hidden units."""
+        """The same network with other numbers of hidden units, of which no site says anything."""
         if len(widths) != len(self) - 1:
             raise UsageError(
                 found=f"{len(widths)} widths {tuple(widths)}",
@@ -268,7 +273,10 @@ class Layers:
 
     @functools.cached_property
     def places(self) -> tuple[dict[str, Place], ...]:
-        """For each layer, where its ``kernel`` and its ``bias`` lie in the flat vector."""
+        """For each layer, where its ``kernel`` and its ``bias`` lie in the flat vector.
+
+        Of the last one, also where ``sites`` and ``shares`` are, if the network keeps any.
+        """
         result, start = [], 0
         for layer in self.layers:
             own = {}
@@ -278,12 +286,21 @@ class Layers:
             own["kernel"] = Place(start, layer.kernel)
             start = own["kernel"].stop
             result.append(own)
+        if self.sites:
+            shape = (self.sites, layer.inputs + layer.bias, layer.outputs)
+            own["sites"] = Place(start, shape)
+            own["shares"] = Place(own["sites"].stop, shape[::2])
         return tuple(result)
 
     @property
     def size(self) -> int:
         """Number of weights ``p``, biases among them."""
-        return self.places[-1]["kernel"].stop
+        return list(self.places[-1].values())[-1].stop
+
+    @functools.cached_property
+    def plain(self) -> Self:
+        """The same without the sites' last layers; its flat vector begins that of the other."""
+        return dataclasses.replace(self, sites=0) if self.sites else self
 
     def unravel(self, z: PyTree) -> list[dict[str, Any]]:
         """The arrays of each layer from flat weights (..., p)."""

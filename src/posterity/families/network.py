@@ -47,6 +47,14 @@ class Network(DiagonalGaussian):
         return cls(parts.precision_mean, parts.precision, layers)
 
     @property
+    def plain(self) -> Self:
+        """The weights alone, without the last layers of the sites that it was fused of."""
+        if not self.layers.sites:
+            return self
+        layers, size = self.layers.plain, self.layers.plain.size
+        return type(self)(self.precision_mean[..., :size], self.precision[..., :size], layers)
+
+    @property
     def named_size(self) -> None:
         """Weights go by layer and unit, not by name."""
 

@@ -17,9 +17,15 @@ from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.judged_passes import PassConfidence, absorbed
+from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
 from posterity.fusion.matching import Matching, check_components, match, member_hashes
 from posterity.fusion.passes import Passes
+from posterity.fusion.topics import (
+    TopicConfidence,
+    are_topics,
+    topics_in_memory,
+    topics_in_table,
+)
 
 Array = np.ndarray
 NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -199,7 +205,10 @@ class Aligner:
         )
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
-        parts, known = Absorbing.of(block), self.labels
+        parts, known, topics = Absorbing.of(block), self.labels, None
+        if self._merges(block):
+            topics = topics_in_memory(block, self.absorb, self.components)
+            parts, known = Absorbing(block, topics.into), topics.labels
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
@@ -208,8 +217,8 @@ class Aligner:
             matched = match(
                 members, starts, self.matching, self.divergence, self.components, counts, own
             )
-            more = parts.more(matched, left) if self.absorb and self.free else None
-            if more is None:
+            absorb = self.absorb and self.free and topics is None
+            if (more := parts.more(matched, left) if absorb else None) is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
@@ -218,7 +227,16 @@ class Aligner:
         result = matched.result
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
+        if topics is not None:
+            confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)
+
+    def _merges(self, block: Block | BlockTable) -> bool:
+        """True for topics, which are merged by the evidence of their words."""
+        if self.matching is not Matching.EVIDENCE or not are_topics(block):
+            return False
+        check_components(block.sizes, self.matching, self.components)
+        return True
 
     def _in_passes(self, table: BlockTable, wanted: Bool[Array, " n"]) -> "_Aligned":
         if not wanted[table.used].all():
@@ -226,8 +244,12 @@ class Aligner:
         if self.labels is None:
             check_components(table.store.sizes, self.matching, self.components)
         passes = Passes(table, max(LEAST, self.budget // (SAMPLED * 8 * table.dim)))
-        into = np.arange(len(table.used))
-        if self.matching is Matching.IDENTITY:
+        into, topics = np.arange(len(table.used)), None
+        if self._merges(table):
+            topics = topics_in_table(table, self.absorb, self.components)
+            kept = joined(passes, topics.into, into)
+            result, trace = passes.as_labelled(topics.labels[kept])
+        elif self.matching is Matching.IDENTITY:
             own = None if self.labels is None else self.labels[table.used]
             result, trace = passes.as_labelled(own)
         elif self.matching is Matching.HUNGARIAN:
@@ -243,6 +265,8 @@ class Aligner:
         labels[part] = labels[into[part]]
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
+        if topics is not None:
+            confidence = TopicConfidence(confidence, topics)
         parts = into if part.any() else None
         return _Aligned(labels, rows, parts, passes.misfit(result), trace, confidence)
 

@@ -39,6 +39,7 @@ from posterity.fusion.rules import Rule, RuleName
 from posterity.fusion.scale import scales_of
 from posterity.fusion.sites import Site, Sites, given_twice, read_sites
 from posterity.fusion.sources import Fusible
+from posterity.fusion.topics import are_topics
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
 
@@ -93,9 +94,9 @@ def fuse(
         weights: for the barycentre, a positive weight for each site; equal if None.
         absorb: whether components that a local fit split are put together: what is alone is
             absorbed by one of its own site's, where the two are one by the site's own data and
-            the other sites do not contradict. It takes mixing weights and a known prior, so
-            ledgers or ``prior``, and ``matching="evidence"`` that finds the number. None absorbs
-            wherever there are these.
+            the other sites do not contradict; topics, where their words are likelier of one. It
+            takes mixing weights or topics, and a known prior, so ledgers or ``prior``, and
+            ``matching="evidence"`` that finds the number. None absorbs wherever there are these.
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
@@ -198,12 +199,13 @@ class _Plates(_Problem):
                 expected="components only where there is a Plate",
                 fix="Leave components out.",
             )
-        tell = [plate for plate in plates if plate.weighted and plate.priors.exchangeable.any()]
+        counted = [plate for plate in plates if plate.weighted or are_topics(plate)]
+        tell = [plate for plate in counted if plate.priors.exchangeable.any()]
         if plan.absorb and not tell:
             raise UsageError(
                 found="absorb=True for posteriors without mixing weights and a known prior",
-                expected="ledgers or prior=, of plates with mixing weights, which say what each "
-                "component has seen",
+                expected="ledgers or prior=, of topics or plates with mixing weights, which say "
+                "what each component has seen",
                 fix="Leave absorb out, or fuse ledgers of plates with weights.",
             )
         for path, law in laws.items() if isinstance(side, Discrepancy) else ():

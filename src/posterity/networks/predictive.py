@@ -33,7 +33,7 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.models.data import real_numbers
-from posterity.models.forward import outputs
+from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 
 Expectations = dict[str, Any]
@@ -43,6 +43,8 @@ NUMBERS = 1 << 24
 ROWS = 4096
 """Inputs that are looked at together, at most."""
 SAMPLES = 100
+TINY = 1e-30
+"""Added to what is no less than zero before its logarithm is taken, in single precision."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +259,7 @@ def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
 # --- formulas, of NumPy arrays and of JAX's ------------------------------------------------------
 
 
-def kl_of_classes(log_p: Float[Real, "n k"], log_q: Float[Real, "n k"]) -> Float[Real, " n"]:
+def kl_of_classes(log_p: Float[Real, "*#n k"], log_q: Float[Real, "*#n k"]) -> Float[Real, "*n"]:
     """``Σ_c p_c log(p_c / q_c)`` in nats, with all digits where the two agree.
 
     Terms ``p log(p / q) - p + q`` add up to the same and are all at least zero.
@@ -316,7 +318,7 @@ def predict(
     x: Any,
     *,
     key: jax.Array | None = None,
-    samples: int = SAMPLES,
+    samples: int | None = None,
     likelihood: str = "categorical",
 ) -> Float[np.ndarray, "n ..."]:
     """Predictive probabilities (n, K), averaged over draws; see :func:`describe` for the rest.
@@ -325,7 +327,8 @@ def predict(
         network: one posterior over the weights.
         x: inputs (n, …), scaled as those it was trained on.
         key: of the draws, ``jax.random.key(0)`` by default.
-        samples: how many draws; 0 predicts at the posterior mean.
+        samples: how many draws; 0 predicts at the posterior mean. By default 100, and of a network
+            that was fused of several sites' its mean and what :func:`between_sites` says of it.
         likelihood: ``"categorical"``, ``"bernoulli"`` (probabilities (n,) of the label 1) or
             ``"gaussian"`` (mean outputs).
 
@@ -346,12 +349,12 @@ def describe(
     x: Any,
     *,
     key: jax.Array | None = None,
-    samples: int = SAMPLES,
+    samples: int | None = None,
     likelihood: str = "categorical",
 ) -> Prediction:
     """The prediction and its uncertainty; arguments and errors as of :func:`predict`."""
     LIKELIHOOD.check(likelihood=likelihood)
-    NATURAL.check(samples=samples)
+    NATURAL.or_none().check(samples=samples)
     x = real_numbers(x, "the inputs", records=False)
     fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
     if not fits or math.prod(x.shape[1:]) != network.layers.inputs:
@@ -364,6 +367,9 @@ def describe(
     x = np.asarray(x, np.float32).reshape(len(x), network.layers.inputs)
     check_outputs(network.layers, likelihood)
     key = jax.random.key(0) if key is None else key
+    fused = samples is None and network.layers.sites > 0
+    samples = 0 if fused else SAMPLES if samples is None else samples
+    average = _between if fused else _expectations
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
         weights = np.asarray(network.mean, np.float32)[None]
         if samples:
@@ -375,13 +381,52 @@ def describe(
         groups = np.array_split(weights, -(-len(weights) // together))
         parts = [
             merged(
-                (_expectations(network.layers, likelihood, own, x[at : at + ROWS]), len(own))
+                (average(network.layers, likelihood, own, x[at : at + ROWS]), len(own))
                 for own in groups
             )
             for at in range(0, max(len(x), 1), ROWS)
         ]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Prediction.of(whole, likelihood)
+
+
+def between_sites(
+    likelihood: str,
+    fused: Float[Real, "n k"],
+    sites: Float[Real, "m n k"],
+    shares: Float[Real, "m k"],
+) -> Expectations:
+    """The expectations of a fused network whose sites do not all say the same.
+
+    Of classes, a site counts by its shares in the classes that the fused network expects,
+    ``w_j = Σ_k p_k a_jk``, and sites disagree by ``D = Σ_j w_j KL(p_j ‖ p)`` nats. Where they agree
+    the prediction is ``p``; as they part, it goes over to the mixture of theirs, ``e^{-2D} p +
+    (1 - e^{-2D}) Σ_j w_j p_j``, at the temperature ``√(1 + D²)``. Of values the variance is that
+    between sites, each by its share.
+    """
+    shares = shares / jnp.maximum(shares.sum(0), 1e-30)
+    if likelihood == "gaussian":
+        return {"mean": fused, "variance": (shares[:, None] * (sites - fused) ** 2).sum(0)}
+    logs = (lambda x: log_coin(x)[..., ::-1]) if likelihood == "bernoulli" else log_softmax
+    own, each = logs(fused), logs(sites)
+    weight = (shares[:, None] * jnp.exp(own)).sum(-1)
+    apart = (weight * kl_of_classes(each, own)).sum(0)
+    other = -jnp.expm1(-2 * apart)
+    mixture = jax.nn.logsumexp(each, axis=0, b=weight[..., None])
+    mixed = jnp.logaddexp(own - 2 * apart[:, None], mixture + jnp.log(other + TINY)[:, None])
+    within = (1 - other) * entropy(own) + other * (weight * entropy(each)).sum(0)
+    return {"log_chances": log_softmax(mixed / jnp.hypot(1, apart)[:, None]), "entropy": within}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _between(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
+    arrays = layers.unravel(weights[0])
+    *_, before, fused = [x, *apply(layers, arrays, x)]
+    before = before.reshape(len(x), -1)
+    if layers.layers[-1].bias:
+        before = jnp.concatenate([before, jnp.ones((len(x), 1), before.dtype)], axis=1)
+    sites = after(layers.layers[-1], jnp.einsum("nl,mlk->mnk", before, arrays[-1]["sites"]))
+    return between_sites(likelihood, fused, sites, arrays[-1]["shares"])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

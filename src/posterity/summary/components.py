@@ -147,7 +147,7 @@ def _of_networks(law: Any, level: float, block: str, member: str) -> Iterator[La
             mean, sd = same_shape(one.mean, np.sqrt(one.variance))
             low, high = Normal(mean, sd).interval(level)
         which = ", ".join(filter(None, (member, *map(str, index))))
-        pairs = zip(law.network_layers.layers, law.network_layers.places, strict=True)
+        pairs = zip(law.network_layers.layers, law.network_layers.plain.places, strict=True)
         for number, (layer, places) in enumerate(pairs):
             at = np.concatenate([np.arange(p.start, p.stop) for p in places.values()])
             sure = ((low[at] > 0) | (high[at] < 0)).mean()

@@ -1,5 +1,6 @@
 """Building a fused network from units that were matched, one layer after another."""
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from posterity.arrays.typing import Float
-from posterity.families.layers import Layers
+from posterity.families.layers import Conv, Layers
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.networks.locals import Arrays, Labels, Local, Placed, placed
 from posterity.fusion.networks.targets import Targets, after, features, preactivation
@@ -16,6 +17,8 @@ from posterity.fusion.networks.targets import Targets, after, features, preactiv
 Array = np.ndarray
 ROWS = 20_000
 """Places of images that a refit looks at, at most."""
+KEPT = 2**18
+"""Numbers of all sites' last layers, which each factor of a ledger has a place for."""
 RIDGE = 1e-4
 """How strongly a refit holds on to its start, relative to the units' mean square output."""
 
@@ -115,6 +118,23 @@ class Combined(NamedTuple):
         """The ``"mean"`` or the ``"variance"`` of each layer, as :class:`Layers` has them."""
         rows = (getattr(own, kind) for own in self.fused)
         return [as_arrays(self.layers, index, own) for index, own in enumerate(rows)]
+
+    def kept(self) -> tuple[Layers, Float[Array, "sites n"]]:
+        """The layers with each site's last layer beside, and what each site has to say there.
+
+        A site's own layer is its part of the fused one over its share. Nothing is kept of sites
+        that are so many that all their layers are many numbers, and more than the network's.
+        """
+        last, plain = self.fused[-1], self.layers
+        layers = dataclasses.replace(plain, sites=len(last.share))
+        if isinstance(plain[-1], Conv) or layers.size - plain.size > max(plain.size, KEPT):
+            return plain, np.zeros((len(last.share), 0))
+        own = last.parts / last.share[:, None]
+        numbers = [np.zeros((len(own), *each.shape)) for each in (own, last.share)]
+        for site, pair in enumerate(zip(own, last.share, strict=True)):
+            for number, value in zip(numbers, pair, strict=True):
+                number[site, site] = value
+        return layers, np.concatenate([each.reshape(len(own), -1) for each in numbers], axis=1)
 
 
 def as_arrays(layers: Layers, index: int, rows: Float[Array, "rows units"]) -> dict[str, Array]:

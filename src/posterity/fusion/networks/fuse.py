@@ -18,7 +18,7 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
-from posterity.fusion.networks.ledgers import as_ledger, fused_prior, rebased
+from posterity.fusion.networks.ledgers import RECORD, as_ledger, beside, fused_prior, rebased
 from posterity.fusion.networks.locals import Labels, Local, in_order
 from posterity.fusion.networks.options import Options, Widths, by_layer
 from posterity.fusion.networks.targets import Targets, output_shares, pair_of_inputs
@@ -270,11 +270,13 @@ class Search:
         """The fusion, with a ledger where priors are known."""
         layers, ledger = combined.layers, None
         base = fused_prior(self.locals, prior, layers)
+        combined = self.build(None, combined.labels, rule)
         if base is None:
             mean, variance = (layers.ravel(combined.arrays(k)) for k in ("mean", "variance"))
             posterior = Network.from_standard(mean, variance, layers)
+            layers, kept = combined.kept()
+            posterior = beside(posterior, layers, kept.sum(0), RECORD)
         else:
-            combined = self.build(None, combined.labels, rule)
             ledger = as_ledger(combined, self.locals, base, rule)
             posterior = ledger.posterior
             assert isinstance(posterior, Network)

@@ -15,6 +15,9 @@ from posterity.ledger import Ledger
 
 Array = np.ndarray
 LEAVES = ("precision_mean", "precision")
+RECORD = 2.0**-30
+"""The precision of what is kept of the sites beside the weights, which is next to none: a power of
+two, so that products with it are exact."""
 SAME = 1e-9
 """Priors that agree to so many digits were meant to be one."""
 
@@ -65,6 +68,13 @@ def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
     return layers.ravel(arrays)
 
 
+def beside(network: Network, layers: Layers, kept: Array, precision: float) -> Network:
+    """A network, or a factor of one, and what is kept of the sites after its weights."""
+    mean = np.concatenate([network.precision_mean, RECORD * kept])
+    known = np.concatenate([network.precision, np.full(kept.size, precision)])
+    return Network(mean, known, layers)
+
+
 def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule: Rule) -> Ledger:
     """Prior plus one factor a site, which add up to the fused network.
 
@@ -75,8 +85,10 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
     the data this is the sum of the others' over the sum of their shares, which is how they would
     be combined alone. The first layer of a product has what each site's posterior gained as
     precisions instead. What a refit found of a unit that only one site has is that site's part,
-    so that without it the unit, which is then as its prior, adds nothing to any output.
+    so that without it the unit, which is then as its prior, adds nothing to any output. Each
+    site's own last layer is in its factor.
     """
+    layers, kept = combined.kept()
     flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.fused))]
     factors = {}
     for j, local in enumerate(locals_):
@@ -85,8 +97,10 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
             combined.layers.ravel([as_arrays(combined.layers, i, p) for i, p in enumerate(piece)])
             for piece in pieces
         )
-        factors[local.name] = Network(mean, precision, combined.layers)
-    return Ledger(prior).extend(factors, independent=False)
+        factor = Network(mean, precision, combined.layers)
+        factors[local.name] = beside(factor, layers, kept[j], 0.0)
+    start = beside(prior, layers, np.zeros_like(kept[0]), RECORD)
+    return Ledger(start).extend(factors, independent=False)
 
 
 def _parts(

@@ -22,6 +22,8 @@ from posterity.fusion.networks.options import Options
 Array = np.ndarray
 DENSE, IMAGES = 3000, 600
 """Random inputs unless a number is asked for: an image is seen at many places."""
+LEAST = 1e-9
+"""The least that a site learnt of an output, relative to what the others did."""
 SEED = 0
 AT_ONCE = 100
 """Images that are drawn together, which bounds memory."""
@@ -140,6 +142,7 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
         rows.append(np.maximum(kernel.reshape(-1, kernel.shape[-1]).sum(0), 0.0))
     gained = np.array(rows)
     gained = np.where((gained.max(0) > 0), gained / np.maximum(gained.max(0), 1e-300), 1.0)
+    gained = np.maximum(gained, LEAST)
     shares = np.array([local.weight for local in locals_])[:, None] * gained
     return shares / shares.sum(0)
 
