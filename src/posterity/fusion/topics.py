@@ -55,19 +55,18 @@ class Words:
         at = np.broadcast_to(prior, counts.shape)[seen]
         self.worth[seen] = gammaln(at + self.counts[seen]) - gammaln(at)
         self.totals = self.counts.sum(1)
-        self.roots = self._roots(self.counts)
-
-    @staticmethod
-    def _roots(counts: Float[Array, "*n words"]) -> Float[Array, "*n words"]:
-        return np.sqrt(counts / np.maximum(counts.sum(-1, keepdims=True), SEEN)).astype(np.float32)
+        # By word, so that those that a topic has lie side by side.
+        shares = self.counts.T / np.maximum(self.totals, SEEN)
+        self.roots = np.sqrt(shares, order="C").astype(np.float32)
 
     def put(self, row: int, counts: Float[Array, " words"]) -> None:
         """Let a topic have these counts."""
-        counts = np.where(counts > SEEN, counts, 0.0)
-        seen, self.counts[row], self.worth[row] = np.flatnonzero(counts), counts, 0.0
-        at = self.prior[seen]
-        self.worth[row, seen] = gammaln(at + counts[seen]) - gammaln(at)
-        self.totals[row], self.roots[row] = counts.sum(), self._roots(counts)
+        seen = np.flatnonzero(counts > SEEN)
+        some, at = counts[seen], self.prior[seen]
+        self.counts[row], self.worth[row], self.roots[:, row] = 0.0, 0.0, 0.0
+        self.counts[row, seen], self.totals[row] = some, some.sum()
+        self.worth[row, seen] = gammaln(at + some) - gammaln(at)
+        self.roots[seen, row] = np.sqrt(some / max(some.sum(), SEEN))
 
     def gains(self, row: int, others: Int[Array, " m"]) -> Float[Array, " m"]:
         """Nats by which the words of a topic and of each of the others are likelier as one's."""
@@ -89,7 +88,8 @@ class Words:
 
     def nearest(self, row: int, allowed: Bool[Array, " n"]) -> Int[Array, " some"]:
         """The topics for which merging with one loses least, to first order."""
-        near = self.roots @ self.roots[row]
+        seen = np.flatnonzero(self.counts[row])
+        near = self.roots[seen, row] @ self.roots[seen]
         share = self.totals * self.totals[row] / np.maximum(self.totals + self.totals[row], SEEN)
         cost = np.where(allowed, share * np.maximum(1 - near, 0.0), np.inf)
         cost[row] = np.inf
@@ -164,38 +164,39 @@ class Merger:
             look(kept)
             for row in np.flatnonzero(alive & ~np.isfinite(gains.max(1))):
                 look(int(row))
-        if len(self.labels) == size:  # none was merged before
-            into = self._polished(words, into, first)
         rows = np.flatnonzero(alive)
-        self.counts, self._sites = words.counts[rows], [sites[row] for row in rows]
-        self.labels = np.searchsorted(rows, into)[self.labels]
+        counts, into = words.counts[rows], np.searchsorted(rows, into)
+        if len(self.labels) == size:  # none was merged before
+            counts, into = self._polished(counts, into, first)
+        self.counts, self.labels = counts, into[self.labels]
+        self._sites = [sites[row] for row in rows]
         return {number: max(loss - least - allowed, 0.0) for number, loss in losses.items()}
 
     def _polished(
-        self, words: Words, into: Int[Array, " n"], site: list[set[int]]
-    ) -> Int[Array, " n"]:
-        """Move topics, one after the other, to where their words are likelier."""
-        size, into = len(into), into.copy()
-        both, groups = Words(np.vstack([words.counts, self.counts]), self.prior), np.zeros(2 * size)
-        groups[np.unique(into)] = 1
+        self, counts: Float[Array, "g words"], into: Int[Array, " n"], site: list[set[int]]
+    ) -> tuple[Float[Array, "g words"], Int[Array, " n"]]:
+        """Move topics, one after the other, to the group where their words are likelier."""
+        own, into = len(counts), into.copy()
+        words = Words(np.vstack([counts, np.zeros_like(counts[:1])]), self.prior)
+        changed = np.ones(own, bool)
         for _ in range(SWEEPS):
-            before = into.copy()
-            for row in np.flatnonzero(np.bincount(into)[into] > 1).tolist():
-                home, own, others = int(into[row]), size + row, groups > 0
+            before, rows = into.copy(), np.flatnonzero(changed[into])
+            for row in rows.tolist():
+                mine, home, others = self.counts[row], int(into[row]), np.arange(own + 1) < own
                 if (into == home).sum() == 1:
                     continue
+                words.put(own, mine)
+                words.put(home, words.counts[home] - words.counts[own])
                 if self.apart:
-                    mates = [not site[row].isdisjoint(other) for other in site]
-                    others[into[mates]] = False
-                both.put(home, both.counts[home] - both.counts[own])
+                    others[into[[not site[row].isdisjoint(other) for other in site]]] = False
                 others[home] = False
-                some = np.append(home, both.nearest(own, others))
-                into[row] = best = int(some[both.gains(own, some).argmax()])
-                both.put(best, both.counts[best] + both.counts[own])
-            if (into == before).all():
-                break
-        words.counts[:] = both.counts[:size]
-        return into
+                some = np.append(home, words.nearest(own, others))
+                into[row] = best = int(some[words.gains(own, some).argmax()])
+                words.put(best, words.counts[best] + words.counts[own])
+            moved = into != before
+            changed[:] = False
+            changed[into[moved]] = changed[before[moved]] = True
+        return words.counts[:own], into
 
 
 def _scores(counts: Float[Array, "n words"], prior: Float[Array, " words"]) -> Array:
