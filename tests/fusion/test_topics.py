@@ -83,6 +83,7 @@ def test_neither_the_order_nor_passes_nor_small_priors_change_what_is_one() -> N
         assert fuse([*others, made[2]], rule="product").components == 6
 
 
+@pytest.mark.filterwarnings("ignore:site 'none' says nothing")
 def test_topics_without_words_and_a_number_that_is_wanted() -> None:
     made, total = sites(3, [0, 1], [1, 2], [2, 0])
     empty = ledger("none", np.zeros((3, WORDS)))

@@ -18,7 +18,7 @@ from posterity.fusion.confidence import AMBIGUOUS, Confidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
-from posterity.fusion.matching import Matching, check_components, match, member_hashes
+from posterity.fusion.matching import Matching, check_components, match
 from posterity.fusion.passes import Passes
 from posterity.fusion.topics import (
     TopicConfidence,
@@ -285,18 +285,26 @@ class _Aligned(NamedTuple):
 
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
-    """Numbered so that the heaviest component comes first; ties by content."""
-    groups = int(labels.max()) + 1
-    weights = lambda piece: (piece.at_components(importance) * piece.counts)[:, None]
-    weight = group_totals(block, labels, groups, weights)[:, 0]
-    content = np.zeros(groups, np.uint64)
-    if len(np.unique(weight)) < groups:
-        # A sum of hashes is one of what a group holds, in whatever order.
-        for piece, own in block.pieces(labels):
-            np.add.at(content, own[own >= 0], member_hashes(piece.members)[own >= 0])
+    """Numbered by weight, ties by what was learnt: the same if sites come as one ledger."""
+    groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
+
+    def learnt(piece: Block) -> Array:
+        natural = piece.members.natural_parameters
+        return natural - piece.priors.at(piece.site).natural_parameters if known else natural
+
+    weights = lambda piece: (piece.at_components(importance) * piece.counts * piece.held)[:, None]
+    keys = _to_rounding(group_totals(block, labels, groups, weights))
+    if len(np.unique(keys)) < groups:
+        ties = _to_rounding(group_totals(block, labels, groups, learnt))
+        keys = np.hstack([keys, ties])
     rank = np.full(groups + 1, -1)  # the last is that of -1
-    rank[np.lexsort((content, -weight))] = np.arange(groups)
+    rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
     return rank[labels]
+
+
+def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
+    """Sums that tell what no rounding of their terms does."""
+    return np.round(totals / np.maximum(np.abs(totals).max(0), np.finfo(float).tiny), 9)
 
 
 # --- matchings that are known: from the user, or by the names of members --------------------------
