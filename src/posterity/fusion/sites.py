@@ -24,9 +24,10 @@ from posterity.artifact.aligned import (
 )
 from posterity.artifact.many import Alone, Several, name_of
 from posterity.artifact.provenance import RECIPE, check_same
+from posterity.artifact.vocabulary import is_topics, over_words
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
-from posterity.families import ExponentialFamily, at_rest
+from posterity.families import ExponentialFamily, Plate, at_rest
 from posterity.families.names import Names
 from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, side_by_side
@@ -314,6 +315,28 @@ class SitesInTables(Sites):
             table: Any = self.blocks[path]
             table.append(block)
         self.names += names
+
+    def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
+        """As of all sites; topics of new words are put over the union with those before."""
+        tables: Any = self.blocks.values()
+        words = self.coordinates.get("members", ()) if self.prior is None else ()
+        weighted = any(table.weighted for table in tables)
+        if not words or weighted or not all(map(is_topics, opened.values())):
+            return super()._ordered(opened)
+        own = [coordinates_in(value).get("members", ()) for value in opened.values()]
+        if self.like is None or not all(own) or {words} == set(own):
+            return super()._ordered(opened)
+        union = tuple(sorted({*words, *itertools.chain(*own)}))
+        if union != words:
+            places = {word: index for index, word in enumerate(union)}
+            labels = np.array([places[word] for word in words])
+            vars(self).pop("_budget", None)
+            for path, table in list(self.blocks.items()):
+                wider: Any = table
+                self.blocks[path] = wider.widened(labels, len(union), self._budget)
+            self.coordinates = {"members": union}
+            self.like = Plate(self.like.members.widened(labels, len(union), 1.0))
+        return over_words(opened, union)
 
     @functools.cached_property
     def _budget(self) -> MemoryBudget:
