@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, fuse
+from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, NormalWishart, Plate, fuse
 from posterity.errors import FusionWarning
+from posterity.families import stack
 from posterity.families.marginals import BETA, Closed, Normal
 from posterity.fusion.doubts import apart, jointly
 from tests.fusion import made
@@ -118,3 +119,19 @@ def test_joint_deviations_are_those_of_a_chi_squared() -> None:
     chi = gap @ np.linalg.solve(a + b, gap)
     expected = stats.norm.isf(stats.chi2(4).sf(chi) / 2)
     np.testing.assert_allclose(jointly(one[None], other[None]), [expected], rtol=1e-6)
+
+
+def test_covariances_of_fewer_records_than_dimensions_are_warned_of() -> None:
+    rng, size = np.random.default_rng(3), 8
+    prior = NormalWishart.from_inverse_scale(np.zeros(size), 0.01, 10 * np.eye(size), 10.0)
+
+    def site(name: str, count: int) -> Ledger:
+        x = rng.normal(size=(count, size))
+        n = float(count)
+        whole = prior + NormalWishart(n, n, x.sum(0), x.T @ x)
+        alone = lambda law: Plate(stack([law]))
+        return Ledger.of_site(name, prior=alone(prior), posterior=alone(whole))
+
+    with pytest.warns(FusionWarning, match="3 of 3 components are known from fewer records"):
+        fuse([site("a", 4), site("b", 5), site("c", 6)])
+    assert not any("fewer" in line for line in fuse([site("a", 40), site("b", 50)]).warnings)

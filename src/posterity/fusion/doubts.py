@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.families import Distribution, ExponentialFamily
+from posterity.families import Distribution, ExponentialFamily, NormalWishart
 from posterity.families.marginals import Marginal, Names
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
@@ -27,7 +27,7 @@ from posterity.fusion.topics import are_topics
 Array = np.ndarray
 CONTRADICTION = 6.0
 """Deviations, of both laws together, from which two of them contradict each other."""
-AGREEMENT = 3.0
+AGREEMENT = 3.5
 """The same below which two components are no further apart than chance puts halves of one."""
 ROUGHLY = 1.5
 """The same of their means, below which tails are not computed."""
@@ -36,7 +36,7 @@ NOTHING = 0.1
 TIMES = 2.0
 """A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
 ones have .7 to 1.7."""
-SPREADS = 6.0
+SPREADS = 3.0
 """Deviations by which it also has to be above that."""
 GLANCE = 1.5
 """Half nats a direction of each match from which the residual is compared with sampling's."""
@@ -55,6 +55,7 @@ def doubts_of(sites: Sites, fusion: Fusion) -> Iterator[str]:
             alignment = fusion.plates.get(path)
             if are_topics(block):  # which are merged as far as it helps to predict
                 continue
+            yield from _few_records(block)
             line = _contradiction(block, alignment, sites.coordinates)
             if line:
                 yield line
@@ -98,6 +99,23 @@ def _learnt(block: Block) -> Float[Array, " sites"]:
     for site in np.flatnonzero(nats < NOTHING).tolist():
         nats[site] = beyond(np.flatnonzero(block.site == site)).sum()
     return nats
+
+
+def _few_records(block: Block) -> Iterator[str]:
+    """A line on covariances of which half are known from fewer records than directions."""
+    members: Any = block.members
+    if not isinstance(members, NormalWishart):
+        return
+    known = bool(block.priors.exchangeable.all())
+    before: Any = block.priors.at(block.site).observations() if known else 0.0
+    records, size = members.observations() - before, members.own_size
+    few = int((records[block.used] < size).sum())
+    if 2 * few > block.used.sum():
+        yield (
+            f"{few} of {block.used.sum()} components{block.place} are known from fewer records "
+            f"than their {size} dimensions: of so few a full covariance says nothing, and no number of "
+            "components is sure. Fit diagonal ones (NormalGamma), or take fewer columns"
+        )
 
 
 # --- sites that exclude each other ----------------------------------------------------------------
