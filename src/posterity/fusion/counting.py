@@ -77,7 +77,7 @@ def priors_differ(blocks: Blocks) -> bool:
         others = common_prior(stack(block.priors.laws))[1]
         if others.any() or (block.weighted and common_total(block.concentrations)[1].any()):
             return True
-        spreads = [p.spread() for p in block.whole_priors] if isinstance(block, Block) else []
+        spreads = [p.spread() for p in block.whole_priors if p] if isinstance(block, Block) else []
         spreads = [own for own in spreads if not np.isnan(own).any()]
         if spreads and not np.allclose(spreads, spreads[0], rtol=1e3 * SAME, atol=1e3 * SAME):
             return True

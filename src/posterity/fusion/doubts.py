@@ -113,8 +113,8 @@ def _few_records(block: Block) -> Iterator[str]:
     if 2 * few > block.used.sum():
         yield (
             f"{few} of {block.used.sum()} components{block.place} are known from fewer records "
-            f"than their {size} dimensions: of so few a full covariance says nothing, and no number of "
-            "components is sure. Fit diagonal ones (NormalGamma), or take fewer columns"
+            f"than their {size} dimensions: of so few a full covariance says nothing, and no "
+            "number of components is sure. Fit diagonal ones (NormalGamma), or take fewer columns"
         )
 
 
@@ -131,10 +131,10 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
     if not len(rows):
         return ""
-    members = parts.members[rows]
+    members: Any = parts.members[rows]
     origin = middle(members)
     members = moved(members, origin)
-    others = _others(block, rows, labels[rows], members, origin)
+    others: Any = _others(block, rows, labels[rows], members, origin)
     away = _away(members, others)
     far = np.flatnonzero(away > CONTRADICTION)
     if not len(far):
@@ -147,7 +147,7 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
             most, at = float(z.max()), int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
-    site = lambda row: block.names[block.site[rows[row]]]
+    site = lambda row: block.names[int(block.site[rows[row]])]
     further = len({site(row) for row in far.tolist()} - {site(worst)})
     where = "" if alignment is None else f", component {labels[rows[worst]]}"
     return (
