@@ -96,5 +96,9 @@ class IdentificationWarning(UserWarning):
     """A matching that hangs on little: another one explains the sites nearly as well."""
 
 
+class FusionWarning(UserWarning):
+    """Sites that contradict each other, add nothing, or may hold the same data."""
+
+
 class FitWarning(UserWarning):
     """A law through draws that does not fit them, or draws that say too little: and what to try."""

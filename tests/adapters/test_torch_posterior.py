@@ -12,6 +12,7 @@ from posterity import Gaussian, Product
 from posterity.adapters.flax import from_params
 from posterity.adapters.torch_posterior import from_module, to_ledger, to_state_dict
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.networks import Conv, Dense, Layers, from_pytree, to_pytree
 from tests.test_docs import ROOT, run, script
 
 CLASSES: Any = dict(likelihood="classification", prior_precision=0.5)
@@ -279,3 +280,36 @@ def test_the_page_runs(torch: Any, tmp_path: Path) -> None:
     path.write_text(script(page.replace("```py\n", "```python\n")), encoding="utf-8")
     printed = run(tmp_path, "Python of docs/adapters/torch.md", str(path))
     assert printed[0] == "['0.bias', '0.weight', '2.bias', '2.weight']"
+
+
+def test_state_dicts_and_modules_are_networks(torch: Any) -> None:
+    """A convolution too, whose flattened image has channels first."""
+    nn = torch.nn
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 3)
+    )
+    layers = Layers(
+        (Conv((3, 3), 1, 2, padding="same", pool=2), Dense(32, 3, "identity")), image=(8, 8, 1)
+    )
+
+    def apply(_: Any, x: Any) -> Any:
+        with torch.no_grad():
+            return net(torch.tensor(x)).numpy()
+
+    network = from_pytree(net.state_dict(), 0.01, layers=layers, apply=apply)
+    assert network == from_pytree(net, 0.01, layers=layers)
+    mean, variance = to_pytree(network, net)
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(mean[name], tensor) and variance[name].shape == tensor.shape
+
+
+def test_laws_by_tensor_are_refused_by_fuse_until_they_are_networks(torch: Any) -> None:
+    net, f = network(torch)
+    law = from_module(net, X, labels(f), **CLASSES)
+    laws = {"a": law, "b": law}
+    with pytest.raises(StructureError, match=r"0\.weight.*3\.weight.*from_pytree"):
+        posterity.fuse(laws)
+    assert posterity.fuse(laws, matching="identity").rule == "barycenter"
+    parts = to_state_dict(law, net), to_state_dict(law, net, at="variance")
+    made = from_pytree(*parts, activation="tanh")
+    assert isinstance(posterity.fuse({"a": made, "b": made}).posterior, posterity.Network)

@@ -89,41 +89,62 @@ def test_linear_is_the_librarys_own_conjugate_model():
     np.testing.assert_allclose(got.precision[:2, :2], factor.precision[:2, :2], rtol=1e-10)
 
 
+def closest(model, x, y, variance, exposure=1.0):
+    """Mean and covariance of the Gaussian of least reverse KL, by SciPy over mean and factor."""
+    from scipy.optimize import minimize
+
+    size, (u, chances) = x.shape[1], np.polynomial.hermite_e.hermegauss(60)
+    lower, chances = np.tril_indices(size), chances / chances.sum()
+    unit = np.sqrt((x**2).mean(0))
+    columns = x / unit  # of one size, in which SciPy goes about
+
+    def energy(free):
+        root = np.zeros((size, size))
+        root[lower] = free[size:]
+        own = columns @ root
+        deviation = np.sqrt((own**2).sum(1))
+        f = (columns @ free[:size])[:, None] + deviation[:, None] * u
+        if model == "logistic":
+            value, slope = np.logaddexp(0, f) - y[:, None] * f, 1 / (1 + np.exp(-f)) - y[:, None]
+        else:
+            rate = np.exp(f) * np.reshape(exposure, (-1, 1))
+            value, slope = rate - y[:, None] * f, rate - y[:, None]
+        precision = 1 / (variance * unit**2)
+        logs = np.log(abs(np.diagonal(root)))
+        prior = precision @ (free[:size] ** 2 + (root**2).sum(1)) / 2 - logs.sum()
+        mean = columns.T @ (slope @ chances) + precision * free[:size]
+        bend = ((slope @ (chances * u)) / deviation)[:, None] * own
+        by_root = columns.T @ bend + precision[:, None] * root - np.diag(1 / np.diagonal(root))
+        return (value @ chances).sum() + prior, np.concatenate([mean, by_root[lower]])
+
+    start = np.concatenate([np.zeros(size), (0.1 * np.eye(size))[lower]])
+    options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-9}
+    end = minimize(energy, start, jac=True, method="L-BFGS-B", options=options)
+    root = np.zeros((size, size))
+    root[lower] = end.x[size:]
+    return end.x[:size] / unit, root @ root.T / np.outer(unit, unit)
+
+
 @pytest.mark.parametrize(("model", "target"), [("logistic", "ill"), ("poisson", "visits")])
-def test_generalised_models_are_maximum_likelihood_under_a_wide_prior(model, target):
+def test_generalised_models_are_near_maximum_likelihood_under_a_wide_prior(model, target):
+    """The Gaussian closest to the posterior lies about the likelihood's top, not on it."""
     api = pytest.importorskip("statsmodels.api")
     columns = records()
     ledger, _ = fitted(model, target, columns)
     family = api.families.Binomial() if model == "logistic" else api.families.Poisson()
     other = api.GLM(columns[target], matrix(columns), family=family).fit(tol=1e-14, maxiter=200)
-    agree(ledger.posterior, other.params, other.cov_params())
+    agree(ledger.posterior, other.params, other.cov_params(), 0.12)
 
 
 @pytest.mark.parametrize(("model", "target"), [("logistic", "ill"), ("poisson", "visits")])
-def test_the_mode_and_its_curvature_are_those_of_another_optimiser(model, target):
-    """With a prior that speaks, and differences of the gradient as the Hessian."""
-    from scipy.optimize import approx_fprime, minimize
-
+@pytest.mark.parametrize("wide", [0.7, 1e4])
+def test_the_posterior_is_the_closest_gaussian_that_another_optimiser_finds(model, target, wide):
     columns = records(1, 40)
     flags = ("--center", "age=60", "--scale", "age=10", "--scale", "dose=1e-6")
-    ledger, _ = fitted(model, target, columns, *flags, wide=0.7)
+    ledger, _ = fitted(model, target, columns, *flags, wide=wide)
     x, y = matrix(columns), columns[target]
     x[:, 1], x[:, 2] = (x[:, 1] - 60) / 10, x[:, 2] / 1e-6
-
-    def loss(z):
-        f = x @ z
-        fit = np.logaddexp(0, f) - y * f if model == "logistic" else np.exp(f) - y * f
-        return fit.sum() + (z / 0.7) @ (z / 0.7) / 2
-
-    def slope(z):
-        f = x @ z
-        mean = 1 / (1 + np.exp(-f)) if model == "logistic" else np.exp(f)
-        return x.T @ (mean - y) + z / 0.49
-
-    other = minimize(loss, np.zeros(4), jac=slope, method="BFGS", options={"gtol": 1e-9})
-    np.testing.assert_allclose(ledger.posterior.mean, other.x, atol=1e-6)
-    hessian = approx_fprime(other.x, slope, 1e-6)
-    np.testing.assert_allclose(ledger.posterior.precision, hessian, rtol=1e-4, atol=1e-4)
+    agree(ledger.posterior, *closest(model, x, y, wide**2), 2e-4)
 
 
 def test_units_are_undone_exactly():
@@ -148,7 +169,9 @@ def test_an_exposure_is_time_at_risk():
             "-o", "n.safetensors", "--prior-sd", 1e6)  # fmt: skip
     design = api.add_constant(x)
     other = api.GLM(n, design, family=api.families.Poisson(), exposure=time_).fit(tol=1e-14)
-    agree(posterity.load("n.safetensors").posterior, other.params, other.cov_params())
+    q = posterity.load("n.safetensors").posterior
+    agree(q, other.params, other.cov_params(), 0.12)
+    agree(q, *closest("poisson", design, n, np.full(2, 1e12), time_), 2e-4)
 
 
 def test_a_mixture_finds_its_components_whatever_the_units():
@@ -307,20 +330,36 @@ def test_columns_of_any_size_converge_from_afar(model, size):
         np.exp(14 + x))  # fmt: skip
     put("t.csv", {"x": 5 * size + size * x, "y": y.astype(int)})
     found = fit("t.csv", Recipe(model, "y", prior_sd={"": 1e9}))
-    assert found.steps < 30
     put("t.csv", {"x": 5 + x, "y": y.astype(int)})
     same = fit("t.csv", Recipe(model, "y", prior_sd={"": 1e9}))
     q, r = found.ledger.posterior, same.ledger.posterior
     np.testing.assert_allclose(q.mean * [1, size], r.mean, rtol=1e-5)
 
 
-def test_a_diagonal_posterior_has_the_mode_and_its_own_precisions():
-    put("t.csv", take(records(), "age", "ill"))
-    full = fit("t.csv", Recipe("logistic", "ill")).ledger.posterior
-    slim = fit("t.csv", Recipe("logistic", "ill", family="diagonal")).ledger.posterior
+def test_a_diagonal_linear_posterior_has_the_mean_and_the_precisions_of_the_full_one():
+    put("t.csv", take(records(), "age", "bp"))
+    known = {"noise_variance": 64.0}
+    full = fit("t.csv", Recipe("linear", "bp", **known)).ledger.posterior
+    slim = fit("t.csv", Recipe("linear", "bp", family="diagonal", **known)).ledger.posterior
     assert isinstance(slim, DiagonalGaussian)
-    np.testing.assert_allclose(slim.mean, full.mean, rtol=1e-8)
-    np.testing.assert_allclose(slim.precision, np.diagonal(full.precision), rtol=1e-12)
+    np.testing.assert_allclose(slim.mean, full.mean, rtol=1e-5)
+    np.testing.assert_allclose(slim.precision, np.diagonal(full.precision), rtol=1e-7)
+
+
+def test_a_diagonal_posterior_is_where_its_free_energy_is_least():
+    columns = take(records(), "age", "ill")
+    put("t.csv", columns)
+    flags = {"family": "diagonal", "center": {"age": 60.0}, "scale": {"age": 10.0}}
+    q = fit("t.csv", Recipe("logistic", "ill", **flags)).ledger.posterior
+    x = np.column_stack([np.ones(COUNT), (columns["age"] - 60) / 10])
+    u, chances = np.polynomial.hermite_e.hermegauss(40)
+    f = (x @ q.mean)[:, None] + np.sqrt(x**2 @ q.variance)[:, None] * u
+    chance = 1 / (1 + np.exp(-f))
+    mean, bend = (part @ chances / chances.sum() for part in (chance, chance * (1 - chance)))
+    before = 1 / np.array([1000.0, 10.0]) ** 2
+    slope = x.T @ (columns["ill"] - mean) - before * q.mean
+    np.testing.assert_allclose(slope / np.sqrt(q.precision), 0, atol=1e-3)
+    np.testing.assert_allclose(q.precision, before + bend @ x**2, rtol=1e-3)
 
 
 def test_a_diagonal_posterior_says_where_it_is_too_sure():
@@ -427,7 +466,7 @@ WRONG = [
     ("fit twin.csv --model logistic --target y -o t.safetensors --prior-sd 1e9", 3,
      "say the same; ['a', 'b']; --without"),
     ("fit vast.csv --model logistic --target y -o t.safetensors", 3, "1e+200 in column 'a'"),
-    ("fit far.csv --model linear --target y -o t.safetensors", 9, "--center"),
+    ("fit far.csv --model linear --target y -o t.safetensors", 3, "--center"),
 ]  # fmt: skip
 
 

@@ -128,10 +128,16 @@ def test_the_report_waits_for_no_numbers():
     assert done.stdout.startswith("set()"), done.stderr
 
 
-def test_networks_have_no_table():
+def test_a_network_has_a_table_of_its_weights_by_layer():
     layers = Layers.dense(2, 3, 2)
-    posterity.save(Network.prior(layers, 1.0), "net.safetensors")
-    refuse("export net.safetensors -o net.csv", 4, "Network")
+    network = Network.prior(layers, [1.0, 4.0])
+    posterity.save(network, "net.safetensors")
+    succeed("export", "net.safetensors", "-o", "net.csv")
+    succeed("import", "net.csv", "-o", "again.safetensors")
+    read = posterity.load("again.safetensors")
+    assert read.names[0] == "layer 0 bias [0]" and read.names[-1] == "layer 1 kernel [2, 1]"
+    np.testing.assert_allclose(read.variance, network.variance)
+    np.testing.assert_allclose(read.mean, network.mean)
 
 
 def test_no_cell_of_a_table_is_computed_by_a_spreadsheet():

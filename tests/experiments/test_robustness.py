@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.robustness import problems, run
+from experiments.robustness import problems, run, situations
 from experiments.robustness.problems import Problem
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.models import LogisticRegression
@@ -79,3 +79,14 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
     assert len(seen) == 3
     assert found["counts"]["all"] == {"converged, wrong": 3, "problems": 3}
     assert json.loads((tmp_path / "naive.json").read_text()) == found
+
+
+def test_situations_are_judged_by_their_truth() -> None:
+    """A regression's pooled posterior is exact; what differs and is not warned of is silent."""
+    rows = [{"seed": seed, **situations.judged(situations.situation(seed))} for seed in (1, 8, 9)]
+    assert [situations.verdict(row) for row in rows] == ["right"] * 3
+    missed = {**rows[0], "wrong": ["sites differ"], "differs": 20.0}
+    warned = {**missed, "heard": ["a site contradicts the others"]}
+    found = situations.summary([*rows, missed, warned], "1, 8, 9")
+    assert found["counts"]["all"] == {"right": 3, "wrong, silent": 1, "wrong, warned": 1}
+    assert found["silent"] == [1] and not found["goals"][0]["met"]

@@ -46,15 +46,18 @@ def test_a_fit_counts_every_word_and_foretells(data: Newsgroups) -> None:
     q = fit(data.counts[:300], 6, alpha=0.1, beta=0.05, seed=0, passes=2)
     counts = q.members.concentration - 0.05  # pyright: ignore
     np.testing.assert_allclose(counts.sum(0), data.counts[:300].sum(0), rtol=1e-4, atol=1e-3)
-    problem = topics.trial(data.counts, data.y, 0, 100)
+    problem = topics.trial(data.counts, data.y, topics.PARTITIONS["all shared"], 0, 100)
     even = Plate(Dirichlet.from_standard(np.ones((1, 64))))
     frequent = Plate(Dirichlet.from_standard(data.counts.sum(0)[None] + 0.05))
     scores = [topics.judge(plate, problem).mean for plate in (even, frequent, q)]
     assert scores == sorted(scores) and scores[0] == pytest.approx(-np.log(64))
 
 
-def test_trials_split_all_documents_and_hide_a_tenth(data: Newsgroups) -> None:
-    problem = topics.trial(data.counts, data.y, 3, 100)
+@pytest.mark.parametrize("name", topics.PARTITIONS)
+def test_trials_split_all_documents_and_hide_a_tenth(data: Newsgroups, name: str) -> None:
+    partition = topics.PARTITIONS[name]
+    problem = topics.trial(data.counts, data.y, partition, 3, 100)
+    assert len(problem.sites) == partition.sites
     assert sum(table.shape[0] for table in problem.sites) == 300
     hidden, shown = problem.unseen.totals.sum(), problem.seen.totals.sum()
     kept = sum(table.sum() for table in problem.sites)
@@ -63,15 +66,25 @@ def test_trials_split_all_documents_and_hide_a_tenth(data: Newsgroups) -> None:
     assert abs(hidden - 0.1 * (hidden + shown)) < 4 * error
 
 
+def test_sites_that_share_half_have_half_of_the_groups_each() -> None:
+    shares = topics.half_shared(np.random.default_rng(0), 20)
+    assert ((shares > 0).sum(0) == 10).all() and ((shares > 0).sum(1) == 2).all()
+    np.testing.assert_allclose(shares.sum(1), 1.0)
+
+
 def test_results_are_written_by_the_run(data: Newsgroups, tmp_path) -> None:
-    methods = (topics.OURS, "parametric, product", "AMPS")
-    settings = topics.Settings(tmp_path / "cache", topics=5, held_out=80, methods=methods)
+    methods = (topics.OURS, topics.PAPERS, "AMPS", topics.TOGETHER)
+    settings = [
+        topics.Settings(tmp_path / "cache", name, 5, held_out=80, methods=methods)
+        for name in topics.PARTITIONS
+    ]
     found = topics.run(data, settings, results=tmp_path, trials=2)
     assert json.loads((tmp_path / "topics.json").read_text()) == found
     assert shows_data(tmp_path / "figure4.png")
-    assert set(found["methods"]) == {topics.POOLED, topics.ALONE, *methods}
+    for name in topics.PARTITIONS:
+        assert set(found[name]["methods"]) == {topics.POOLED, topics.ALONE, *methods}
     again = topics.run(data, settings, results=tmp_path, trials=2)  # from the cache
-    assert again["each trial"] == found["each trial"]
+    assert again == found
 
 
 @pytest.mark.data

@@ -12,7 +12,13 @@ from posterity import DiagonalGaussian, Gaussian, LocalUpdate, federate, forget
 from posterity.arrays import keys
 from posterity.families import at_rest
 from posterity.inference import PredictorQuadrature
-from posterity.models import LinearRegression, LogisticRegression, PredictorModel, Records
+from posterity.models import (
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+    PredictorModel,
+    Records,
+)
 
 
 class CompiledLogistic(LogisticRegression):
@@ -57,18 +63,64 @@ def test_numpy_finds_the_posterior_that_jax_finds(seed, family):
 def test_a_gradient_of_many_records_is_that_of_jax():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000).astype(float)
-    q, records = Gaussian.from_standard(np.ones(3), np.eye(3)), Records.of((x, y))
+    q, records = Gaussian.from_standard(np.ones(3), 0.1 * np.eye(3)), Records.of((x, y))
     estimator = PredictorQuadrature()
-    for otherwise in (False, True):
-        known = estimator.evaluate(LogisticRegression(), q, records, otherwise=otherwise)
-        with jax.enable_x64(True):
-            device = jax.tree.map(jax.numpy.asarray, (q, records))
-            compiled = estimator.evaluate(LogisticRegression(), *device, otherwise=otherwise)
-        np.testing.assert_allclose(known.value, compiled.value, rtol=1e-12)
-        ours, theirs = known.gradient, at_rest(compiled.gradient)
-        np.testing.assert_allclose(
-            ours.natural_parameters, theirs.natural_parameters, rtol=1e-10, atol=1e-9
-        )
+    known = estimator.evaluate(LogisticRegression(), q, records)
+    with jax.enable_x64(True):
+        device = jax.tree.map(jax.numpy.asarray, (q, records))
+        compiled = estimator.evaluate(LogisticRegression(), *device)
+    np.testing.assert_allclose(known.value, compiled.value, rtol=1e-12)
+    ours, theirs = known.gradient, at_rest(compiled.gradient)
+    np.testing.assert_allclose(
+        ours.natural_parameters, theirs.natural_parameters, rtol=1e-10, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.1, 0.4, 0.9, 1.1, 4.0, 30.0, 1e4])
+def test_expectations_of_a_logistic_predictor_of_any_width_are_those_of_many_nodes(deviation):
+    rng, model = np.random.default_rng(1), LogisticRegression()
+    mean, y = 10 * rng.normal(size=40), rng.integers(0, 2, 40)
+    u = np.linspace(-9, 9, 200_001)
+    chances = np.exp(-(u**2) / 2) / np.exp(-(u**2) / 2).sum()
+    f = mean[:, None] + deviation * u
+    value, slope = model.predictor_value_and_slope(f, y[:, None])
+    chance = np.exp(-np.logaddexp(0, -f))
+    every = value @ chances, slope @ chances, -(chance * (1 - chance)) @ chances
+    for one, other in zip(
+        model.predictor_expectation(mean, np.full(40, deviation**2), y), every, strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("exposure", [False, True])
+def test_poisson_expectations_are_those_of_nodes_and_zero_counts_end(exposure):
+    rng, model = np.random.default_rng(2), PoissonRegression(exposure)
+    mean, variance, y = rng.normal(size=30), rng.gamma(1.0, size=30), rng.poisson(2.0, 30)
+    data = np.column_stack([y, rng.gamma(2.0, size=30)]) if exposure else y
+    known = model.predictor_expectation(mean, variance, data)
+    u, chances = np.polynomial.hermite_e.hermegauss(80)
+    f = mean[:, None] + np.sqrt(variance)[:, None] * u
+    value, slope = model.predictor_value_and_slope(f, data[:, None])
+    for one, other in zip(known, (value, slope), strict=False):
+        np.testing.assert_allclose(one, other @ chances / chances.sum(), rtol=1e-8)
+    x, none = np.column_stack([np.ones(30), rng.normal(size=30)]), np.zeros(30)
+    prior = Gaussian.from_standard(np.zeros(2), np.diag([1e6, 100.0]))
+    data = np.column_stack([none, np.ones(30)]) if exposure else none
+    run = federate({"a": (x, data)}, model, prior, tolerance=1e-6)
+    assert run.status.converged and run.posterior.mean[0] < -500
+
+
+def test_classes_told_apart_end_whatever_the_prior_allows():
+    x = np.random.default_rng(3).normal(size=(60, 3))
+    y = 1.0 * (x[:, 0] + x[:, 1] > 0)
+    means = []
+    for wide in (1e8, 1e12):
+        prior = Gaussian.from_standard(np.zeros(3), wide * np.eye(3))
+        run = federate({"a": (x, y)}, LogisticRegression(), prior, tolerance=1e-6)
+        assert run.status.converged
+        means.append(run.posterior.mean / np.sqrt(wide))
+    # Far out a logistic likelihood is a step, of which nothing but the prior says how far.
+    np.testing.assert_allclose(*means, atol=0.02)
 
 
 def test_linear_regression_may_be_searched_for_too():

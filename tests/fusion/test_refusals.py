@@ -154,7 +154,7 @@ def test_fuse_refuses_what_annotations_forbid(
 def test_weights_may_be_as_large_as_numbers_are() -> None:
     sites = dict(zip("ab", conjugate(dirichlet(1.0, 1.0)), strict=True))
     large = fuse(sites, weights={"a": 1e308, "b": 1e308}).posterior
-    assert large == fuse(sites).posterior
+    assert large == fuse(sites, rule="barycenter").posterior
 
 
 @pytest.mark.parametrize(("a", "b", "error", "words"), DIFF)

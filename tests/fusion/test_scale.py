@@ -82,7 +82,7 @@ def fused(sites, divergence="reverse"):
     for n, (prior, factor) in enumerate(sites):
         posterior = Plate(stack([prior + factor]))
         ledgers[f"s{n}"] = Ledger.of_site(f"s{n}", prior=Plate(stack([prior])), posterior=posterior)
-    return fuse(ledgers, divergence=divergence, matching="identity")
+    return fuse(ledgers, rule="barycenter", divergence=divergence, matching="identity")
 
 
 def on_average(family, counts, divergence, runs):

@@ -122,7 +122,9 @@ def measured(name: str, deep: Deep, digits: Digits, sites: int, cache: Path) -> 
     ):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="widths .* still predict")
-            fusion = posterity.fuse(ledgers, components=components, networks=options)
+            fusion = posterity.fuse(
+                ledgers, components=components, rule="barycenter", networks=options
+            )
         found[key], widths[key] = alone(fusion.posterior), fusion.posterior.layers.widths
     pruned = fused_by(Selected, ledgers, twice)
     found[methods.PRUNED], widths[methods.PRUNED] = alone(pruned), pruned.layers.widths

@@ -70,9 +70,9 @@ def _surest(trial: Trial, network: Network) -> Rows:
 
 
 def _fused(trial: Trial, _: Rows) -> Rows:
-    """The library's default, which is as unsure as a site is, and the product of that width."""
+    """A barycentre, which is as unsure as a site is, and the product of that width."""
     start = time.process_time()
-    fusion = posterity.fuse(trial.sites)
+    fusion = posterity.fuse(trial.sites, rule="barycenter")
     seconds = {"CPU seconds of fusing": round(time.process_time() - start, 1)}
     width = fusion.posterior.layers.widths
     product = posterity.fuse(trial.sites, components=width, rule="product").posterior
@@ -89,7 +89,8 @@ def _capped(trial: Trial, _: Rows) -> Rows:
 
 def _rounds(trial: Trial, known: Rows) -> Rows:
     """A round from what was fused, and one from nothing."""
-    fusion = posterity.fuse(trial.sites, components=known[methods.FUSED]["units"])
+    units = known[methods.FUSED]["units"]
+    fusion = posterity.fuse(trial.sites, components=units, rule="barycenter")
     assert fusion.ledger is not None  # sites came as ledgers
     own, found = trial.effort, {}
     starts = {

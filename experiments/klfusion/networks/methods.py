@@ -102,7 +102,8 @@ def capped(sites: Sites) -> Network:
 
 def fused_otherwise(sites: Sites, width: int | tuple[int, ...]) -> Found:
     """At the width that was found: other ways to fuse."""
-    plain = posterity.fuse(sites, components=width, networks=Options(refit=False))
+    unfitted = Options(refit=False)
+    plain = posterity.fuse(sites, components=width, rule="barycenter", networks=unfitted)
     networks = {
         NOT_REFITTED: plain.posterior,
         EQUAL: fused_by(EqualShares, sites, width),

@@ -137,8 +137,15 @@ def one_vocabulary(
                 "their topics are others'. Are words spelt, stemmed and cased alike?",
                 stacklevel=2,
             )
-    spread = functools.partial(with_vocabulary, wanted=union, unseen=unseen)
-    return {site: _at(site, spread, posterior) for site, posterior in posteriors.items()}, union
+    return over_words(posteriors, union, unseen), union
+
+
+def over_words(
+    posteriors: Mapping[str, Any], words: Sequence[str], unseen: float | None = None
+) -> dict[str, Any]:
+    """All sites' topics over these words, by :func:`with_vocabulary`; its errors name the site."""
+    spread = functools.partial(with_vocabulary, wanted=words, unseen=unseen)
+    return {site: _at(site, spread, posterior) for site, posterior in posteriors.items()}
 
 
 def _at(site: str, function: Callable[[Any], Any], posterior: object) -> Any:

@@ -1,16 +1,15 @@
 """``posterity fuse``: posteriors of several sites, merged."""
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
+from posterity.cli.fuse_files import LISTED, Inputs, fused
 from posterity.cli.options import (
     COUNT,
     FILE,
@@ -37,20 +36,16 @@ from posterity.cli.report import (
     table,
 )
 from posterity.cli.schema import OUTPUT, PLOT
-from posterity.cli.streams import bar
-from posterity.errors import IdentificationWarning, UsageError
+from posterity.errors import FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from posterity.artifact.many import Alone, Several
     from posterity.fusion import Fusion
     from posterity.fusion.alignment import Alignment
     from posterity.fusion.scale import Scale
 
-LISTED = 10_000
-"""Sites of which digests and matching are told one by one."""
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
 
@@ -66,7 +61,10 @@ def _word(metavar: str) -> Any:
 def _report(data: Data) -> "RenderableType":
     direction, network = data["divergence"], data["network"]
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
-    parts: list[Any] = [f"Fused {data['count']} sites ({data['rule']}, {kl})."]
+    side = kl if data["rule"] == "barycenter" else f"matched by {kl}"
+    parts: list[Any] = [
+        f"Fused {data['count']} sites: {data['rule']} ({side}), {printable(data['why'])}."
+    ]
     if network is not None:
         widths = ", ".join(map(str, network["widths"])) or "no"
         tried = f" ({len(network['tried'])} widths tried, tolerance {network['tolerance']:g})"
@@ -79,6 +77,9 @@ def _report(data: Data) -> "RenderableType":
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
+    if count := len(data["warnings"]):
+        said = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
+        parts += ["", alarming(said, True)]
     return group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 
@@ -144,8 +145,8 @@ def _matching(plate: Data) -> "Table":
     Option(
         "rule",
         _word("[barycenter|product]"),
-        "The average of matched posteriors, or the prior once plus every site's data.",
-        default="barycenter",
+        "The prior once plus every site's data, or the average of matched posteriors; the first "
+        "where all are ledgers of one prior, if left out.",
     ),
     Option(
         "divergence",
@@ -193,16 +194,17 @@ def _matching(plate: Data) -> "Table":
     report=_report,
     examples=[
         "posterity fuse north.safetensors south.safetensors -o both.safetensors",
-        "posterity fuse site-*.safetensors -o all.safetensors --rule product --json",
+        "posterity fuse site-*.safetensors -o all.safetensors --rule barycenter --json",
         "posterity fuse 'sites/*.safetensors' -o all.safetensors",
     ],
 )
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file.
 
-    A site goes by the names in its ledger, else by the name of its file. With --rule product
-    the output is a ledger, from which a site can be taken out again; it replaces what was at
-    --output, but never one of the inputs. The exit code is 9 where matches are not identified.
+    A site goes by the names in its ledger, else by the name of its file. Ledgers of one prior are
+    added up to a ledger, from which a site can be taken out again; all else is averaged (--rule).
+    The output replaces what was at --output, but never one of the inputs. The exit code is 9 where
+    matches are not identified.
     """
     from posterity.artifact import aligned
     from posterity.fusion.sources import files as files_of
@@ -221,8 +223,9 @@ def fuse(settings: Settings) -> Data:
     options = {name: settings[name] for name in OF_FUSE}
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", IdentificationWarning)  # the report says it
-        fusion, inputs = _fused(paths, prior, options, settings["budget"])
+        warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
+        warnings.simplefilter("ignore", FusionWarning)
+        fusion, inputs = fused(paths, prior, options, settings["budget"])
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
@@ -236,6 +239,7 @@ def fuse(settings: Settings) -> Data:
         "plot": None if plot is None else str(plot),
         "digest": written.digest,
         "rule": fusion.rule.value,
+        "why": fusion.why,
         "divergence": fusion.divergence.value,
         "matching": options["matching"],
         "count": len(paths),
@@ -245,6 +249,7 @@ def fuse(settings: Settings) -> Data:
         "network": _network(fusion),
         "columns": list(aligned.listed(aligned.names_in(result))),
         "rebased": list(fusion.rebased[:LISTED]),
+        "warnings": list(fusion.warnings),
         "notes": [
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > LISTED else []),
@@ -254,88 +259,6 @@ def fuse(settings: Settings) -> Data:
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 """Options that are arguments of :func:`posterity.fuse`."""
-
-
-@dataclasses.dataclass
-class Inputs:
-    """The record of the files that are fused.
-
-    Attributes:
-        record: of the prior, and of how all were fitted.
-        digests: of the first files, by site.
-        count: of all files.
-        all: a digest of all their names and digests.
-    """
-
-    record: dict[str, str]
-    digests: dict[str, str] = dataclasses.field(default_factory=dict)
-    count: int = 0
-    all: Any = dataclasses.field(default_factory=hashlib.sha256)
-
-    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
-        """Record some more files of one provenance."""
-        from posterity.artifact.provenance import check_same
-
-        self.record |= check_same({"": about})
-        self.count += len(names)
-        for name, digest in zip(names, digests, strict=True):
-            if name in self.digests:
-                raise UsageError(
-                    found=f"two files of site {name!r}",
-                    expected="each site once",
-                    fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
-                    "else by its name.",
-                )
-            self.all.update(f"{name} {digest}\n".encode())
-            if len(self.digests) < LISTED:
-                self.digests[name] = digest
-
-
-def _fused(
-    paths: Sequence[str], prior: Path | None, options: dict[str, Any], budget: int | None
-) -> "tuple[Fusion, Inputs]":
-    """The fusion in memory, or file by file where there is more than is matched there."""
-    from posterity.fusion import fuse
-    from posterity.fusion.networks.options import is_network
-    from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
-
-    before, inputs = None, Inputs({})
-    if prior is not None:
-        before, about = files.read_prior(prior)
-        inputs.record["prior"] = about.digest
-    bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
-    large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
-    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
-        bytes_of = {"budget": BUDGET} | bytes_of
-    with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
-        sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
-        return fuse(sites, prior=before, **options, **bytes_of), inputs
-
-
-def _read(
-    paths: Sequence[str], inputs: Inputs, moved: Callable[[int], None]
-) -> "Iterator[Several | Alone]":
-    """The values of the files, many at a time; each file is recorded."""
-    from posterity.artifact.many import Several, read_many
-
-    for read in read_many(paths):
-        several = isinstance(read, Several)
-        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
-        inputs.note(names, digests, read.provenance)
-        yield read
-        moved(inputs.count)
-
-
-def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
-    """The values of the files, one by one; each file is recorded."""
-    from posterity.artifact.many import Alone, name_of
-    from posterity.ledger import Ledger
-
-    for path in map(Path, paths):
-        value, about = files.read(path)
-        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
-        inputs.note([name], [about.digest], about.provenance)
-        yield Alone(name, value, about.digest, about.provenance)
 
 
 # --- as data -------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     data = {site: table.data for site, table in tables.items()}
     model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
     prior, before = _prior(settings, model, key)
-    regression = isinstance(model, models.LinearRegression | models.LogisticRegression)
+    regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     columns = in_one_order(tables, own or columns_of(prior), target, regression)
     names, size = columns.names, getattr(prior, "own_size", 0)

@@ -22,7 +22,7 @@ def present(
     """Print and return the data that ``compute`` gives as JSON, or what ``report`` makes of them.
 
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
-    ``notes`` of what was found where people read it.
+    ``warnings`` and the ``notes`` of what was found where people read it.
     """
     stop = functools.partial(stopped, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
@@ -32,6 +32,8 @@ def present(
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
         return data
+    for warning in data.get("warnings", ()):
+        print(printable(f"warning: {warning}"), file=sys.stderr)
     for note in data.get("notes", ()):
         print(printable(f"note: {note}"), file=sys.stderr)
     from rich.console import Console

@@ -145,11 +145,11 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
         model = NeuralNetwork.of_layers(posterior.layers, likelihood=likelihood, **known)
         check_outputs(posterior.layers, likelihood)
         return model
-    if kind not in specification.REGRESSIONS or not isinstance(posterior, Gaussian):
+    kinds = [k for k in specification.REGRESSIONS if hasattr(specification.MODELS[k], "likelihood")]
+    if kind not in kinds or not isinstance(posterior, Gaussian):
         raise UsageError(
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
-            expected=f"a network, or a Gaussian over coefficients and --model "
-            f"{' or '.join(specification.REGRESSIONS)}",
+            expected=f"a network, or a Gaussian over coefficients and --model {' or '.join(kinds)}",
             fix="Name the regression that it was fitted with; of other models call "
             "posterity.distill in Python.",
         )

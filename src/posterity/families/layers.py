@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 
 import numpy as np
@@ -307,6 +307,13 @@ class Layers:
     def plain(self) -> Self:
         """The same without the sites' last layers; its flat vector begins that of the other."""
         return dataclasses.replace(self, sites=0) if self.sites else self
+
+    def entries(self) -> Iterator[str]:
+        """A name for each of the flat weights, in order: its layer, array and place there."""
+        for index, own in enumerate(self.places):
+            for name, place in own.items():
+                for at in np.ndindex(place.shape):
+                    yield f"layer {index} {name} {list(at)}"
 
     def unravel(self, z: PyTree) -> list[dict[str, Any]]:
         """The arrays of each layer from flat weights (..., p)."""

@@ -37,8 +37,9 @@ MODELS: dict[str, Callable[..., Any]] = {
     "gaussian-mean-covariance": models.GaussianMeanCovariance,
     "linear-regression": models.LinearRegression,
     "logistic-regression": models.LogisticRegression,
+    "poisson-regression": models.PoissonRegression,
 }
-REGRESSIONS = ("linear-regression", "logistic-regression")
+REGRESSIONS = ("linear-regression", "logistic-regression", "poisson-regression")
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {

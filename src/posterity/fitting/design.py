@@ -19,13 +19,11 @@ MOST = 5000
 
 
 class Design(NamedTuple):
-    """``x`` (n, d) with its names, the target (n,), the log of the exposure (n,), and what was
-    dropped.
-    """
+    """``x`` (n, d) with its names, the target (n,), the exposure (n,), and what was dropped."""
 
     x: np.ndarray
     y: np.ndarray | None
-    offset: np.ndarray | None
+    exposure: np.ndarray | None
     names: tuple[str, ...]
     lines: np.ndarray
     dropped: int
@@ -170,15 +168,12 @@ def design(
     target = None if recipe.target is None else values[recipe.target]
     if recipe.target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target, values[recipe.target])
-    offset = None
-    if recipe.exposure is not None:
-        exposure = values[recipe.exposure]
-        if (exposure <= 0).any():
-            line = lines[int(np.argmax(exposure <= 0))]
-            raise table_error(
-                path, f"an exposure in line {line} that is not positive", "positive numbers"
-            )
-        offset = np.log(exposure)
+    exposure = None if recipe.exposure is None else values[recipe.exposure]
+    if exposure is not None and (exposure <= 0).any():
+        line = lines[int(np.argmax(exposure <= 0))]
+        raise table_error(
+            path, f"an exposure in line {line} that is not positive", "positive numbers"
+        )
     notes = []
     if dropped:
         notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
@@ -195,7 +190,7 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    result = Design(x, target, offset, tuple(names), np.asarray(lines), dropped, tuple(notes))
+    result = Design(x, target, exposure, tuple(names), np.asarray(lines), dropped, tuple(notes))
     _check_target(result, recipe, path)
     return result
 

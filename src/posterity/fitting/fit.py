@@ -11,9 +11,9 @@ from posterity.artifact.provenance import RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
-from posterity.fitting import newton
 from posterity.fitting.design import Design, columns_of, design
 from posterity.fitting.recipe import ESTIMATE, INTERCEPT, PRIOR_SD, Recipe, check_recipe
+from posterity.fitting.regressions import check_converged, deviations, fitted, noise_of_residuals
 from posterity.ledger import Ledger
 
 _LOUD = 0.25
@@ -33,7 +33,7 @@ class Fit:
         recipe: what was asked, all defaults filled in.
         records: how many were used.
         dropped: how many were not, for a value that is missing.
-        steps: that it took.
+        steps: passes over the site, or steps of a mixture's search.
         noise_variance: of a linear model, known or estimated.
         notes: what is no error but should be known.
     """
@@ -156,37 +156,34 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
 
 def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
     prior = _prior(data.names, recipe, known)
-    y: Any = data.y
-    noise = None
+    x, y, noise = data.x, np.asarray(data.y), None
     if recipe.model == "linear":
-        asked = recipe.noise_variance
-        noise = newton.noise_of_residuals(data.x, y) if asked == ESTIMATE else float(asked or 0)
-        likelihood = newton.linear(noise)
-    else:
-        likelihood = newton.LOGISTIC if recipe.model == "logistic" else newton.POISSON
-    own = np.diag(prior.precision) if prior.diagonal else prior.precision
-    mode = newton.find_mode(likelihood, data.x, y, data.offset, np.asarray(prior.mean), own)
-    precision = mode.precision + own
+        estimated = recipe.noise_variance == ESTIMATE
+        noise = noise_of_residuals(x, y) if estimated else float(recipe.noise_variance or 0)
+    if recipe.family != "diagonal":  # columns that are alike cost a long search
+        deviations(np.zeros(x.shape[1]), prior.precision + x.T @ x, data.names)
+    run = fitted(recipe.model, noise, site, x, y, data.exposure, prior)
+    ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
+    posterior: Any = ledger.posterior
+    predictor = x @ posterior.mean
     sure: list[str] = []
     if recipe.family == "diagonal":
-        sure = _too_sure(precision, data.names)
-        precision = np.diagonal(precision)
-        posterior: Any = DiagonalGaussian(precision * mode.mean, precision)
-        sd = precision**-0.5
+        own: Any = run.federation.sites[site]
+        factor = run.state.factor(site)
+        bend = own.report(posterior, factor, ("curvature",), key=run.key).curvature
+        joint = np.diag(prior.precision) + bend
+        sure, sd = _too_sure(joint, data.names), np.sqrt(posterior.variance)
     else:
-        precision = (precision + precision.T) / 2
-        sd = newton.deviations(precision, data.names)
-        posterior = Gaussian(precision @ mode.mean, precision)
-    newton.check_kept(mode.mean, np.asarray(posterior.mean), sd, data.names)
-    ledger = Ledger.of_site(site, prior=prior, posterior=posterior.named(data.names))
-    notes = (*data.notes, *_notes(data, recipe, mode, sd, prior))
+        sd = deviations(posterior.precision_mean, posterior.precision, data.names)
+    check_converged(run)
+    notes = (*data.notes, *_notes(data, recipe, posterior.mean, predictor, sd, prior))
     if sure:
         notes += (
             f"a diagonal posterior is far too sure of {some(sure)}, by a factor of {_SURE:g} and "
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    return Fit(ledger, recipe, len(y), data.dropped, mode.steps, noise, notes)
+    return Fit(ledger, recipe, len(y), data.dropped, run.state.step, noise, notes)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -221,10 +218,17 @@ def _prior(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     return in_order(known, {"": names}, "the prior", "the table")
 
 
-def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prior: Any) -> Any:
+def _notes(
+    data: Design,
+    recipe: Recipe,
+    mean: np.ndarray,
+    predictor: np.ndarray,
+    sd: np.ndarray,
+    prior: Any,
+) -> Any:
     """Notes on a fit that worked: what the prior decides, and what lies far from it."""
     own = np.sqrt(prior.marginal_variance)
-    far = abs(mode.mean - prior.mean) / own
+    far = abs(mean - prior.mean) / own
     named = list(zip(data.names, sd, own, far, strict=True))
     if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:
         yield (
@@ -240,7 +244,7 @@ def _notes(data: Design, recipe: Recipe, mode: newton.Mode, sd: np.ndarray, prio
         y: Any = data.y
         if (y == y[0]).all():
             yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
-        elif (np.where(y > 0, 1.0, -1.0) * mode.predictor > 0).all():
+        elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
             yield (
                 "the columns tell the classes apart without an error: the prior alone keeps "
                 "coefficients finite, and a Gaussian is a rough picture of what is left open"

@@ -12,7 +12,7 @@ from typing import Any
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.errors import UsageError
 
-VERSION = 1
+VERSION = 2
 MODELS = ("linear", "logistic", "poisson", "mixture")
 FAMILIES = ("gaussian", "diagonal")
 INTERCEPT = "intercept"

@@ -179,14 +179,17 @@ class Halves:
         """Nats of log evidence by which a site's data are likelier of one component than of two.
 
         Log normalisers are log evidences up to what data share. Two components also have to say
-        whose each observation is.
+        whose each observation is, if they lie somewhere: mixtures of laws without a location, such
+        as topics, are laws of the same kind, and one would always be likelier.
 
         Source: heller2005, equation 2.
         """
-        gammaln = scipy.special.gammaln
-        whose = gammaln(self.many + self.few + 1) - gammaln(self.many + 1) - gammaln(self.few + 1)
         together = self.union.log_normalizer() + self.prior.log_normalizer()
-        return together - self.first.log_normalizer() - self.second.log_normalizer() + whose
+        gain = together - self.first.log_normalizer() - self.second.log_normalizer()
+        if self.prior.location() is None:
+            return gain
+        gammaln, both = scipy.special.gammaln, self.many + self.few
+        return gain + gammaln(both + 1) - gammaln(self.many + 1) - gammaln(self.few + 1)
 
     def strangeness(self) -> Float[Array, " m"]:
         """Nats by which an observation of the smaller surprises the larger more than its own do."""

@@ -17,9 +17,15 @@ from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.judged_passes import PassConfidence, absorbed
-from posterity.fusion.matching import Matching, check_components, match, member_hashes
+from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
+from posterity.fusion.matching import Matching, check_components, match
 from posterity.fusion.passes import Passes
+from posterity.fusion.topics import (
+    TopicConfidence,
+    are_topics,
+    topics_in_memory,
+    topics_in_table,
+)
 
 Array = np.ndarray
 NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -199,7 +205,10 @@ class Aligner:
         )
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
-        parts, known = Absorbing.of(block), self.labels
+        parts, known, topics = Absorbing.of(block), self.labels, None
+        if self._merges(block):
+            topics = topics_in_memory(block, self.absorb, self.components)
+            parts, known = Absorbing(block, topics.into), topics.labels
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
@@ -208,8 +217,8 @@ class Aligner:
             matched = match(
                 members, starts, self.matching, self.divergence, self.components, counts, own
             )
-            more = parts.more(matched, left) if self.absorb and self.free else None
-            if more is None:
+            absorb = self.absorb and self.free and topics is None
+            if (more := parts.more(matched, left) if absorb else None) is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
@@ -218,7 +227,16 @@ class Aligner:
         result = matched.result
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
+        if topics is not None:
+            confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)
+
+    def _merges(self, block: Block | BlockTable) -> bool:
+        """True for topics, which are merged by the evidence of their words."""
+        if self.matching is not Matching.EVIDENCE or not are_topics(block):
+            return False
+        check_components(block.sizes, self.matching, self.components)
+        return True
 
     def _in_passes(self, table: BlockTable, wanted: Bool[Array, " n"]) -> "_Aligned":
         if not wanted[table.used].all():
@@ -226,8 +244,12 @@ class Aligner:
         if self.labels is None:
             check_components(table.store.sizes, self.matching, self.components)
         passes = Passes(table, max(LEAST, self.budget // (SAMPLED * 8 * table.dim)))
-        into = np.arange(len(table.used))
-        if self.matching is Matching.IDENTITY:
+        into, topics = np.arange(len(table.used)), None
+        if self._merges(table):
+            topics = topics_in_table(table, self.absorb, self.components)
+            kept = joined(passes, topics.into, into)
+            result, trace = passes.as_labelled(topics.labels[kept])
+        elif self.matching is Matching.IDENTITY:
             own = None if self.labels is None else self.labels[table.used]
             result, trace = passes.as_labelled(own)
         elif self.matching is Matching.HUNGARIAN:
@@ -243,6 +265,8 @@ class Aligner:
         labels[part] = labels[into[part]]
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
+        if topics is not None:
+            confidence = TopicConfidence(confidence, topics)
         parts = into if part.any() else None
         return _Aligned(labels, rows, parts, passes.misfit(result), trace, confidence)
 
@@ -261,18 +285,26 @@ class _Aligned(NamedTuple):
 
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
-    """Numbered so that the heaviest component comes first; ties by content."""
-    groups = int(labels.max()) + 1
-    weights = lambda piece: (piece.at_components(importance) * piece.counts)[:, None]
-    weight = group_totals(block, labels, groups, weights)[:, 0]
-    content = np.zeros(groups, np.uint64)
-    if len(np.unique(weight)) < groups:
-        # A sum of hashes is one of what a group holds, in whatever order.
-        for piece, own in block.pieces(labels):
-            np.add.at(content, own[own >= 0], member_hashes(piece.members)[own >= 0])
+    """Numbered by weight, ties by what was learnt: the same if sites come as one ledger."""
+    groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
+
+    def learnt(piece: Block) -> Array:
+        natural = piece.members.natural_parameters
+        return natural - piece.priors.at(piece.site).natural_parameters if known else natural
+
+    weights = lambda piece: (piece.at_components(importance) * piece.counts * piece.held)[:, None]
+    keys = _to_rounding(group_totals(block, labels, groups, weights))
+    if len(np.unique(keys)) < groups:
+        ties = _to_rounding(group_totals(block, labels, groups, learnt))
+        keys = np.hstack([keys, ties])
     rank = np.full(groups + 1, -1)  # the last is that of -1
-    rank[np.lexsort((content, -weight))] = np.arange(groups)
+    rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
     return rank[labels]
+
+
+def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
+    """Sums that tell what no rounding of their terms does."""
+    return np.round(totals / np.maximum(np.abs(totals).max(0), np.finfo(float).tiny), 9)
 
 
 # --- matchings that are known: from the user, or by the names of members --------------------------

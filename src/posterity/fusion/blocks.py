@@ -14,6 +14,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Tied, concatenate, stack
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.paths import blocks
+from posterity.ledger import Ledger
 
 Array = np.ndarray
 UNUSED = 1.0
@@ -120,6 +121,7 @@ class Block:
         priors: what components started from.
         origin: the place from which the members are seen, None for the origin itself.
         first: the index of the first site among all.
+        regions: ledgers of several sites, by their index in this block.
         whole, whole_priors: of posteriors whose blocks share labels, which are matched in the
             plates of these, the posteriors themselves and priors of as many labels.
     """
@@ -137,6 +139,7 @@ class Block:
     first: int = 0
     whole: Sequence[Tied] = ()
     whole_priors: Sequence[Tied | None] = ()
+    regions: Mapping[int, Ledger] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of_sites(
@@ -228,6 +231,18 @@ class Block:
     def place(self) -> str:
         """For error messages: which block."""
         return f" in block {self.path!r}" if self.path else ""
+
+    @functools.cached_property
+    def held(self) -> Float[Array, " n"]:
+        """The number of sites that have each component, where mixing weights do not tell: one, or
+        as many as there are in a region's ledger.
+        """
+        held = np.ones(len(self.site))
+        for index, ledger in {} if self.weighted else self.regions.items():
+            factors: list[Any] = [blocks(ledger.factor(name))[self.path] for name in ledger.sites]
+            natural = np.array([own.members.natural_parameters for own in factors])
+            held[self.site == index] = np.maximum((natural != 0).any(-1).sum(0), 1)
+        return held
 
     def at_components(self, of_sites: Float[Array, " all"]) -> Float[Array, " n"]:
         """Numbers of all sites, for each component that of its site."""

@@ -235,7 +235,12 @@ class Terms:
         self.block, self.labels = block, _labels(block, alignment)
         self.groups = int(self.labels.max()) + 1
         known = None if prior is None else one_member(prior)
-        self.prior, self.others = common_prior(block.priors.each(block.names), known)
+        laws = block.priors.laws
+        alike = len(laws) == 1 and block.priors.exchangeable.all()
+        self.prior, others = common_prior(
+            stack(laws) if alike else block.priors.each(block.names), known
+        )
+        self.others = np.resize(others, len(block.names)) if alike else others
         self.totals, base, like = np.zeros_like(self.others), None, block.like
         if block.weighted:
             over = None if prior is None else prior.weights

@@ -1,8 +1,9 @@
 """The verb: posteriors of several sites in, one posterior out."""
 
+import dataclasses
 import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,12 @@ from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
 from posterity.checks import check_proper
-from posterity.errors import IdentificationWarning, StructureError, UsageError
+from posterity.errors import (
+    FusionWarning,
+    IdentificationWarning,
+    StructureError,
+    UsageError,
+)
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names
 from posterity.fusion.alignment import (
@@ -22,23 +28,24 @@ from posterity.fusion.alignment import (
     user_labels,
     warn_of_names,
 )
-from posterity.fusion.block_table import BlockTable
-from posterity.fusion.blocks import Block
 from posterity.fusion.combine import add, average, pooled_posterior
+from posterity.fusion.counting import chosen_rule
 from posterity.fusion.divergences import Name
 from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.doubts import doubts_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.fuse import fuse_networks
 from posterity.fusion.networks.options import Options, without_networks
-from posterity.fusion.paths import assembled
+from posterity.fusion.paths import assembled, check_no_units
 from posterity.fusion.paths import blocks as blocks_of
 from posterity.fusion.plan import Plan
 from posterity.fusion.result import Fusion
-from posterity.fusion.rules import Rule, RuleName
+from posterity.fusion.rules import Choice, Rule, RuleName
 from posterity.fusion.scale import scales_of
 from posterity.fusion.sites import Site, Sites, given_twice, read_sites
 from posterity.fusion.sources import Fusible
+from posterity.fusion.topics import are_topics
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
 
@@ -50,7 +57,7 @@ def fuse(
     posteriors: Iterable[Fusible] | Mapping[str, Fusible] | Fusible,
     *,
     components: int | tuple[int, ...] | None = None,
-    rule: Rule | RuleName | str = "barycenter",
+    rule: Rule | RuleName | str | None = None,
     divergence: Divergence | Discrepancy | Name | str = "reverse",
     matching: Matching | MatchingName | str | Mapping[str, Any] = "evidence",
     prior: ExponentialFamily | None = None,
@@ -73,9 +80,12 @@ def fuse(
         components: number of fused components of each plate; None finds it. For
             ``matching="kl-fusion"`` an upper bound, as in the paper. Of networks, the hidden
             units of each layer.
-        rule: ``"barycenter"``, the summed-KL mean of matched components, or ``"product"``, the
-            prior once plus every site's contribution (its posterior less its own prior), which
-            in conjugate models is the posterior of the pooled data.
+        rule: ``"product"``, the prior once plus every site's contribution (its posterior less its
+            own prior), which in conjugate models is the posterior of the pooled data, or
+            ``"barycenter"``, the summed-KL mean of matched components, as sure as one site. None
+            takes the product where all sites are of one known prior (ledgers, or ``prior``) and
+            share no data, else the barycentre, as it does for ``weights`` and a ``divergence``;
+            ``Fusion.why`` says which and why.
         divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
             the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
             in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
@@ -93,9 +103,9 @@ def fuse(
         weights: for the barycentre, a positive weight for each site; equal if None.
         absorb: whether components that a local fit split are put together: what is alone is
             absorbed by one of its own site's, where the two are one by the site's own data and
-            the other sites do not contradict. It takes mixing weights and a known prior, so
-            ledgers or ``prior``, and ``matching="evidence"`` that finds the number. None absorbs
-            wherever there are these.
+            the other sites do not contradict; topics, where their words are likelier of one. It
+            takes mixing weights or topics, and a known prior, so ledgers or ``prior``, and
+            ``matching="evidence"`` that finds the number. None absorbs wherever there are these.
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
@@ -112,8 +122,9 @@ def fuse(
         IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
             or nothing can tell; looked for unasked up to a million pairs of a local and a fused
             component, which have no more than 2^27 numbers in all.
-        UserWarning: a product of sites whose priors differ, and no ``prior``; or of two that hold
-            the same to the last bit.
+        FusionWarning: if sites contradict each other, differ by more than sampling would make them,
+            say nothing, or hold the same data; all lines are in ``Fusion.warnings``.
+        UserWarning: a product of sites whose priors differ, and no ``prior``.
 
     Raises:
         UsageError: fewer than two sites, two of one name, data of one site twice under
@@ -136,10 +147,17 @@ def fuse(
     plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
     sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
-    if plan.rule is Rule.PRODUCT:
-        sites.check_counted_once()
-    kind = _Networks if sites.networks else _Plates
-    return kind(sites, plan, importance).fused(progress)
+    if plan.matching is not Matching.IDENTITY:
+        check_no_units(sites.like, sites.coordinates)
+    choice = chosen_rule(sites, plan, weights)
+    problem = (_Networks if sites.networks else _Plates)(sites, plan, importance, choice)
+    fusion = problem.fused(progress)
+    lines = {line: IdentificationWarning for line in problem.ambiguities(fusion)}
+    lines |= dict.fromkeys([choice.twice] if choice.twice else [], FusionWarning)
+    lines |= dict.fromkeys(doubts_of(sites, fusion), FusionWarning)
+    for line, kind in lines.items():
+        warnings.warn(line, kind, stacklevel=2)
+    return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))
 
 
 class _Problem(NamedTuple):
@@ -148,6 +166,19 @@ class _Problem(NamedTuple):
     sites: Sites
     plan: Plan
     importance: Float[Array, " sites"]
+    choice: Choice
+
+    def ambiguities(self, fusion: Fusion) -> Iterator[str]:
+        """A line on each plate whose matching hangs on little, where it was searched for."""
+        if self.plan.matching not in (Matching.EVIDENCE, Matching.HUNGARIAN):
+            return
+        for path, plate in fusion.plates.items():
+            suspect = plate.confidence is not None and plate.confidence.suspect
+            if suspect and (reasons := plate.reasons()):
+                yield (
+                    f"The matching{f' in block {path!r}' * bool(path)} hangs on little: "
+                    f"{'; '.join(reasons)}. All is in .margins and .components_evidence."
+                )
 
 
 class _Networks(_Problem):
@@ -155,7 +186,7 @@ class _Networks(_Problem):
 
     def fused(self, progress: ProgressCallback | None) -> Fusion:
         """The fused network."""
-        sites, plan, importance = self
+        sites, plan, importance, choice = self
         if plan.labels is not None:
             raise UsageError(
                 found="a matching by site for networks, which have one a layer",
@@ -165,7 +196,7 @@ class _Networks(_Problem):
         return fuse_networks(
             sites.loaded,
             components=plan.components,
-            rule=plan.rule,
+            rule=choice.rule,
             divergence=plan.divergence,
             matching=plan.matching,
             prior=sites.prior,
@@ -187,7 +218,7 @@ class _Plates(_Problem):
 
     def _matched(self, progress: ProgressCallback | None) -> tuple[Alignments, Names]:
         """The matching of each plate, and the names of its components where sites give some."""
-        sites, plan, importance = self
+        sites, plan, importance, choice = self
         side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
         laws = {path: block.like for path, block in sites.blocks.items()}
         plates = [block for block in sites.blocks.values() if block.plate]
@@ -198,16 +229,17 @@ class _Plates(_Problem):
                 expected="components only where there is a Plate",
                 fix="Leave components out.",
             )
-        tell = [plate for plate in plates if plate.weighted and plate.priors.exchangeable.any()]
+        counted = [plate for plate in plates if plate.weighted or are_topics(plate)]
+        tell = [plate for plate in counted if plate.priors.exchangeable.any()]
         if plan.absorb and not tell:
             raise UsageError(
                 found="absorb=True for posteriors without mixing weights and a known prior",
-                expected="ledgers or prior=, of plates with mixing weights, which say what each "
-                "component has seen",
+                expected="ledgers or prior=, of topics or plates with mixing weights, which say "
+                "what each component has seen",
                 fix="Leave absorb out, or fuse ledgers of plates with weights.",
             )
         for path, law in laws.items() if isinstance(side, Discrepancy) else ():
-            if not law.is_plate and plan.rule is not Rule.BARYCENTER:
+            if not law.is_plate and choice.rule is not Rule.BARYCENTER:
                 continue
             try:
                 side.check(law.members if law.is_plate else law)  # pyright: ignore
@@ -225,8 +257,6 @@ class _Plates(_Problem):
             aligned[plate.path] = alignment = aligner.align(plate, importance)
             if progress is not None:
                 progress(Progress(len(aligned), len(plates), alignment.trace[-1]))
-        if how in (Matching.EVIDENCE, Matching.HUNGARIAN):
-            _warn_of_ambiguity(plates, aligned)
         if by_name is None:
             return aligned, {}
         ((path, alignment),) = aligned.items()
@@ -234,8 +264,8 @@ class _Plates(_Problem):
 
     def _combined(self, aligned: Alignments, names: Names) -> Fusion:
         """One posterior, by the rule; of products with a ledger."""
-        sites, plan, importance = self
-        by, side, blocks = plan.rule, plan.divergence, sites.blocks
+        sites, plan, importance, choice = self
+        by, side, blocks = choice.rule, plan.divergence, sites.blocks
         sampling = functools.partial(scales_of, blocks, aligned, side)
         if by is Rule.BARYCENTER:
             fused = average(sites.like, blocks, aligned, side, importance)
@@ -245,23 +275,10 @@ class _Plates(_Problem):
         ledger, rebased = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
         ledger = _kept_apart(ledger, sites.loaded, aligned)
         pooled = named(pooled_posterior(ledger, rebased), names)
-        return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling)
+        return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling=sampling)
 
 
-def _warn_of_ambiguity(plates: list[Block | BlockTable], aligned: Alignments) -> None:
-    for plate in plates:
-        alignment = aligned[plate.path]
-        suspect = alignment.confidence is not None and alignment.confidence.suspect
-        if suspect and (reasons := alignment.reasons()):
-            warnings.warn(
-                f"The matching{plate.place} hangs on little: {'; '.join(reasons)}. All is in "
-                ".margins and .components_evidence.",
-                IdentificationWarning,
-                stacklevel=5,
-            )
-
-
-def _weights(names: list[str], weights: Any, rule: Rule) -> Float[Array, " sites"]:
+def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, " sites"]:
     """A positive weight a site, at most one; ones if None, as it must be for a product."""
     if weights is None:
         return np.ones(len(names))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.canonical import content_hashes
-from posterity.arrays.typing import Int
+from posterity.arrays.typing import Bool, Int
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.block_table import HASH
 from posterity.fusion.clustering import Clustering, Judged, LocalComponents
@@ -130,6 +130,28 @@ def absorbed(
     parts = Absorbing.of(block).more(matched, order, table.origin)
     if parts is None:
         return None
+    kept = _replaced(passes, rows, places, parts, into)
+    left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
+    return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))
+
+
+def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) -> Bool[Array, " n"]:
+    """Which rows are left where each is part of another of its site, or of none: its own index."""
+    table, sizes = passes.table, passes.store.sizes
+    part = np.flatnonzero(parts != np.arange(len(parts)))
+    if not len(part):
+        return np.ones(len(parts), bool)
+    sites = np.unique(np.searchsorted(np.cumsum(sizes), part, side="right"))
+    rows, _, places = table.rows_of(sites)
+    block, own = table.block(rows, sites), np.searchsorted(places, parts[places])
+    return _replaced(passes, rows, places, Absorbing(block, own), into)
+
+
+def _replaced(
+    passes: Passes, rows: Array, places: Array, parts: Absorbing, into: Int[Array, " n"]
+) -> Bool[Array, " n"]:
+    """Which rows are left once unions stand for their parts, in the table and in ``into``."""
+    table = passes.table
     gone, (hosts, dim) = ~parts.whole, (np.unique(parts.into[~parts.whole]), passes.table.dim)
     union = rows[hosts]
     union[:, :dim] = moved(parts.members[hosts], table.origin).natural_parameters
@@ -143,5 +165,4 @@ def absorbed(
     kept[places[gone]] = False
     table.keep(kept, dict(zip(places[hosts].tolist(), union, strict=True)))
     passes.count()
-    left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
-    return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))
+    return kept

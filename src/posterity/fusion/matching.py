@@ -58,12 +58,14 @@ def match(
     ``members`` (N,) are grouped by site; ``starts`` (J + 1,) has the first of each site, and the
     end. The outcome does not depend on the order of sites, nor on that of a site's components:
     those that are the same, to the last bit, are told apart by their ``counts``. With
-    ``Matching.IDENTITY`` labels are those ``given``, or else a component's place in its site.
+    ``Matching.IDENTITY`` labels are those ``given``, or else a component's place in its site; with
+    ``Matching.EVIDENCE`` those ``given`` are what is begun with.
     """
+    begun = given is not None
     if given is None:
         check_components(np.diff(starts), matching, components)
         given = np.concatenate([np.arange(size) for size in np.diff(starts)])
-    order, bounds = _canonical_order(members, starts, counts)
+    order, bounds = canonical_order(members, starts, counts)
     other = divergence if isinstance(divergence, Discrepancy) else None
     side = Divergence.REVERSE if isinstance(divergence, Discrepancy) else divergence
     # The origin is moved amid the members: divergences stay, and so do their digits.
@@ -73,7 +75,7 @@ def match(
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
     fixed = matching is Matching.IDENTITY
-    if fixed:
+    if fixed or begun:
         same = Clustering(local, given[order])
         result = SearchResult(same, [same.misfit])
     elif matching is Matching.KL_FUSION:
@@ -100,7 +102,7 @@ def _permuted(local: LocalComponents) -> SearchResult:
     return SearchResult(end, trace)
 
 
-def _canonical_order(
+def canonical_order(
     members: ExponentialFamily, starts: Int[Array, " bounds"], counts: Float[Array, " n"] | None
 ) -> tuple[Int[Array, " n"], Int[Array, " bounds"]]:
     """Sites by size, then content, with the components of each by content; and their starts.

@@ -6,7 +6,7 @@ from posterity.checks import check_proper
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Network
 from posterity.families.layers import Dense
-from posterity.families.names import joined
+from posterity.families.names import Names, joined, some
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
@@ -83,3 +83,30 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
                 fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
                 "activations.",
             )
+
+
+def check_no_units(like: ExponentialFamily, names: Names) -> None:
+    """Refuse a network that comes as a law of its tensors, whose hidden units are in any order.
+
+    Args:
+        like: the posterior of a site.
+        names: of coordinates, by path.
+    """
+    kernels: dict[str, None] = {}
+    for path, block in blocks(like).items():
+        own = names.get(path, ())
+        entries = [name.rpartition("[") for name in own if name.endswith("]")]
+        tensors = {f"{path}/{start}": place.count(",") for start, _, place in entries}
+        if not own and block.gaussian and block.location() is not None:
+            tensors = {path: 1}
+        found = [name.strip(" /.") for name, commas in tensors.items() if commas]
+        kernels |= dict.fromkeys(name for name in found if name.endswith(("kernel", "weight")))
+    if len(kernels) > 1:
+        raise StructureError(
+            found=f"weights of a network, by tensors {some(list(kernels))}",
+            expected="a Network, whose hidden units are matched: sites that were trained apart "
+            "have them in orders of their own",
+            fix="Make one of each law: posterity.networks.from_pytree(to_state_dict(law, module), "
+            "to_state_dict(law, module, at='variance'), activation='relu'), of flax by to_params; "
+            "or pass matching='identity' if all sites went on from one network.",
+        )

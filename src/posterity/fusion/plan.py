@@ -26,7 +26,8 @@ PRIOR = Constraint(
 
 
 class Plan:
-    """The arguments of :func:`posterity.fuse`; ``labels`` is a matching that the user has.
+    """The arguments of :func:`posterity.fuse`; ``labels`` is a matching that the user has, and
+    ``rule`` None if sites are to decide.
 
     Raises:
         UsageError, StructureError: as :func:`posterity.fuse`.
@@ -34,7 +35,7 @@ class Plan:
 
     def __init__(
         self,
-        rule: Rule | str = Rule.BARYCENTER,
+        rule: Rule | str | None = None,
         divergence: Divergence | Discrepancy | str = Divergence.REVERSE,
         matching: Matching | str | Mapping[str, Any] = Matching.EVIDENCE,
         components: int | tuple[int, ...] | None = None,
@@ -48,9 +49,9 @@ class Plan:
         self.labels = matching if isinstance(matching, Mapping) else None
         name = Matching.IDENTITY if isinstance(matching, Mapping) else matching
         one_of(*map(str, Matching)).check(matching=name)
-        one_of(*map(str, Rule)).check(rule=rule)
+        one_of(*map(str, Rule)).or_none().check(rule=rule)
         self.rule, self.matching, self.divergence = (
-            Rule(rule),
+            None if rule is None else Rule(rule),
             Matching(name),
             divergence_of(divergence),
         )

@@ -36,6 +36,9 @@ class Fusion:
         plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
             matching, its cost and the trace of the objective.
         rule: how matched components became one.
+        why: the reason for that rule, in words.
+        warnings: lines on what is doubtful, each with what to do: matches that hang on little,
+            sites that contradict each other, say nothing or may hold the same data.
         divergence: the side on which KL was taken, or what was taken instead.
         rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
             ``ledger.prior``.
@@ -47,15 +50,17 @@ class Fusion:
     rule: Rule
     divergence: Divergence | Discrepancy
     rebased: tuple[str, ...] = ()
+    why: str = ""
+    warnings: tuple[str, ...] = ()
     sampling: Callable[[], dict[str, Scale]] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
     """Computes :attr:`scales`; not for users."""
 
     def __repr__(self) -> str:
-        """One line: how many components, at which cost; never an error."""
+        """One line: by which rule, how many components, at which cost; never an error."""
         try:
-            parts = [family_of(self.posterior)]
+            parts = [family_of(self.posterior), f"{self.rule} {self.why}".strip()]
             for path, plate in self.plates.items():
                 count = f"{plate.components} components of {len(plate.matching)} sites"
                 parts.append(f"{path}: " * bool(path) + f"{count}, cost {plate.cost:.3g}")

@@ -1,7 +1,7 @@
 """The rules by which matched components become one: an average, or a product."""
 
 import enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,14 @@ class Rule(enum.StrEnum):
 
 
 RuleName = Literal["barycenter", "product"]
+
+
+class Choice(NamedTuple):
+    """A rule, why it is that one, and what is to be warned of data that may count twice."""
+
+    rule: Rule
+    why: str
+    twice: str = ""
 
 
 def barycenter(

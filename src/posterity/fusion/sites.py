@@ -1,6 +1,7 @@
 """Sites as they come: named, checked, in one order of coordinates, and laid side by side."""
 
 import abc
+import dataclasses
 import functools
 import itertools
 import warnings
@@ -23,9 +24,10 @@ from posterity.artifact.aligned import (
 )
 from posterity.artifact.many import Alone, Several, name_of
 from posterity.artifact.provenance import RECIPE, check_same
+from posterity.artifact.vocabulary import is_topics, over_words
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
-from posterity.families import ExponentialFamily, at_rest
+from posterity.families import ExponentialFamily, Plate, at_rest
 from posterity.families.names import Names
 from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, side_by_side
@@ -95,6 +97,9 @@ class Sites(abc.ABC):
         prior: that of sites that bring none.
         coordinates: the names of coordinates.
         labels: the names of members of plates, by site and path, of sites that give some.
+        without_prior: some of the sites whose prior is not known.
+        shared: a name whose data two ledgers hold, and these two; None where there is none.
+        ledgers: the names of sites that are ledgers.
     """
 
     in_memory: ClassVar[bool]
@@ -112,10 +117,10 @@ class Sites(abc.ABC):
         self._known: set[str] = set()
         self._unnamed: dict[frozenset[str], list[str]] = {}
         self._recipe: dict[str, Mapping[str, str]] = {}
-        self._without_prior: list[str] = []
+        self.without_prior: list[str] = []
         self._owners: dict[str, str] = {}
-        self._shared: tuple[str, str, str] | None = None
-        self._ledgers: set[str] = set()
+        self.shared: tuple[str, str, str] | None = None
+        self.ledgers: set[str] = set()
 
     @property
     def networks(self) -> bool:
@@ -141,7 +146,7 @@ class Sites(abc.ABC):
         """Append blocks to those of the sites before."""
 
     @abc.abstractmethod
-    def _contents(self) -> Iterable[Any]:
+    def contents(self) -> Iterable[Any]:
         """For each site a key of what it holds, to the last bit."""
 
     def _enrol(self, name: str | None, value: Any, provenance: Mapping[str, str]) -> str:
@@ -166,14 +171,17 @@ class Sites(abc.ABC):
         checked = _checked({n: named(q, {}) for n, q in self._ordered(opened).items()})
         self._compare({name: site.posterior for name, site in checked.items()})
         sites = {n: s if s.prior else s._replace(prior=self.prior) for n, s in checked.items()}
-        self._without_prior += [name for name, site in sites.items() if site.prior is None][:SOME]
+        self.without_prior += [name for name, site in sites.items() if site.prior is None][:SOME]
         for name, site in sites.items():
             self._own(name, site.contributors)
         posteriors, priors, *_ = map(list, zip(*sites.values(), strict=True))
         self.loaded |= sites if self.in_memory else {}
-        self._lay(
-            list(sites), {} if self.networks else side_by_side(list(sites), posteriors, priors)
-        )
+        laid = {} if self.networks else side_by_side(list(sites), posteriors, priors)
+        several = [site.ledger if len(site.contributors) > 1 else None for site in sites.values()]
+        regions = {at: own for at, own in enumerate(several) if own is not None}
+        if regions:
+            laid = {p: dataclasses.replace(b, regions=regions) for p, b in laid.items()}
+        self._lay(list(sites), laid)
 
     def _take_batch(
         self, names: list[str], batch: ExponentialFamily, prior: ExponentialFamily | None
@@ -189,7 +197,7 @@ class Sites(abc.ABC):
         start: Any = named(own[0], {}) if own else self.prior
         self._compare({names[0]: batch[0]})
         _check_each(batch, names)
-        self._without_prior += names[:SOME] if start is None else []
+        self.without_prior += names[:SOME] if start is None else []
         for name in names if own else ():
             self._own(name, (name,))
         known, parts = {} if start is None else blocks(start), blocks(batch)
@@ -236,39 +244,10 @@ class Sites(abc.ABC):
     def _own(self, name: str, contributors: Iterable[str]) -> None:
         """Note whose data a ledger holds."""
         for contributor in contributors:
-            self._ledgers.add(name)
+            self.ledgers.add(name)
             owner = self._owners.setdefault(contributor, name)
-            if owner != name and self._shared is None:
-                self._shared = contributor, owner, name
-
-    def check_counted_once(self) -> None:
-        """Refuse sites without a prior, and data that a product would count twice.
-
-        Warns:
-            UserWarning: of two sites that agree to the last bit, where a ledger tells them apart.
-        """
-        if names := self._without_prior:
-            raise UsageError(
-                found=f"no prior for {names[:3]}" + (" and others" if len(names) > 3 else ""),
-                expected="the prior of every site for rule='product', which counts it once",
-                fix="Save ledgers made by Ledger.of_site(site, prior=..., posterior=...), or pass "
-                "prior=.",
-            )
-        if self._shared is not None:
-            contributor, first, second = self._shared
-            raise _counted_twice(f"data of site {contributor!r}", first, second)
-        seen: dict[Any, str] = {}
-        for name, content in zip(self.names, self._contents(), strict=True):
-            if (twin := seen.setdefault(content, name)) == name:
-                continue
-            first, second = sorted((twin, name))
-            if not {first, second} & self._ledgers:
-                raise _counted_twice("the same posterior", first, second)
-            warnings.warn(
-                f"sites {first!r} and {second!r} hold the same posterior to the last bit: if one "
-                "is a copy of the other, its data count twice",
-                stacklevel=3,
-            )
+            if owner != name and self.shared is None:
+                self.shared = contributor, owner, name
 
 
 class SitesInMemory(Sites):
@@ -291,7 +270,8 @@ class SitesInMemory(Sites):
         self.blocks |= laid
         self.names += names
 
-    def _contents(self) -> Iterable[Any]:
+    def contents(self) -> Iterable[Any]:
+        """All numbers, as bytes."""
         for site in self.loaded.values():
             yield b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
 
@@ -336,11 +316,34 @@ class SitesInTables(Sites):
             table.append(block)
         self.names += names
 
+    def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
+        """As of all sites; topics of new words are put over the union with those before."""
+        tables: Any = self.blocks.values()
+        words = self.coordinates.get("members", ()) if self.prior is None else ()
+        weighted = any(table.weighted for table in tables)
+        if not words or weighted or not all(map(is_topics, opened.values())):
+            return super()._ordered(opened)
+        own = [coordinates_in(value).get("members", ()) for value in opened.values()]
+        if self.like is None or not all(own) or {words} == set(own):
+            return super()._ordered(opened)
+        union = tuple(sorted({*words, *itertools.chain(*own)}))
+        if union != words:
+            places = {word: index for index, word in enumerate(union)}
+            labels = np.array([places[word] for word in words])
+            vars(self).pop("_budget", None)
+            for path, table in list(self.blocks.items()):
+                wider: Any = table
+                self.blocks[path] = wider.widened(labels, len(union), self._budget)
+            self.coordinates = {"members": union}
+            self.like = Plate(self.like.members.widened(labels, len(union), 1.0))
+        return over_words(opened, union)
+
     @functools.cached_property
     def _budget(self) -> MemoryBudget:
         return MemoryBudget(self.plan.bytes // 4)
 
-    def _contents(self) -> Iterable[Any]:
+    def contents(self) -> Iterable[Any]:
+        """Hashes of 64 bits."""
         return keys_of_sites(self.blocks).tolist()
 
 
@@ -350,14 +353,6 @@ def given_twice(name: str) -> UsageError:
         found=f"two posteriors of site {name!r}",
         expected="each site once",
         fix="Leave one out, or pass a mapping that names each site differently.",
-    )
-
-
-def _counted_twice(what: str, first: str, second: str) -> UsageError:
-    return UsageError(
-        found=f"{what} in both {first!r} and {second!r}",
-        expected="each site's data once: a product would count them twice",
-        fix="Merge ledgers that share a site with | first; leave a copy out.",
     )
 
 

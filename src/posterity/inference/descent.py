@@ -64,15 +64,17 @@ def descend(
     most: Int[Real, ""] | int,
     admits: Callable[[Any], Any],
     retract: bool = False,
+    rough: Any = None,
 ) -> Descent:
     """From ``q`` to where the free energy is least, looking at ``most`` points.
 
     ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
     Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
-    member, the best about its mean or, if need be, one about another place. Pure and traceable.
+    member: ``rough``, which is near what data say, if there is one; else the best about the mean
+    or, if need be, one about another place. Pure and traceable.
     """
-    starts, xp = _starts(q), q.xp
+    starts, xp = _starts(q, rough), q.xp
     np_, pull = xp.np, cavity.natural_parameters
 
     def further(search: _Search) -> Any:
@@ -88,7 +90,8 @@ def descend(
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
         near = taken & (search.looks == 0) & (result.squared <= FAR)
-        tried = (search.looks >= LEVELS) & (best.finite | result.finite)
+        most_tried = LEVELS if rough is None else 1
+        tried = (search.looks >= most_tried) & (best.finite | result.finite)
         begins = ~started & (near | tried)
         looks = np_.where(begins, 0, search.looks) + 1
         settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
@@ -154,8 +157,15 @@ def _look(
     return Point(q, direction, np_.where(finite, energy, np_.inf), rounding, squared, finite)
 
 
-def _starts(q: ExponentialFamily) -> Callable[[Any], Any]:
-    """The member itself, narrower ones about its mean, then very narrow ones about other places."""
+def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
+    """The member itself, narrower ones about its mean, then very narrow ones about other places.
+
+    With a ``rough`` member, narrower ones about that.
+    """
+    if rough is not None:
+        return lambda number: either(
+            number < 1, lambda: q, lambda: rough * NARROWER ** (number - 1)
+        )
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np
     if not all(part.gaussian and part.batch_shape == () for part in parts):

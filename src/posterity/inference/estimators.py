@@ -30,6 +30,8 @@ Flag = Bool[Real, ""] | bool
 """Traced or not."""
 AT_A_TIME = 1 << 15
 """Nodes of records that NumPy looks at together."""
+PREDICTOR_NODES = 64
+"""Nodes along a predictor, by default."""
 NODES_LIMIT = 4096
 """Nodes beyond which a sum over them is not refined."""
 IMPOSSIBLE = 1e4
@@ -134,6 +136,10 @@ class Exact(Estimator):
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
     numpy: ClassVar[bool] = True
+
+    def fits(self, model: Model, q: ExponentialFamily) -> bool:
+        """Whether the model's likelihood lies in this family."""
+        return isinstance(model, ConjugateModel) and isinstance(q, model.conjugate_to)
 
     def __call__(
         self,
@@ -240,10 +246,11 @@ class PredictorQuadrature(Nodal):
     With ``f ~ N(x·m, v)``, ``v = xᵀ C x``, the theorems of Bonnet and Price (opper2009) need only
     ``E[ℓ'(f)]`` and ``E[ℓ''(f)] = E[ℓ'(f) (f - x·m)] / v``; the second form stays usable where
     ``f`` is spread wider than the nodes resolve. For the logistic likelihood 64 nodes give all
-    digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10.
+    digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10. Where no other number of nodes is
+    asked for, what the model knows of expectations takes their place.
     """
 
-    nodes: int = static(default=64)
+    nodes: int = static(default=PREDICTOR_NODES)
 
     fitting: ClassVar[str] = "Gaussian posteriors of models with a linear predictor"
     models: ClassVar[type[Model]] = PredictorModel
@@ -272,14 +279,17 @@ class PredictorQuadrature(Nodal):
     ) -> tuple[Any, Any, Any, Any]:
         """Inputs ``x``, ``Σ E[ℓ]``, and of each record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
         x, y = records.data
-        np_ = q.xp.np
+        np_, weights = q.xp.np, records.weights
         x = np_.asarray(x, dtype_of(q))
         mean, variance = q.predictor(x)
+        by_default = self.nodes == PREDICTOR_NODES
+        if by_default and (known := model.predictor_expectation(mean, variance, y)) is not None:
+            value, slope, bend = known
+            return x, weights @ value, weights * slope, -weights * bend
         deviation = np_.sqrt(variance)
         epsilon, chances = normal_nodes(self.nodes, deviation.dtype)
         chances = self._of_half(chances, otherwise)
         sums = np_.stack([chances, chances * epsilon])
-        weights = records.weights
 
         def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
             # Nodes by records: so a sum over nodes takes least where it is compiled.

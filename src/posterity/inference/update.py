@@ -23,11 +23,12 @@ from posterity.inference.choice import (
     best_estimator,
     check_estimator,
 )
+from posterity.inference.convex import MOST, convex_end
 from posterity.inference.descent import NARROWER, descend
 from posterity.inference.estimators import Estimator, Evaluator, Exact
 from posterity.inference.step import TRUST, Q, Step, dtype_of, either, fisher_length, safe_step
 from posterity.lazy import jax, jnp
-from posterity.models import Model, Records
+from posterity.models import Model, PredictorModel, Records
 
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
@@ -35,6 +36,8 @@ RATE = Constraint(
 DOMAIN = one_of("halve", "retract")
 DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
+SLOW = 1e-4
+"""Length of a natural gradient, in sqrt(nats), at which a line search may end for want of looks."""
 LOOKS = 100
 """Points that a line search looks at in one visit, at most."""
 ESTIMATOR = Constraint(
@@ -270,15 +273,25 @@ class LocalUpdate(Setting):
         """A descent of the free energy."""
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
+        along = isinstance(model, PredictorModel)
+        rough = model.rough_factor(q, records) if along else None
+        how = {"most": self.steps, "admits": model.admits, "retract": self.domain == "retract"}
+
+        def evaluate(q: Any, otherwise: Any = False) -> Any:
+            return estimator.evaluate(model, q, records, otherwise=otherwise)
+
         end = descend(
-            lambda q, otherwise: estimator.evaluate(model, q, records, otherwise=otherwise),
+            evaluate,
             q,
             cavity,
             temperature=self.temperature,
-            most=self.steps,
-            admits=model.admits,
-            retract=self.domain == "retract",
+            rough=None if rough is None else cavity + rough / self.temperature,
+            **how,
         )
+        convex = along and model.known_optima == "one" and q.event_size <= MOST
+        if convex and not is_jax(end.residual) and end.finite and end.residual > SLOW:
+            there = convex_end(evaluate, end.q, cavity, self.temperature)
+            end = descend(evaluate, there, cavity, temperature=self.temperature, **how)
         none = 0 * end.halvings
         return end.q - cavity, UpdateInfo(
             end.halvings, none, end.finite, end.residual, end.uncertainty

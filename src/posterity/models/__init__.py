@@ -20,7 +20,7 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
 )
 from posterity.models.records import Records
-from posterity.models.regression import LinearRegression, LogisticRegression
+from posterity.models.regression import LinearRegression, LogisticRegression, PoissonRegression
 from posterity.models.topics import TopicModel
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ __all__ = [
     "NeuralNetwork",
     "PersonalModel",
     "PersonalRegression",
+    "PoissonRegression",
     "PredictorModel",
     "Records",
     "TopicModel",

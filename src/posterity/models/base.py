@@ -29,6 +29,8 @@ _FORMULAS = (
     "predictor_value_and_slope",
 )
 """What follows from a likelihood, and is asked in its place."""
+_SPARED = ("predictor_expectation", "rough_factor")
+"""What follows too, but a model with another likelihood can do without."""
 
 
 class Model(Setting):
@@ -129,6 +131,9 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
 class ConjugateModel(Model, Generic[Q]):
     """The likelihood lies in the prior's family: one visit says all there is to say."""
 
+    conjugate_to: ClassVar[tuple[type[ExponentialFamily], ...]] = (ExponentialFamily,)
+    """Those of its families that the likelihood lies in."""
+
     @abc.abstractmethod
     def factor(self, records: Records) -> Q:
         """The weighted sum of sufficient statistics, as natural parameters."""
@@ -154,6 +159,13 @@ class ExpectedModel(Model, Generic[Q]):
 class PredictorModel(Model):
     """A record ``(x, y)`` sees ``z`` through the linear predictor ``f = x · z`` alone."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with a likelihood of its own keeps no closed forms of another likelihood."""
+        super().__init_subclass__(**options)
+        for name in _SPARED if _LIKELIHOODS & vars(cls).keys() else ():
+            if name not in vars(cls):
+                setattr(cls, name, vars(PredictorModel)[name])
+
     @abc.abstractmethod
     def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
         """``log p(y | f)``, in nats, element by element."""
@@ -169,6 +181,21 @@ class PredictorModel(Model):
             expected="a model with a method `predictor_mean(f)`",
             fix="Write that method, or ask for `log_predictive`, which needs the likelihood alone.",
         )
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+        """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal.
+
+        None where no closed form is known: then they are sums over nodes.
+        """
+        del mean, variance, y
+        return None
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """A factor near what records say, for a search whose start sees nothing; None: none."""
+        del q, records
+        return None
 
     def predictor_value_and_slope(
         self, f: Float[Real, "..."], y: Number

@@ -28,6 +28,12 @@ VECTORS = Column("shape (n, d)", (None,))
 INPUTS = Column("x of shape (n, d)", (None,))
 TARGETS = Column("y of shape (n,)")
 BINARY_LABELS = Column("y of shape (n,)", (), "labels in {0, 1}", FLIPS.holds)
+COUNTS_AND_EXPOSURES = Column(
+    "y of shape (n, 2), of counts and exposures",
+    (2,),
+    "counts 0, 1, 2, …, and exposures that are positive",
+    lambda y: np.stack([COUNTS.holds(y[:, 0]), y[:, 1] > 0], 1),
+)
 
 
 def vectors(size: int) -> Column:

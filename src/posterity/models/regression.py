@@ -1,9 +1,11 @@
-"""Regression: linear, which is conjugate, and logistic."""
+"""Regression: linear, which is conjugate, logistic and Poisson."""
 
+import functools
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtr
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
@@ -11,17 +13,39 @@ from posterity.arrays.typing import Float, Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
-from posterity.models.data import BINARY_LABELS, INPUTS, TARGETS, Column
+from posterity.models.cubature import hermite
+from posterity.models.data import (
+    BINARY_LABELS,
+    COUNTS,
+    COUNTS_AND_EXPOSURES,
+    INPUTS,
+    TARGETS,
+    Column,
+    check_data,
+)
 from posterity.models.records import Records
+
+NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
+"""Deviations of a predictor up to which so many Gauss-Hermite nodes sum logistic functions of it to
+1e-12; wider ones take :func:`_wide`."""
+TAIL, POINTS, SQRT_2PI = 40.0, 64, math.sqrt(2 * math.pi)
+"""Where the exponential tail of a logistic function ends, and Gauss-Legendre nodes up to there."""
+AT_A_TIME = 1 << 15
+"""Nodes of records that are summed together, and stay in the processor's cache."""
 
 
 class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
-    """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian."""
+    """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian.
+
+    A diagonal Gaussian is none that the likelihood lies in: its mean is that of the exact
+    posterior, its variances are those given all other coefficients.
+    """
 
     noise_variance: float = static(default=1.0)
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    conjugate_to: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
     optima: ClassVar[Optima] = "one"
     likelihood: ClassVar[str] = "gaussian"
@@ -45,6 +69,14 @@ class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
     ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
         """``log N(y | f, σ²)`` and its derivative in ``f``."""
         return self.predictor_log_likelihood(f, y), (y - f) / self.noise_variance
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]]:
+        """In closed form."""
+        value, slope = self.predictor_value_and_slope(mean, y)
+        value = value - variance / (2 * self.noise_variance)
+        return value, slope, 0 * mean - 1 / self.noise_variance
 
     def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
         """The predictor itself."""
@@ -86,9 +118,121 @@ class LogisticRegression(PredictorModel):
             yes = np_.asarray(y) > 0
             slope = np_.where(yes, 0.5, -0.5) - 0.5 * np_.tanh(0.5 * f)
             return -np_.logaddexp(0.0, np_.where(yes, -f, f)), slope
-        sign = np_.where(np_.asarray(y) > 0, 1.0, -1.0)
-        signed = sign * f
-        decay = np_.exp(-abs(signed))
-        total = 1 + decay  # a logarithm of it is off by 1e-16 at most, and takes half of log1p
-        wrong = np_.where(signed > 0, decay, 1.0) / total
-        return np_.minimum(signed, 0.0) - np_.log(total), sign * wrong
+        sign = np.where(np.asarray(y) > 0, 1.0, -1.0)
+        value, wrong, _ = _signed(sign * f)
+        return value, sign * wrong
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+        """By NumPy to 1e-12, by as few nodes as each predictor's deviation allows."""
+        if namespace(mean, variance, y).np is not np:
+            return None
+        sign, deviation = np.where(np.asarray(y) > 0, 1.0, -1.0), np.sqrt(variance)
+        signed, level = sign * mean, np.searchsorted([most for most, _ in NARROW], deviation)
+        sums = np.empty((3, len(signed)))
+        for number in np.unique(level):
+            narrow = number < len(NARROW)
+            nodes = NARROW[number][1] if narrow else POINTS
+            rows, size = np.flatnonzero(level == number), AT_A_TIME // nodes
+            for begin in range(0, len(rows), size):
+                some = rows[begin : begin + size]
+                own = signed[some], deviation[some]
+                sums[:, some] = _narrow(*own, nodes) if narrow else _wide(*own)
+        value, wrong, bend = sums
+        return value, sign * wrong, -bend
+
+
+def _signed(f: Float[np.ndarray, "..."]) -> tuple[Any, Any, Any]:
+    """``log σ(f)``, its derivative ``σ(-f)``, and minus its second one."""
+    decay = np.exp(-abs(f))
+    total = 1 + decay  # a logarithm of it is off by 1e-16 at most, and takes half of log1p
+    wrong = np.where(f > 0, decay, 1.0) / total
+    return np.minimum(f, 0.0) - np.log(total), wrong, decay / total**2
+
+
+def _narrow(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], nodes: int) -> Any:
+    """Expectations (3, n) of :func:`_signed` by Gauss-Hermite nodes."""
+    points, chances = hermite(nodes)
+    return [chances @ part for part in _signed(mean + deviation * points[:, None])]
+
+
+def _wide(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"]) -> Any:
+    """The same of any width from one on: what is not exponentially small is a ramp, or a step."""
+    points, weights = _tail()
+    density = lambda f: np.exp(-(((f - mean) / deviation) ** 2) / 2) / (deviation * SQRT_2PI)
+    right, left = density(points[:, None]), density(-points[:, None])
+    value, wrong, bend = (weights * part for part in _signed(points))
+    below = ndtr(-mean / deviation)
+    ramp = mean * below - deviation**2 * density(0.0)
+    return ramp + value @ (right + left), below + wrong @ (right - left), bend @ (right + left)
+
+
+@functools.cache
+def _tail() -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    points, weights = np.polynomial.legendre.leggauss(POINTS)
+    return TAIL / 2 * (points + 1), TAIL / 2 * weights
+
+
+class PoissonRegression(PredictorModel):
+    """Counts ``y`` (n,) with log rate ``x · z``; data ``(x, y)``; posterior Gaussian.
+
+    With ``exposure`` the data's ``y`` are pairs (n, 2) of a count and of how long, or how much, was
+    counted: then ``x · z`` is the log rate of one unit of that.
+    """
+
+    exposure: bool = static(default=False)
+
+    numpy: ClassVar[bool] = True
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    optima: ClassVar[Optima] = "one"
+
+    def check(self, data: Any) -> None:
+        """Raise an error unless they are inputs and counts, and exposures where it has any."""
+        check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+        """``y (f + log exposure) - exp(f) exposure - log y!``, element by element."""
+        return self._value(f, 0.0, y)[0]
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """The slope is the count less the rate."""
+        value, count, rate = self._value(f, 0.0, y)
+        return value, count - rate
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]]:
+        """In closed form: rates are log-normal."""
+        value, count, rate = self._value(mean, variance, y)
+        return value, count - rate, -rate
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The rate of one unit of exposure."""
+        return namespace(f).np.exp(f)
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """Least squares of the logarithms of rates, weighted by the counts."""
+        x, y = records.data
+        count, log_exposure = self._parts(y)
+        weights = records.weights * (count + 0.5)
+        predictor = namespace(count).np.log(count + 0.5) - log_exposure
+        linear = (weights * predictor) @ x
+        return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
+
+    def _value(self, mean: Any, variance: Any, y: Any) -> tuple[Any, Any, Any]:
+        """``E[log p(y | f)]`` of normal predictors, the counts and the expected rates."""
+        xp = namespace(mean, y)
+        count, log_exposure = self._parts(y)
+        rate = xp.np.exp(mean + variance / 2 + log_exposure)
+        return count * (mean + log_exposure) - rate - xp.special.gammaln(count + 1), count, rate
+
+    def _parts(self, y: Any) -> tuple[Any, Any]:
+        """Counts, and the logarithms of exposures."""
+        np_ = namespace(y).np
+        if not self.exposure:
+            return np_.asarray(y), 0.0
+        exposure = y[..., 1]  # zero where records are padded
+        return y[..., 0], np_.log(np_.where(exposure > 0, exposure, 1.0))

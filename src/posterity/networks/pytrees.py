@@ -21,14 +21,13 @@ from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
+from posterity.networks.tensors import as_there, leaves_of, without_tensors
 
 RECORDS, TOLERANCE = 16, 1e-3
 LAYOUTS = {"kernel": "last", "weight": "first"}
 """By the name of what is multiplied: where channels stand."""
 KERNELS = {"kernel", "weight", "w", "W", "0"}
 BIASES = {"bias", "b", "1"}
-WRAPPERS = {"value", "raw_value"}
-"""What flax's nnx puts around arrays."""
 LAYOUT = one_of("last", "first").or_none()
 OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
 """Axes of a convolution's kernel from "first" to "last", and back."""
@@ -46,11 +45,12 @@ def from_pytree(
     order: Sequence[str] | None = None,
     apply: Callable[[PyTree, np.ndarray], Any] | None = None,
 ) -> Network:
-    """A posterior from trees of means and of variances, as flax, equinox or a user's own have them.
+    """A posterior from trees of means and variances, as flax, equinox, PyTorch or users have them.
 
     Args:
         mean: weights of dense and convolutional layers, and nothing else: for linen the
-            ``params``, for nnx the state, for equinox the module.
+            ``params``, for nnx the state, for equinox the module, for PyTorch the state dict or
+            the module.
         variance: of the same structure; or one number for all.
         layers: of the network; inferred if all are dense.
         activation: of hidden layers where they are inferred; arrays do not show it.
@@ -70,12 +70,13 @@ def from_pytree(
     >>> from_pytree(tree, 0.01, activation="relu")
     Network(4-3 relu-2)
     """
+    mean, variance = without_tensors(mean), without_tensors(variance)
     known = _described(mean, layers, activation, layout, order)
     if isinstance(variance, Real):
         spread = float(variance)
         full = lambda leaf: np.full(np.shape(leaf), spread) if _is_array(leaf) else leaf
         variance = jax.tree.map(full, mean)
-    paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in _leaves_of(tree)]
+    paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
     if paths(mean) != paths(variance):
         raise StructureError(
             found="variances of another structure than the means",
@@ -99,7 +100,7 @@ def to_pytree(
     """Trees of means and of variances with the structure of ``like``: inverse of the above.
 
     Of ``like`` only the structure, names and numbers of axes count, so that it may be a module of
-    other widths; arrays come in its precision.
+    other widths; arrays come in its precision, and as tensors where it has these.
 
     Raises:
         StructureError, UsageError: as :func:`from_pytree`.
@@ -109,12 +110,14 @@ def to_pytree(
     >>> mean["kernel"].shape, float(variance["bias"][0])
     ((4, 2), 0.5)
     """
-    ordered = _ordered(_parts_of(like), network.layers, layout, order, widths=False)
+    like = like.state_dict() if hasattr(like, "state_dict") else like
+    parts = _parts_of(without_tensors(like))
+    ordered = _ordered(parts, network.layers, layout, order, widths=False)
     known, (leaves, structure) = Tree(*ordered, network.layers), jax.tree.flatten(like)
     trees = []
     for values in (network.mean, network.variance):
         ours = dict(_placed(known, np.asarray(values)))
-        new = [ours[i].astype(leaf.dtype) if i in ours else leaf for i, leaf in enumerate(leaves)]
+        new = [as_there(ours[i], leaf) if i in ours else leaf for i, leaf in enumerate(leaves)]
         trees.append(jax.tree.unflatten(structure, new))
     return trees[0], trees[1]
 
@@ -139,23 +142,13 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def _leaves_of(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
-    """Leaves by path, without what nnx puts around arrays."""
-    names = lambda key: [getattr(key, own) for own in ("key", "idx", "name") if hasattr(key, own)]
-    leaves = []
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        path = tuple(str([*names(key), key][0]) for key in keys)
-        leaves.append((path[:-1] if path and path[-1] in WRAPPERS else path, leaf))
-    return leaves
-
-
 def _parts_of(tree: PyTree) -> list[Part]:
     """The layers of a tree: arrays that stand together."""
     groups: dict[tuple[str, ...], dict[str, tuple[int, Any]]] = {}
-    for place, (path, leaf) in enumerate(_leaves_of(tree)):
+    for place, (path, leaf) in enumerate(leaves_of(tree)):
         if not _is_array(leaf):
             continue
-        numeric = isinstance(leaf.dtype, np.dtype)  # tensors of PyTorch have types of their own
+        numeric = isinstance(leaf.dtype, np.dtype)
         if not numeric or not np.issubdtype(leaf.dtype, np.floating) or not path:
             raise _strange(path, leaf, "an array of floats of NumPy or JAX in a layer")
         groups.setdefault(path[:-1], {})[path[-1]] = (place, leaf)
@@ -188,8 +181,8 @@ def _strange(path: tuple[str, ...], leaf: Any, expected: str) -> StructureError:
         found=f"leaf {'/'.join(path) or '(the whole tree)'!r}, "
         f"an array of {leaf.dtype} of shape {tuple(leaf.shape)}",
         expected=f"dense and convolutional layers alone: {expected}",
-        fix="Of a linen module pass the `params` alone, of tensors their .numpy(); normalisation, "
-        "embeddings and recurrence are no layers of a Network.",
+        fix="Of a linen module pass the `params` alone, and the layers of a module alone; "
+        "normalisation, embeddings and recurrence are no layers of a Network.",
     )
 
 
@@ -348,7 +341,7 @@ def _flattened(known: Tree, index: int) -> tuple[int, ...]:
 
 def _arrays(known: Tree, tree: PyTree) -> list[dict[str, Any]]:
     """Ours from theirs."""
-    leaves = [leaf for _, leaf in _leaves_of(tree)]
+    leaves = [leaf for _, leaf in leaves_of(tree)]
     arrays = []
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
         kernel = _turned(np.asarray(leaves[part.kernel], np.float64), layout, OURS)

@@ -153,8 +153,9 @@ def to_table(law: Any) -> dict[str, Any]:
     """Names, means and standard deviations of a law, and its covariance where it has one.
 
     Args:
-        law: a law that :func:`from_table` makes (of a ledger its posterior is taken). A Gaussian
-            without names has its coordinates numbered, from 0.
+        law: a law that :func:`from_table` makes (of a ledger its posterior is taken), or a
+            network, whose weights are named by layer. A Gaussian without names has its coordinates
+            numbered, from 0.
 
     Returns:
         ``{"family": ..., "names": [...], "mean": [...], "sd": [...]}``, of Gaussians that are
@@ -179,12 +180,14 @@ def to_table(law: Any) -> dict[str, Any]:
         total = [float(block.a + block.b) for block in blocks.values()]
         sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
         return _columns("beta", list(blocks), mean, sd)
-    if not one or isinstance(law, Network) or not isinstance(law, DiagonalGaussian | Gaussian):
+    if not one or not isinstance(law, DiagonalGaussian | Gaussian):
         raise StructureError(
             found=f"a {type(law).__name__}",
-            expected="one Gaussian, or a product of gammas or betas",
+            expected="one Gaussian, a network, or a product of gammas or betas",
             fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
         )
+    if isinstance(law, Network):
+        return _columns("diagonal", list(law.layers.entries()), law.mean, law.variance**0.5)
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
     if isinstance(law, DiagonalGaussian):
         return _columns("diagonal", names, law.mean, law.variance**0.5)

@@ -1,6 +1,6 @@
 """The fused network as a prior and one factor a site, in terms of the fused units."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,22 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
 
 def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
     """The sites whose own prior is not the common one."""
+    return others({local.name: local.prior for local in locals_}, common)
+
+
+def of_one_prior(priors: Mapping[str, Any]) -> bool:
+    """Whether networks, of whatever widths, started from one prior, by site."""
+    return not others(priors, next(iter(priors.values())))
+
+
+def others(priors: Mapping[str, Any], common: Network) -> tuple[str, ...]:
+    """The sites whose prior is another, beside all units of a layer being alike."""
     names = []
-    for local in locals_:
-        mine: Any = local.prior
+    for name, mine in priors.items():
         alike = (_alike([(common.layers, getattr(common, name))], mine.layers) for name in LEAVES)
         pairs = zip(alike, (getattr(mine, name) for name in LEAVES), strict=True)
         if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
-            names.append(local.name)
+            names.append(name)
     return tuple(sorted(names))
 
 

@@ -1,0 +1,100 @@
+"""The files of a fusion: read at once or one after the other, and recorded."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posterity.cli import files
+from posterity.cli.streams import bar
+from posterity.errors import UsageError
+
+if TYPE_CHECKING:
+    from posterity.artifact.many import Alone, Several
+    from posterity.fusion import Fusion
+
+LISTED = 10_000
+"""Sites of which digests and matching are told one by one."""
+
+
+@dataclasses.dataclass
+class Inputs:
+    """The record of the files that are fused.
+
+    Attributes:
+        record: of the prior, and of how all were fitted.
+        digests: of the first files, by site.
+        count: of all files.
+        all: a digest of all their names and digests.
+    """
+
+    record: dict[str, str]
+    digests: dict[str, str] = dataclasses.field(default_factory=dict)
+    count: int = 0
+    all: Any = dataclasses.field(default_factory=hashlib.sha256)
+
+    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
+        """Record some more files of one provenance."""
+        from posterity.artifact.provenance import check_same
+
+        self.record |= check_same({"": about})
+        self.count += len(names)
+        for name, digest in zip(names, digests, strict=True):
+            if name in self.digests:
+                raise UsageError(
+                    found=f"two files of site {name!r}",
+                    expected="each site once",
+                    fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
+                    "else by its name.",
+                )
+            self.all.update(f"{name} {digest}\n".encode())
+            if len(self.digests) < LISTED:
+                self.digests[name] = digest
+
+
+def fused(
+    paths: Sequence[str], prior: Path | None, options: dict[str, Any], budget: int | None
+) -> "tuple[Fusion, Inputs]":
+    """The fusion in memory, or file by file where there is more than is matched there."""
+    from posterity.fusion import fuse
+    from posterity.fusion.networks.options import is_network
+    from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
+
+    before, inputs = None, Inputs({})
+    if prior is not None:
+        before, about = files.read_prior(prior)
+        inputs.record["prior"] = about.digest
+    bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
+    large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
+    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
+        bytes_of = {"budget": BUDGET} | bytes_of
+    with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
+        sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
+        return fuse(sites, prior=before, **options, **bytes_of), inputs
+
+
+def _read(
+    paths: Sequence[str], inputs: Inputs, moved: Callable[[int], None]
+) -> "Iterator[Several | Alone]":
+    """The values of the files, many at a time; each file is recorded."""
+    from posterity.artifact.many import Several, read_many
+
+    for read in read_many(paths):
+        several = isinstance(read, Several)
+        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
+        inputs.note(names, digests, read.provenance)
+        yield read
+        moved(inputs.count)
+
+
+def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
+    """The values of the files, one by one; each file is recorded."""
+    from posterity.artifact.many import Alone, name_of
+    from posterity.ledger import Ledger
+
+    for path in map(Path, paths):
+        value, about = files.read(path)
+        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        inputs.note([name], [about.digest], about.provenance)
+        yield Alone(name, value, about.digest, about.provenance)

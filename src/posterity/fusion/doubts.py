@@ -1,0 +1,304 @@
+"""Doubts about a fusion: sites that contradict each other, add nothing, or differ too much.
+
+A matching may be certain and what comes of it wrong all the same: sites whose own posteriors
+exclude each other are averaged, or added up, to a posterior that is surer than any of them. What
+every site says of a number is compared with what the others together say, by the probability that
+each gives to values as far out as the other's (presanis2013).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import scipy
+
+from posterity.arrays.typing import Float, Int
+from posterity.families import Distribution, ExponentialFamily, NormalWishart
+from posterity.families.marginals import Marginal, Names
+from posterity.fusion.absorb import Absorbing
+from posterity.fusion.alignment import Alignment
+from posterity.fusion.blocks import Block
+from posterity.fusion.geometry import middle, moved
+from posterity.fusion.result import Fusion
+from posterity.fusion.scale import Scale
+from posterity.fusion.sites import Sites
+from posterity.fusion.topics import are_topics
+
+Array = np.ndarray
+CONTRADICTION = 6.0
+"""Deviations, of both laws together, from which two of them contradict each other."""
+AGREEMENT = 3.5
+"""The same below which two components are no further apart than chance puts halves of one."""
+ROUGHLY = 1.5
+"""The same of their means, below which tails are not computed."""
+NOTHING = 0.1
+"""Nats beyond its prior below which a site has nothing to say."""
+TIMES = 2.0
+"""A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
+ones have .7 to 1.7."""
+SPREADS = 3.0
+"""Deviations by which it also has to be above that."""
+GLANCE = 1.5
+"""Half nats a direction of each match from which the residual is compared with sampling's."""
+MOST_PAIRS = 2**12
+"""Pairs of fused components that are compared."""
+MOST = 2**27
+"""Multiplications that a joint comparison may take."""
+
+
+def doubts_of(sites: Sites, fusion: Fusion) -> Iterator[str]:
+    """Lines on what is doubtful, each with what to do; nothing of sites matched in passes."""
+    kept = {path: block for path, block in sites.blocks.items() if isinstance(block, Block)}
+    with np.errstate(all="ignore"):
+        yield from _say_nothing(kept)
+        for path, block in kept.items():
+            alignment = fusion.plates.get(path)
+            if are_topics(block):  # which are merged as far as it helps to predict
+                continue
+            yield from _few_records(block)
+            line = _contradiction(block, alignment, sites.coordinates)
+            if line:
+                yield line
+            elif alignment is not None and _glance(block, alignment) > GLANCE:
+                yield from _residual(fusion.scales[path], block)
+            if alignment is not None and alignment.confidence and alignment.confidence.free:
+                yield from _apart_for_nothing(block, alignment)
+
+
+# --- sites without anything to say ----------------------------------------------------------------
+
+
+def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
+    """A line on sites whose posterior is their prior, give or take a tenth of a nat."""
+    nats: Any = 0.0
+    for block in blocks.values():
+        if not block.priors.exchangeable.all():
+            return
+        nats = nats + _learnt(block)
+    names = next((block.names for block in blocks.values()), ())
+    quiet = [(name, n) for name, n in zip(names, np.atleast_1d(nats), strict=False) if n < NOTHING]
+    if quiet:
+        name, least = quiet[0]
+        yield (
+            f"site {name!r}{_more(len(quiet) - 1)} says nothing: its posterior is {least:.2g} "
+            "nats from its prior. Check its records and its fit, or leave it out"
+        )
+
+
+def _learnt(block: Block) -> Float[Array, " sites"]:
+    """Nats of a site's posterior beyond its prior, from its heaviest component unless that has
+    learnt next to nothing.
+    """
+    starts = np.cumsum([0, *block.sizes[:-1]])
+    heaviest = np.array(
+        [start + int(block.counts[start : start + size].argmax())
+         for start, size in zip(starts.tolist(), block.sizes.tolist(), strict=True)]
+    )  # fmt: skip
+    beyond = lambda rows: block.members[rows].kl(block.priors.at(block.site[rows]))
+    nats = beyond(heaviest)
+    for site in np.flatnonzero(nats < NOTHING).tolist():
+        nats[site] = beyond(np.flatnonzero(block.site == site)).sum()
+    return nats
+
+
+def _few_records(block: Block) -> Iterator[str]:
+    """A line on covariances of which half are known from fewer records than directions."""
+    members: Any = block.members
+    if not isinstance(members, NormalWishart):
+        return
+    known = bool(block.priors.exchangeable.all())
+    before: Any = block.priors.at(block.site).observations() if known else 0.0
+    records, size = members.observations() - before, members.own_size
+    few = int((records[block.used] < size).sum())
+    if 2 * few > block.used.sum():
+        yield (
+            f"{few} of {block.used.sum()} components{block.place} are known from fewer records "
+            f"than their {size} dimensions: of so few a full covariance says nothing, and no "
+            "number of components is sure. Fit diagonal ones (NormalGamma), or take fewer columns"
+        )
+
+
+# --- sites that exclude each other ----------------------------------------------------------------
+
+
+def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> str:
+    """A line on the site that is furthest from what all others say; empty if none is far."""
+    if not _in_closed_form(block.members):
+        return ""
+    labels = np.zeros(len(block.site), int) if alignment is None else alignment.labels
+    parts = Absorbing.of(block, None if alignment is None else alignment.into)
+    rows = np.flatnonzero((labels >= 0) & parts.whole)
+    rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
+    if not len(rows):
+        return ""
+    members: Any = parts.members[rows]
+    origin = middle(members)
+    members = moved(members, origin)
+    others: Any = _others(block, rows, labels[rows], members, origin)
+    away = _away(members, others)
+    far = np.flatnonzero(away > CONTRADICTION)
+    if not len(far):
+        return ""
+    worst = int(far[away[far].argmax()])
+    what, most = "all numbers together", CONTRADICTION
+    for mine, theirs in zip(members[worst].tables(), others[worst].tables(), strict=True):
+        z = apart(mine.law, theirs.law).reshape(-1)
+        if z.max(initial=0.0) > most:
+            most, at = float(z.max()), int(z.argmax())
+            own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
+            what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
+    site = lambda row: block.names[int(block.site[rows[row]])]
+    further = len({site(row) for row in far.tolist()} - {site(worst)})
+    where = "" if alignment is None else f", component {labels[rows[worst]]}"
+    return (
+        f"site {site(worst)!r}{_more(further)} contradicts the others{block.place}: "
+        f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
+        "posterior of all is surer than it should be: federate instead, with parameters of each "
+        "site's own (personal=True), or look at that site's units and records"
+    )
+
+
+def _away(members: Any, others: Any) -> Float[Array, " n"]:
+    """Deviations between laws (n,) and others: of the number of which it is most, or of all."""
+    away = np.zeros(members.batch_shape)
+    for mine, theirs in zip(members.tables(), others.tables(), strict=True):
+        z = apart(mine.law, theirs.law).reshape(len(away), -1)
+        away = np.maximum(away, z.max(1, initial=0.0))
+    if members.gaussian and not members.diagonal:
+        away = np.maximum(away, jointly(members, others))
+    return away
+
+
+def _in_closed_form(law: ExponentialFamily) -> bool:
+    """Whether marginals take no draws and no quadrature."""
+    parts = law.independent_blocks()
+    if parts:
+        return all(map(_in_closed_form, parts.values()))
+    return type(law).marginals is not Distribution.marginals
+
+
+def _others(
+    block: Block, rows: Int[Array, " n"], labels: Int[Array, " n"], members: Any, origin: Any
+) -> ExponentialFamily:
+    """What all others of each member's group say, beside its own prior where that is known."""
+    prior = _priors(block, rows, origin)
+    learnt = members.natural_parameters - prior
+    return members.with_natural_parameters(_summed(learnt, labels)[labels] - learnt + prior)
+
+
+def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
+    """Natural parameters (n, D) of what these rows started from; zero where that is not known."""
+    if not block.priors.exchangeable.all():
+        return 0.0
+    return moved(block.priors.at(block.site[rows]), origin).natural_parameters
+
+
+def _summed(values: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
+    total = np.zeros((int(labels.max()) + 1, values.shape[1]))
+    np.add.at(total, labels, values)
+    return total
+
+
+def apart(one: Marginal, other: Marginal) -> Float[Array, "..."]:
+    """Deviations between the numbers of two laws, as if both were normal.
+
+    Of normal laws it is the difference over the root of both variances. Of others each is the
+    deviate of the probability that it gives to values beyond the other's mean; they combine as
+    those of normal laws do. Zero where nothing is known.
+    """
+    first, second = one.mean, other.mean
+    rough = np.abs(first - second) / np.hypot(one.sd, other.sd)
+    found = np.where(np.isfinite(rough) & (rough <= ROUGHLY), rough, 0.0)
+    look = np.nonzero(rough > ROUGHLY)
+    if len(look[0]):
+        deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
+        both = deviate(one, second), deviate(other, first)
+        z = 1 / np.hypot(1 / both[0], 1 / both[1])
+        z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
+        found[look] = np.where(np.isinf(z), np.maximum(rough[look], CONTRADICTION), z)
+    return found
+
+
+def jointly(members: Any, others: Any) -> Float[Array, " n"]:
+    """The same of the means of Gaussians (n,), in all directions at once; zeros of too large ones.
+
+    It is the normal deviate of a chi-squared of as many degrees of freedom as directions.
+    """
+    size = members.own_size
+    if len(members.mean) * size**3 > MOST:
+        return np.zeros(len(members.mean))
+    one, other = np.asarray(members.precision), np.asarray(others.precision)
+    gap = np.asarray(members.mean - others.mean)[..., None]
+    scale = np.sqrt(np.diagonal(one + other, axis1=-2, axis2=-1))[..., None]
+    both = (one + other) / scale / np.swapaxes(scale, -1, -2)
+    proper = np.isfinite(both).all((-2, -1))
+    both[~proper] = np.eye(size)
+    solved = np.linalg.solve(both, other @ gap / scale)
+    chi = ((one @ gap / scale) * solved).sum((-2, -1))
+    deviate = -scipy.special.ndtri(scipy.special.gammaincc(size / 2, np.maximum(chi, 0) / 2) / 2)
+    return np.where(proper & np.isfinite(chi), np.minimum(deviate, np.sqrt(np.maximum(chi, 0))), 0)
+
+
+# --- components that may be one -------------------------------------------------------------------
+
+
+def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
+    """Lines on fused components that no site tells apart, and on sites that share none."""
+    labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
+    rows = np.flatnonzero((labels >= 0) & parts.whole)
+    sizes = np.bincount(labels[rows])
+    if sizes.max() == 1 and len(block.names) > 2:
+        yield (
+            f"no component{block.place} was matched: sites share nothing, or differ by more than "
+            "their posteriors allow. Look at their units, or say components="
+        )
+        return
+    holds = np.zeros((len(block.names), alignment.components), bool)
+    holds[block.site[rows], labels[rows]] = True
+    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
+    if not len(one) or len(one) > MOST_PAIRS or not _in_closed_form(block.members):
+        return
+    members = parts.members[rows]
+    origin = middle(members)
+    members, prior = moved(members, origin), _priors(block, rows, origin)
+    total = _summed(members.natural_parameters - prior, labels[rows])
+    first = np.unique(labels[rows], return_index=True)[1]  # a prior each, that of some site
+    total = total + (prior[first] if np.ndim(prior) else prior)
+    fused: Any = members.with_natural_parameters(total)
+    proper, away = np.asarray(fused.is_proper()), _away(fused[one], fused[other])
+    near = np.flatnonzero((away < AGREEMENT) & proper[one] & proper[other])
+    if len(near):
+        least = near[away[near].argmin()]
+        yield (
+            f"fused components {one[least]} and {other[least]}{_more(len(near) - 1)}{block.place} "
+            "may be one: no site has both, and what is known of them is no contradiction. Compare "
+            f"with components={alignment.components - 1}"
+        )
+
+
+# --- residuals ------------------------------------------------------------------------------------
+
+
+def _glance(block: Block, alignment: Alignment) -> float:
+    """The cost, in half nats a direction of each match but one a component."""
+    labels = alignment.labels
+    sizes = np.bincount(labels[labels >= 0])
+    spare = int((sizes - 1).sum())
+    return 2 * alignment.cost / max(spare * block.members.degrees_of_variation, 1)
+
+
+def _residual(scale: Scale, block: Block) -> Iterator[str]:
+    """A line on matched components that differ by more than sampling."""
+    if scale.expected and scale.residual is not None and (scale.deviations or 0.0) > SPREADS:
+        times = scale.residual / scale.expected
+        if times > TIMES:
+            yield (
+                f"matched components{block.place} differ {times:.2g} times as much as sampling "
+                f"alone would make them ({scale.residual:.2g} nats a component): sites truly "
+                "differ, or components that are not one were matched. Federate instead, or compare "
+                "with components= one more"
+            )
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count > 0 else ""

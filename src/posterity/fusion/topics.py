@@ -1,0 +1,340 @@
+"""Topics: merged by the evidence of the words that they have seen.
+
+A topic's posterior is its prior and counts of words, so what it is worth that several topics are
+one is known: the log marginal likelihood of their words as those of one, less that of each by
+itself. They are merged greedily by it (heller2005). But documents are mixtures of topics, and one
+that predicts no better than the others do costs every document: of all numbers of topics the
+least is taken whose words are as likely as those of the best number, give or take one standard
+error (breiman1984). Topics of one site may be one where their prior is known, which counts once;
+elsewhere they stay apart.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from posterity.arrays.canonical import canonical_mean
+from posterity.arrays.typing import Bool, Float, Int
+from posterity.families import ExponentialFamily, stack
+from posterity.fusion.block_table import HASH, BlockTable
+from posterity.fusion.blocks import Block, MemberPriors
+from posterity.fusion.clustering import Clustering
+from posterity.fusion.confidence import Confidence
+from posterity.fusion.matching import canonical_order
+
+Array = np.ndarray
+SCREENED = 16
+"""Topics for which it is computed exactly what merging gains: of all others, those nearest."""
+TOGETHER = 512
+"""Topics that are looked at together with those that were merged before."""
+SWEEPS = 3
+"""Times that all topics are gone through once they are merged."""
+SEEN = 1e-3
+"""Fewer words than that are none: what variational fits leave of those that a topic lacks."""
+
+
+def are_topics(block: Block | BlockTable) -> bool:
+    """True for a plate of laws of symbols without mixing weights, as documents share them."""
+    like: Any = block.like
+    return like.is_plate and like.weights is None and like.members.emits_symbols
+
+
+class Words:
+    """How often topics have seen each word, and what this is worth as evidence.
+
+    ``counts`` (n, V) are those beyond the ``prior`` (V,); they can be changed by :meth:`put`.
+    """
+
+    def __init__(self, counts: Float[Array, "n words"], prior: Float[Array, " words"]):
+        self.prior, self.counts = prior, np.where(counts > SEEN, counts, 0.0)
+        self.worth = np.zeros(counts.shape)
+        seen = self.counts > 0
+        at = np.broadcast_to(prior, counts.shape)[seen]
+        self.worth[seen] = gammaln(at + self.counts[seen]) - gammaln(at)
+        self.totals = self.counts.sum(1)
+        # By word, so that those that a topic has lie side by side.
+        shares = self.counts.T / np.maximum(self.totals, SEEN)
+        self.roots = np.sqrt(shares, order="C").astype(np.float32)
+
+    def put(self, row: int, counts: Float[Array, " words"]) -> None:
+        """Let a topic have these counts."""
+        seen = np.flatnonzero(counts > SEEN)
+        some, at = counts[seen], self.prior[seen]
+        self.counts[row], self.worth[row], self.roots[:, row] = 0.0, 0.0, 0.0
+        self.counts[row, seen], self.totals[row] = some, some.sum()
+        self.worth[row, seen] = gammaln(at + some) - gammaln(at)
+        self.roots[seen, row] = np.sqrt(some / max(some.sum(), SEEN))
+
+    def gains(self, row: int, others: Int[Array, " m"]) -> Float[Array, " m"]:
+        """Nats by which the words of a topic and of each of the others are likelier as one's."""
+        seen = np.flatnonzero(self.counts[row])
+        own, worth, at = self.counts[row, seen], self.worth[row, seen], np.ix_(others, seen)
+        theirs = self.counts[at]
+        which, word = np.nonzero(theirs)  # words that either lacks gain nothing
+        prior = self.prior[seen[word]]
+        more = gammaln(prior + theirs[which, word] + own[word]) - gammaln(prior)
+        more -= self.worth[at][which, word] + worth[word]
+        both = self.totals[others] + self.totals[row]
+        lengths = self._length(self.totals[others]) + self._length(self.totals[row])
+        return np.bincount(which, more, len(others)) + lengths - self._length(both)
+
+    def _length(self, totals: Any) -> Any:
+        """What evidence loses by so many words in all, whichever they are."""
+        whole = self.prior.sum()
+        return gammaln(whole + totals) - gammaln(whole)
+
+    def nearest(self, row: int, allowed: Bool[Array, " n"]) -> Int[Array, " some"]:
+        """The topics for which merging with one loses least, to first order."""
+        seen = np.flatnonzero(self.counts[row])
+        near = self.roots[seen, row] @ self.roots[seen]
+        share = self.totals * self.totals[row] / np.maximum(self.totals + self.totals[row], SEEN)
+        cost = np.where(allowed, share * np.maximum(1 - near, 0.0), np.inf)
+        cost[row] = np.inf
+        some = np.argsort(cost, kind="stable")[:SCREENED]
+        return some[np.isfinite(cost[some])]
+
+
+class Merger:
+    """Topics that come some at a time, merged with those before.
+
+    Attributes:
+        counts: (g, V) words of each topic that was made.
+        labels: (n,) which of these each topic that came is in.
+    """
+
+    def __init__(self, prior: Float[Array, " words"], *, apart: bool):
+        self.prior, self.apart = prior, apart
+        self.counts, self.labels = np.zeros((0, len(prior))), np.zeros(0, int)
+        self._sites: list[set[int]] = []
+        self._scores = np.zeros(3)
+
+    def add(self, counts: Float[Array, "n words"], site: Int[Array, " n"]) -> None:
+        """Further topics, of these sites."""
+        self.labels = np.concatenate([self.labels, len(self.counts) + np.arange(len(counts))])
+        self.counts = np.vstack([self.counts, counts])
+        self._sites += [{own} if self.apart else set() for own in site.tolist()]
+        self._scores += _scores(counts, self.prior)
+        if len(self.counts) > 2 * TOGETHER:
+            self._merge(0.0, None)
+
+    def finish(self, components: int | None) -> dict[int, float]:
+        """Merge what is left, into so many or the fewest that predict as well as the best number.
+
+        Returns:
+            For each number met the nats of evidence lost beyond one standard error of the best.
+        """
+        total, first, second = self._scores
+        error = np.sqrt(max(second - first**2 / max(total, 1.0), 0.0))
+        return self._merge(float(error), components)
+
+    def _merge(self, allowed: float, components: int | None) -> dict[int, float]:
+        words, size = Words(self.counts, self.prior), len(self.counts)
+        alive, into, sites = np.ones(size, bool), np.arange(size), self._sites
+        first = [set(own) for own in sites]
+        gains = np.full((size, size), -np.inf)
+
+        def look(row: int) -> None:
+            others = alive.copy()
+            if self.apart:
+                others &= [sites[row].isdisjoint(own) for own in sites]
+            few = words.nearest(row, others)
+            few = few[~np.isfinite(gains[row, few])]
+            gains[row, few] = gains[few, row] = words.gains(row, few)
+
+        for row in range(size):
+            look(row)
+        lost, least, number, losses = 0.0, 0.0, size, {size: 0.0}
+        while components is None or number > components:
+            one, other = divmod(int(gains.argmax()), size)
+            gain, kept, gone = float(gains[one, other]), min(one, other), max(one, other)
+            if not np.isfinite(gain):
+                break
+            lost, number = lost - gain, number - 1
+            least = min(least, lost)
+            losses[number] = lost
+            if components is None and lost - least > allowed:
+                break
+            words.put(kept, words.counts[kept] + words.counts[gone])
+            into[into == gone], alive[gone] = kept, False
+            sites[kept] |= sites[gone]
+            gains[[kept, gone]], gains[:, [kept, gone]] = -np.inf, -np.inf
+            look(kept)
+            for row in np.flatnonzero(alive & ~np.isfinite(gains.max(1))):
+                look(int(row))
+        rows = np.flatnonzero(alive)
+        counts, into = words.counts[rows], np.searchsorted(rows, into)
+        if len(self.labels) == size:  # none was merged before
+            counts, into = self._polished(counts, into, first)
+        self.counts, self.labels = counts, into[self.labels]
+        self._sites = [sites[row] for row in rows]
+        return {number: max(loss - least - allowed, 0.0) for number, loss in losses.items()}
+
+    def _polished(
+        self, counts: Float[Array, "g words"], into: Int[Array, " n"], site: list[set[int]]
+    ) -> tuple[Float[Array, "g words"], Int[Array, " n"]]:
+        """Move topics, one after the other, to the group where their words are likelier."""
+        own, into = len(counts), into.copy()
+        words = Words(np.vstack([counts, np.zeros_like(counts[:1])]), self.prior)
+        changed = np.ones(own, bool)
+        for _ in range(SWEEPS):
+            before, rows = into.copy(), np.flatnonzero(changed[into])
+            for row in rows.tolist():
+                mine, home, others = self.counts[row], int(into[row]), np.arange(own + 1) < own
+                if (into == home).sum() == 1:
+                    continue
+                words.put(own, mine)
+                words.put(home, words.counts[home] - words.counts[own])
+                if self.apart:
+                    others[into[[not site[row].isdisjoint(other) for other in site]]] = False
+                others[home] = False
+                some = np.append(home, words.nearest(own, others))
+                into[row] = best = int(some[words.gains(own, some).argmax()])
+                words.put(best, words.counts[best] + words.counts[own])
+            moved = into != before
+            changed[:] = False
+            changed[into[moved]] = changed[before[moved]] = True
+        return words.counts[:own], into
+
+
+def _scores(counts: Float[Array, "n words"], prior: Float[Array, " words"]) -> Array:
+    """Number of words, and sums of their log probabilities in their topics, and of squares."""
+    out = np.array([counts.sum(), 0.0, 0.0])
+    for own in counts:
+        logs = np.log((own + prior) / (own.sum() + prior.sum()))
+        out[1:] += own @ logs, own @ logs**2
+    return out
+
+
+class Merged(NamedTuple):
+    """The fused topic of each, the topic (n,) of its site that each is part of, the prior (V,) of
+    one, and the losses.
+    """
+
+    labels: Int[Array, " n"]
+    into: Int[Array, " n"]
+    prior: Float[Array, " words"]
+    losses: dict[int, float]
+
+
+def merge_topics(
+    members: Callable[[Int[Array, " some"]], ExponentialFamily],
+    site: Int[Array, " n"],
+    order: Int[Array, " n"],
+    priors: MemberPriors,
+    *,
+    joined: bool,
+    components: int | None,
+) -> Merged:
+    """Which topics are one.
+
+    Args:
+        members: the topics in some rows.
+        site: (n,) the site of each.
+        order: (n,) all rows, those of a site together, in an order that does not depend on the
+            sites'.
+        priors: of the sites. Where one is not known, its concentration is the least of any word.
+        joined: whether topics of one site may be one.
+        components: number of topics; None finds it.
+    """
+    starts = np.flatnonzero(np.diff(site[order], prepend=-1, append=-1))
+    apart = not (joined and priors.exchangeable.all())
+    merger, words, first = None, np.zeros(len(order)), 0
+    for last in range(1, len(starts)):
+        rows = order[starts[first] : starts[last]]
+        if len(rows) < TOGETHER and last + 1 < len(starts):
+            continue
+        law: Any = members(rows)
+        first, alpha, own = last, np.array(law.concentration), site[rows]
+        base = np.empty_like(alpha)
+        for one in np.unique(own):
+            known, mine = priors.exchangeable[one], own == one
+            law = priors.laws[priors.own[one]] if known else None
+            base[mine] = law.concentration if known else alpha[mine].min()
+        if merger is None:
+            laws = [law for law in priors.laws if not law.batch_shape]
+            many = stack(laws).concentration if laws else base  # pyright: ignore
+            merger = Merger(canonical_mean(np.asarray(many)), apart=apart)
+        counts = np.maximum(alpha - base, 0.0)
+        words[rows] = counts.sum(1)
+        merger.add(counts, own)
+    assert merger is not None  # there are at least two sites
+    losses, labels = merger.finish(components), np.empty(len(order), int)
+    labels[order] = merger.labels
+    # Of one site's that are one, that with most words stands for all.
+    into = np.arange(len(order))
+    by_words = order[np.lexsort((-words[order], labels[order], site[order]))]
+    pairs = np.stack([site[by_words], labels[by_words]])
+    leads = (np.diff(pairs, prepend=-1) != 0).any(0)
+    into[by_words] = by_words[leads][np.cumsum(leads) - 1]
+    return Merged(labels, into, merger.prior, losses)
+
+
+class TopicConfidence(Confidence):
+    """Confidence in merged topics, by the evidence of their words: none is warned of.
+
+    Topics are as many as it takes to predict, not a number that there is, and of words that
+    hardly any document has nothing says whose they are.
+    """
+
+    suspect, identified = False, True
+    runner_up = None
+
+    def __init__(self, matched: Confidence, merged: Merged):
+        super().__init__(matched.clustering, merged.losses, matched.free)
+        self.matched, self.prior = matched, merged.prior
+
+    @property
+    def components(self) -> dict[int, float]:
+        """Nats of evidence lost with each number of topics, beyond one standard error."""
+        return dict(sorted(self.levels.items())) if self.free else {}
+
+    @functools.cached_property
+    def margins(self) -> Float[Array, " n"]:
+        """Nats of evidence by which each topic is better where it is than in any other group."""
+        totals = np.zeros((len(self.clustering.counts), len(self.prior)))
+        for part in self.matched.parts:
+            np.add.at(totals, part.labels, self._counts(part))
+        return np.concatenate([self._margins(part, totals) for part in self.matched.parts])
+
+    def _counts(self, part: Clustering) -> Float[Array, "n words"]:
+        law: Any = part.local.judged.members(slice(None))
+        return np.maximum(np.asarray(law.concentration) - self.prior, 0.0)
+
+    def _margins(self, part: Clustering, totals: Float[Array, "g words"]) -> Float[Array, " n"]:
+        counts, groups, n = self._counts(part), len(totals), len(part.labels)
+        words = Words(np.vstack([totals, counts, totals[part.labels] - counts]), self.prior)
+        margins, rows = np.empty(n), np.arange(len(words.counts))
+        for at, group in enumerate(part.labels.tolist()):
+            one, others = groups + at, (rows < groups) & (rows != group)
+            elsewhere = words.gains(one, words.nearest(one, others)).max(initial=-np.inf)
+            margins[at] = words.gains(one, np.array([one + n]))[0] - elsewhere
+        return margins
+
+
+def topics_in_table(table: BlockTable, joined: bool, components: int | None) -> Merged:
+    """Which topics are one, of sites that are gone through some at a time."""
+    site = np.repeat(np.arange(len(table.keys)), table.store.sizes)
+    hashes = np.concatenate([block.rows[:, HASH] for block in table.store.blocks()])
+    order = np.lexsort((hashes.view(np.uint64), table.keys[site]))
+
+    def members(rows: Int[Array, " some"]) -> ExponentialFamily:
+        sample = table.rows_of(np.unique(site[rows]))
+        return table.natural(sample.rows[np.searchsorted(sample.places, rows)])
+
+    return merge_topics(members, site, order, table.priors, joined=joined, components=components)
+
+
+def topics_in_memory(block: Block, joined: bool, components: int | None) -> Merged:
+    """Which topics are one, of sites that are looked at all at once."""
+    order, _ = canonical_order(block.members, np.cumsum([0, *block.sizes]), None)
+    return merge_topics(
+        block.members.__getitem__,
+        block.site,
+        order,
+        block.priors,
+        joined=joined,
+        components=components,
+    )

@@ -1,0 +1,137 @@
+"""Warnings of sites that contradict each other, say nothing, differ too much, or may be one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, NormalWishart, Plate, fuse
+from posterity.errors import FusionWarning
+from posterity.families import stack
+from posterity.families.marginals import BETA, Closed, Normal
+from posterity.fusion.doubts import apart, jointly
+from tests.fusion import made
+
+
+def regression(seed: int, slopes: Any, count: int = 60) -> Gaussian:
+    """The likelihood of a linear regression on raw columns, as a factor."""
+    rng = np.random.default_rng(seed)
+    x = np.hstack([np.ones((count, 1)), 1000 + 3 * rng.normal(size=(count, 2))])
+    y = x @ np.asarray(slopes) + rng.normal(size=count)
+    return Gaussian(x.T @ y, x.T @ x)
+
+
+def ledgers(*factors: Gaussian) -> dict[str, Ledger]:
+    prior = Gaussian.from_standard(np.zeros(3), 1e6 * np.eye(3))
+    return {
+        f"site {k}": Ledger.of_site(f"site {k}", prior=prior, posterior=prior + factor)
+        for k, factor in enumerate(factors)
+    }
+
+
+def test_sites_of_one_truth_are_not_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    fused = fuse(ledgers(*(regression(k, [3.0, 1.0, -2.0]) for k in range(6))))
+    assert not fused.warnings and not recwarn.list
+
+
+def test_a_site_whose_coefficients_are_far_from_the_others_is_named_once() -> None:
+    factors = [regression(k, [3.0, 1.0, -2.0]) for k in range(5)]
+    with pytest.warns(FusionWarning, match="'site 5'.*contradicts.*federate instead") as heard:
+        fused = fuse(ledgers(*factors, regression(5, [3.0, 1.0, 2.0])))
+    assert [str(w.message) for w in heard] == list(fused.warnings)
+
+
+def test_a_contradiction_that_no_coefficient_shows_alone_is_seen() -> None:
+    """An intercept far from all records hides a shift of half a deviation of the noise."""
+    factors = [regression(k, [3.0, 1.0, -2.0], 400) for k in range(3)]
+    sites = ledgers(*factors, regression(3, [3.6, 1.0, -2.0], 400))
+    away = [apart(a.marginals()[0], b.marginals()[0]).max() for a, b in _pairs(sites)]
+    assert max(away) < 6
+    with pytest.warns(FusionWarning, match="'site 3'.*all numbers together"):
+        fuse(sites)
+
+
+def _pairs(sites: dict[str, Ledger]) -> Any:
+    whole = fuse(sites).ledger
+    assert whole is not None
+    return [(own.posterior, whole.cavity(name)) for name, own in sites.items()]
+
+
+def test_rates_shares_and_categories_that_differ_are_seen() -> None:
+    def sites(prior: Any, *factors: Any) -> dict[str, Ledger]:
+        return {
+            str(k): Ledger.of_site(str(k), prior=prior, posterior=prior + f)
+            for k, f in enumerate(factors)
+        }
+
+    gamma, beta = Gamma.from_standard(1.0, 1.0), Beta.from_standard(1.0, 1.0)
+    apart_ = [
+        sites(gamma, Gamma(100.0, 100.0), Gamma(108.0, 100.0), Gamma(200.0, 100.0)),
+        sites(beta, Beta(50.0, 50.0), Beta(45.0, 55.0), Beta(95.0, 5.0)),
+        sites(Dirichlet.from_standard(np.ones(3)), Dirichlet([60.0, 30.0, 10.0]),
+              Dirichlet([55.0, 33.0, 12.0]), Dirichlet([3.0, 7.0, 90.0])),
+    ]  # fmt: skip
+    for own in apart_:
+        with pytest.warns(FusionWarning, match="'2'.*contradicts"):
+            fuse(own)
+        two = dict(list(own.items())[:2])
+        assert not fuse(two).warnings
+    # None of a hundred where one in twenty is expected is no contradiction.
+    rare = sites(beta, Beta(0.0, 100.0), Beta(2500.0, 47500.0))
+    assert not fuse(rare).warnings
+
+
+def test_a_site_whose_posterior_is_its_prior_says_nothing() -> None:
+    sites = ledgers(*(regression(k, [3.0, 1.0, -2.0]) for k in range(3)), Gaussian(
+        np.zeros(3), np.zeros((3, 3))))  # fmt: skip
+    with pytest.warns(FusionWarning, match="'site 3' says nothing"):
+        fused = fuse(sites)
+    assert len(fused.warnings) == 1
+
+
+def test_clusters_that_a_site_moved_are_warned_of() -> None:
+    rng, base = np.random.default_rng(0), Dirichlet.from_standard(np.ones(2) / 2)
+    site = lambda name, shift: made.conjugate_site(
+        name, base, [rng.normal(size=(200, 2)) + shift, rng.normal(size=(200, 2)) + 12]
+    )
+    fused = fuse([site("a", 0.0), site("b", 0.0), site("c", 0.0)])
+    assert fused.components == 2 and not fused.warnings
+    with pytest.warns(FusionWarning, match="'c'.*contradicts.*component"):
+        moved = fuse([site("a", 0.0), site("b", 0.0), site("c", 0.8)])
+    assert moved.components == 2
+
+
+def test_deviations_between_laws_are_those_of_their_difference() -> None:
+    normal = lambda loc, scale: Normal(np.array([loc]), np.array([scale]))
+    np.testing.assert_allclose(apart(normal(0.0, 3.0), normal(20.0, 4.0)), [4.0], rtol=1e-6)
+    # A law that is certain leaves the other's own tail.
+    beta = Closed(BETA, (np.array([1.0]), np.array([101.0])))
+    tail = stats.norm.isf(stats.beta(1, 101).sf(0.05))
+    np.testing.assert_allclose(apart(beta, normal(0.05, 1e-9)), [abs(tail)], rtol=1e-6)
+
+
+def test_joint_deviations_are_those_of_a_chi_squared() -> None:
+    rng = np.random.default_rng(2)
+    a, b = (np.cov(rng.normal(size=(4, 9))) for _ in range(2))
+    gap = np.array([4.0, -3.0, 2.0, 3.0])
+    one, other = Gaussian.from_standard(gap, a), Gaussian.from_standard(np.zeros(4), b)
+    chi = gap @ np.linalg.solve(a + b, gap)
+    expected = stats.norm.isf(stats.chi2(4).sf(chi) / 2)
+    np.testing.assert_allclose(jointly(one[None], other[None]), [expected], rtol=1e-6)
+
+
+def test_covariances_of_fewer_records_than_dimensions_are_warned_of() -> None:
+    rng, size = np.random.default_rng(3), 8
+    prior = NormalWishart.from_inverse_scale(np.zeros(size), 0.01, 10 * np.eye(size), 10.0)
+
+    def site(name: str, count: int) -> Ledger:
+        x = rng.normal(size=(count, size))
+        n = float(count)
+        whole = prior + NormalWishart(n, n, x.sum(0), x.T @ x)
+        alone = lambda law: Plate(stack([law]))
+        return Ledger.of_site(name, prior=alone(prior), posterior=alone(whole))
+
+    with pytest.warns(FusionWarning, match="3 of 3 components are known from fewer records"):
+        fuse([site("a", 4), site("b", 5), site("c", 6)])
+    assert not any("fewer" in line for line in fuse([site("a", 40), site("b", 50)]).warnings)
