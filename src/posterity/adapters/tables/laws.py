@@ -187,6 +187,7 @@ def to_table(law: Any) -> dict[str, Any]:
             fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
         )
     if isinstance(law, Network):
+        law = law.plain
         return _columns("diagonal", list(law.layers.entries()), law.mean, law.variance**0.5)
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
     if isinstance(law, DiagonalGaussian):
