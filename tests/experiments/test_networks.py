@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from experiments.data import Digits
-from experiments.klfusion.networks import deep, methods
+from experiments.klfusion.networks import apart, deep, methods
 from experiments.klfusion.networks.baselines import class_weights, fisher_information
 from experiments.klfusion.networks.evaluate import Effort
 from experiments.klfusion.networks.local_fits import HORSESHOE, Case
@@ -255,3 +255,24 @@ def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) ->
     rows = found["networks"]["small, 2 sites"]
     assert rows[deep.RAISED]["widths"] == [8, 24]
     assert rows[deep.RAISED]["accuracy"] > rows[methods.PLAIN]["accuracy"]
+
+
+# --- sites that disagree ---------------------------------------------------------------------
+
+
+@pytest.mark.experiment
+def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
+    tmp_path: Path, digits: Digits
+) -> None:
+    chosen = {"Dirichlet(0.5)": [Case(0.5, n, 2, widths=(16,), steps=300) for n in range(2)]}
+    strange = {"noise": np.random.default_rng(0).random((200, 8, 8), np.float32)}
+    found = apart.run(chosen, digits, strange, cache=tmp_path / "cache", results=tmp_path)
+    assert json.loads((tmp_path / "apart.json").read_text()) == found
+    rows = found["studies"]["Dirichlet(0.5)"]["by partition"]
+    assert len(rows) == 2 and set(rows[0]) == {
+        apart.ENSEMBLE, apart.AT_MEAN, apart.DRAWS, apart.OURS
+    }  # fmt: skip
+    assert all(row[apart.OURS]["accuracy"] > row[apart.DRAWS]["accuracy"] - 5 for row in rows)
+    assert len(found["goals"]) == 3
+    again = apart.run(chosen, digits, strange, cache=tmp_path / "cache", results=tmp_path)
+    assert again == found

@@ -170,9 +170,10 @@ def test_between_sites_by_hand() -> None:
     weights = p @ shares.T  # (n, sites)
     np.testing.assert_allclose(weights.sum(1), 1)
     apart = (weights.T * scipy.stats.entropy(each, p[None], axis=-1)).sum(0)
-    near = np.exp(-2 * apart)[:, None]
+    near = np.exp(-apart)[:, None]
     mixed = near * p + (1 - near) * np.einsum("nj,jnk->nk", weights, each)
-    powers = mixed ** (1 / np.sqrt(1 + apart**2))[:, None]
+    lack = np.einsum("jk,nk,jnk->n", shares, p, np.log(p) - np.log(each)).clip(0)
+    powers = mixed ** (1 / np.sqrt(1 + 4 * lack**2))[:, None]
     expected = powers / powers.sum(1, keepdims=True)
     np.testing.assert_allclose(np.exp(found["log_chances"]), expected, rtol=1e-4)
     of_sites = (weights.T * scipy.stats.entropy(each, axis=-1)).sum(0)

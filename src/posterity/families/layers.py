@@ -239,6 +239,12 @@ class Layers:
         return math.prod(self.images[-1])
 
     @property
+    def windows(self) -> int:
+        """Number of hidden layers up to the last that is a convolution."""
+        kinds = [isinstance(layer, Conv) for layer in self.layers[:-1]]
+        return len(kinds) - kinds[::-1].index(True) if any(kinds) else 0
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Hidden units of each layer but the last."""
         return tuple(layer.outputs for layer in self.layers[:-1])

@@ -400,22 +400,25 @@ def between_sites(
 
     Of classes, a site counts by its shares in the classes that the fused network expects,
     ``w_j = Σ_k p_k a_jk``, and sites disagree by ``D = Σ_j w_j KL(p_j ‖ p)`` nats. Where they agree
-    the prediction is ``p``; as they part, it goes over to the mixture of theirs, ``e^{-2D} p +
-    (1 - e^{-2D}) Σ_j w_j p_j``, at the temperature ``√(1 + D²)``. Of values the variance is that
-    between sites, each by its share.
+    the prediction is ``p``; as they part, it goes over to the mixture of theirs, ``e^{-D} p +
+    (1 - e^{-D}) Σ_j w_j p_j``, at the temperature ``√(1 + 4S²)``, with the nats that the sites lack
+    of what is expected, ``S = Σ_jk p_k a_jk log(p_k / p_jk)`` or zero. Of values the variance is
+    that between sites, each by its share.
     """
     shares = shares / jnp.maximum(shares.sum(0), 1e-30)
     if likelihood == "gaussian":
         return {"mean": fused, "variance": (shares[:, None] * (sites - fused) ** 2).sum(0)}
     logs = (lambda x: log_coin(x)[..., ::-1]) if likelihood == "bernoulli" else log_softmax
     own, each = logs(fused), logs(sites)
-    weight = (shares[:, None] * jnp.exp(own)).sum(-1)
+    weights = shares[:, None] * jnp.exp(own)
+    weight = weights.sum(-1)
     apart = (weight * kl_of_classes(each, own)).sum(0)
-    other = -jnp.expm1(-2 * apart)
+    lack = jnp.maximum((weights * (own - each)).sum((0, 2)), 0.0)
+    other = -jnp.expm1(-apart)
     mixture = jax.nn.logsumexp(each, axis=0, b=weight[..., None])
-    mixed = jnp.logaddexp(own - 2 * apart[:, None], mixture + jnp.log(other + TINY)[:, None])
+    mixed = jnp.logaddexp(own - apart[:, None], mixture + jnp.log(other + TINY)[:, None])
     within = (1 - other) * entropy(own) + other * (weight * entropy(each)).sum(0)
-    return {"log_chances": log_softmax(mixed / jnp.hypot(1, apart)[:, None]), "entropy": within}
+    return {"log_chances": log_softmax(mixed / jnp.hypot(1, 2 * lack)[:, None]), "entropy": within}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

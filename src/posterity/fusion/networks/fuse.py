@@ -29,6 +29,8 @@ from posterity.fusion.sites import Site
 from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
+ONE_LAYER, SEVERAL_LAYERS = 0.005, 0.02
+"""The tolerances of networks unless one is asked for."""
 GROWTH = 1.25
 """How much wider the next try is, until one is good enough."""
 RESOLUTION = 0.02
@@ -66,7 +68,7 @@ class NetworkFusion(Fusion):
     @property
     def status(self) -> Status:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Converged where the predictive KL from the concatenation is within the tolerance."""
-        return Status.of(self.achieved_kl, float(self.options.tolerance))
+        return Status.of(self.achieved_kl, float(self.options.tolerance or ONE_LAYER))
 
 
 def fuse_networks(
@@ -117,6 +119,10 @@ def fuse_networks(
             fix="Leave one of them out.",
         )
     locals_ = in_order(sites, importance, keep=matching is Matching.IDENTITY)
+    if (tolerance := options.tolerance) is None:
+        several = len(locals_[0].layers) > 2 and not locals_[0].layers.windows
+        tolerance = SEVERAL_LAYERS if several else ONE_LAYER
+        options = dataclasses.replace(options, tolerance=tolerance)
     search = Search(locals_, options, divergence, matching)
     tried: dict[Widths, float] = {}
 
@@ -136,13 +142,18 @@ def fuse_networks(
     high = _side_by_side(locals_)
     if options.most is not None:
         high = tuple(map(min, high, by_layer(options.most, locals_[0].layers, "most")))
+    least = dict(enumerate(map(min, low, high)))
+    if windows := locals_[0].layers.windows:
+        # Random images say little of what real ones lose with a unit: no window goes, and no more
+        # than half of what comes after.
+        least = {k: max(own, -(-high[k] // 2)) for k, own in least.items() if k >= windows}
     widths = narrowest(
-        tuple(map(min, low, high)), high, options.tolerance, lambda w: kl(search.build(w))
+        tuple(map(min, low, high)), high, tolerance, lambda w: kl(search.build(w)), least
     )
-    if not tried[widths] <= options.tolerance:
+    if not tried[widths] <= tolerance:
         warnings.warn(
             f"widths {widths} still predict {tried[widths]:.3g} nats from the weighted "
-            f"concatenation of all sites, more than the tolerance {options.tolerance:g}. "
+            f"concatenation of all sites, more than the tolerance {tolerance:g}. "
             + ("Raise `most` or" if options.most else "Raise")
             + " the tolerance of Options.",
             stacklevel=4,
@@ -175,37 +186,42 @@ def _side_by_side(locals_: Sequence[Local]) -> Widths:
 
 
 def narrowest(
-    low: Widths, high: Widths, tolerance: float, divergence: Callable[[Widths], float]
+    low: Widths,
+    high: Widths,
+    tolerance: float,
+    divergence: Callable[[Widths], float],
+    least: Mapping[int, int],
 ) -> Widths:
-    """Find the narrowest widths of which the divergence is at most ``tolerance``.
+    """Find narrow widths of which the divergence is at most ``tolerance``.
 
-    Layers widen together, each by the same share of the way from ``low`` (as wide as the widest
-    site) to ``high`` (all sites' units side by side): by quarters until one is good enough, then
-    by halves between the last two. Divergences need not fall with every unit: a narrower one
-    that happens to be as good can be missed.
+    Where ``low`` (as wide as the widest site) is not good enough, layers are narrowed in turn from
+    ``high`` (all sites' units side by side) to ``least``, by layer: those of many units first, each
+    as far as its share of the tolerance by units allows. A layer widens by quarters until it is
+    good enough, then by halves between the last two. Divergences need not fall with every unit: a
+    narrower one that happens to be as good can be missed.
     """
-    room = max((top - bottom for bottom, top in zip(low, high, strict=True)), default=0)
     seen: dict[Widths, float] = {}
 
-    def at(step: int) -> Widths:
-        return tuple(
-            bottom + -(-step * (top - bottom) // max(room, 1))
-            for bottom, top in zip(low, high, strict=True)
-        )
-
-    def good(step: int) -> bool:
-        if (widths := at(step)) not in seen:
+    def good(widths: Widths, allowed: float) -> bool:
+        if widths not in seen:
             seen[widths] = divergence(widths)
-        return seen[widths] <= tolerance
+        return seen[widths] <= allowed
 
-    widest = max(low, default=1)
-    failed, step = -1, 0
-    while not good(step) and step < room:
-        failed, step = step, min(max(step + 1, int((widest + step) * GROWTH) - widest), room)
-    while step - failed > max(1, int(RESOLUTION * (widest + failed))) and failed >= 0:
-        middle = (failed + step) // 2
-        failed, step = (failed, middle) if good(middle) else (middle, step)
-    return at(step)
+    if good(low, tolerance) or not (len(low) == 1 or good(high, tolerance)):
+        return low if seen[low] <= tolerance else high
+    widths = high
+    for layer in sorted(least, key=lambda index: -high[index]):
+        at = lambda width, own=layer, rest=widths: (*rest[:own], width, *rest[own + 1 :])
+        share = tolerance * high[layer] / sum(high)
+        allowed = tolerance if len(high) == 1 else min(seen[widths] + share, tolerance)
+        failed, width = least[layer] - 1, least[layer]
+        while not good(at(width), allowed) and width < high[layer]:
+            failed, width = width, min(max(width + 1, int(width * GROWTH)), high[layer])
+        while width - failed > max(1, int(RESOLUTION * failed)) and failed >= least[layer]:
+            middle = (failed + width) // 2
+            failed, width = (failed, middle) if good(at(middle), allowed) else (middle, width)
+        widths = at(width)
+    return widths
 
 
 # --- networks of any width ------------------------------------------------------------------------

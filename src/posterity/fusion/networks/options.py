@@ -39,7 +39,8 @@ class Options:
 
     Attributes:
         tolerance: nats of predictive KL between the two, on random inputs, up to which the
-            narrowest network is taken where ``components`` is None.
+            narrowest network is taken where ``components`` is None; None is .005, and .02 where
+            there are several hidden layers.
         most: hidden units of each layer, or of each of all, that the fused network may have at
             most where ``components`` is None. Where no such network is within the tolerance, it
             has these, and a warning says how far it is.
@@ -55,7 +56,7 @@ class Options:
             3000, and 600 images.
     """
 
-    tolerance: float | int = 0.005
+    tolerance: float | int | None = None
     most: int | Widths | None = None
     refit: bool = True
     outputs: Outputs | str | None = None
@@ -64,7 +65,7 @@ class Options:
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        POSITIVE.check(tolerance=self.tolerance)
+        POSITIVE.or_none().check(tolerance=self.tolerance)
         for width in self.most if isinstance(self.most, tuple) else (self.most,):
             COUNT.or_none().check(most=width)
         one_of("classes", "values").or_none().check(outputs=self.outputs)

@@ -1,0 +1,172 @@
+"""Sites that disagree, on Fashion-MNIST: `python -m experiments.klfusion.networks.apart`.
+
+Five sites train on clothes dealt out in Dirichlet proportions; their networks are fused. How good
+predictions are, and how well what they are unsure of tells strange images from clothes, by the
+sites' ensemble, by the fused network at its mean, with draws, and as `posterity.networks.describe`
+has it. Strange are digits of fonts and of MNIST and, with `--letters` the file
+`t10k-images-idx3-ubyte.gz` of notMNIST, letters. Writes `apart.json` into the results; a run that
+was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import posterity
+from experiments import harness
+from experiments.data import Array, Digits, Images, font_digits, intensities, mnist, read
+from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, PLAIN, Case, local_fits
+from experiments.klfusion.networks.metrics import auroc, entropy, scores
+from posterity.networks import Prediction, describe
+
+RESULTS = Path(__file__).parents[1] / "results"
+CHOSEN, STEPS, MOST = 3, 2000, 3000
+"""Partitions on which the formula was chosen; steps of a site; strange images of each kind."""
+ENSEMBLE, AT_MEAN, DRAWS, OURS = "ensemble", "fused, at the mean", "fused, 20 draws", "fused"
+Rows = dict[str, dict[str, float]]
+
+
+def cases(partitions: int = 9) -> dict[str, list[Case]]:
+    """Partitions by what they are for."""
+    own = [Case(0.5, number, steps=STEPS) for number in range(partitions)]
+    return {
+        "Dirichlet(0.5), chosen on these": own[:CHOSEN],
+        "Dirichlet(0.5)": own[CHOSEN:],
+        "Dirichlet(0.1)": [Case(0.1, 0, steps=STEPS)],
+        "Dirichlet(100), half the steps": [Case(100.0, 0, steps=STEPS // 2)],
+        "half the steps": [Case(0.5, 21, steps=STEPS // 2)],
+        "ten sites, half the steps": [Case(0.5, 22, 10, steps=STEPS // 2)],
+        "full KL": [Case(0.5, 20, setting=PLAIN, steps=STEPS)],
+    }
+
+
+def clothes() -> Digits:
+    """Fashion-MNIST."""
+    with np.load(io.BytesIO(read("fashion_mnist.npz")), allow_pickle=False) as arrays:
+        x, y, x_test, y_test = (arrays[f"{a}_{b}"] for b in ("train", "test") for a in "xy")
+    return Digits(intensities(x), y.astype(np.int64), intensities(x_test), y_test.astype(np.int64))
+
+
+def strange_images(letters: Path | None) -> dict[str, Images]:
+    """Kinds of images that are no clothes."""
+    found = {"fonts": font_digits().x[::3][:MOST], "MNIST": mnist().x_test[:MOST]}
+    if letters is not None:
+        content = gzip.decompress(letters.read_bytes())
+        images = np.frombuffer(content, np.uint8, offset=16).reshape(-1, 28, 28)
+        found["letters"] = intensities(images[:MOST])
+    return found
+
+
+def measured(case: Case, cache: Path, data: Digits, strange: Mapping[str, Images]) -> Rows:
+    """Scores and areas of each way to predict, of one partition."""
+    sites = local_fits(cache, case, data)
+    fused = posterity.fuse(sites).posterior
+    said = lambda how: {k: how(x) for k, x in {"": data.x_test, **strange}.items()}
+    alone = [said(lambda x, q=one.posterior: describe(q, x, samples=0)) for one in sites.values()]
+    together = {
+        kind: Prediction.of_classes(
+            np.logaddexp.reduce([own[kind].log_chances for own in alone]) - np.log(len(alone)),
+            np.mean([own[kind].entropy for own in alone], 0),
+        )
+        for kind in alone[0]
+    }
+    predictions = {
+        ENSEMBLE: together,
+        AT_MEAN: said(lambda x: describe(fused, x, samples=0)),
+        DRAWS: said(lambda x: describe(fused, x, samples=20)),
+        OURS: said(lambda x: describe(fused, x)),
+    }
+    rows = {how: _row(found, data.y_test) for how, found in predictions.items()}
+    rows[OURS]["hidden units"] = sum(fused.layers.widths)
+    return rows
+
+
+def _row(found: Mapping[str, Prediction], labels: Array) -> dict[str, float]:
+    chances, usual = np.asarray(found[""].mean, float), found[""]
+    row: dict[str, float] = dict(scores(chances, labels)._asdict())
+    for kind, other in found.items():
+        if kind:
+            row[f"{kind}, by entropy"] = auroc(entropy(chances), entropy(other.mean)).area
+            both = usual.mutual_information, other.mutual_information
+            row[f"{kind}, by mutual information"] = auroc(*both).area
+    return {name: round(float(value), 4) for name, value in row.items()}
+
+
+def run(
+    chosen: Mapping[str, Sequence[Case]],
+    data: Digits,
+    strange: Mapping[str, Images],
+    *,
+    cache: Path,
+    results: Path,
+) -> dict[str, Any]:
+    """Train, fuse, measure and write; returns what `apart.json` holds."""
+    found: dict[str, Any] = {}
+    digests = {k: hashlib.sha256(x.tobytes()).hexdigest()[:12] for k, x in strange.items()}
+    for name, own in chosen.items():
+        rows = [
+            harness.kept(
+                cache / "measured", case.name, lambda c=case: measured(c, cache, data, strange),
+                digests,
+            )
+            for case in own
+        ]  # fmt: skip
+        if rows:
+            found[name] = {"mean": harness.over_seeds(rows), "by partition": rows}
+            print(name, json.dumps(rows), flush=True)
+    summary = {
+        "setting": "784-150-10, Gaussian prior, KL x 0.1 where not said otherwise",
+        "seeds": "of a partition: its number, the sites and the concentration; see local_fits.py",
+        "strange images, first digits of SHA-256": digests,
+        "studies": found,
+        "goals": goals(found),
+    }
+    harness.write(results, "apart", summary)
+    return summary
+
+
+def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was to be shown on partitions that nothing was chosen on."""
+    rows = found.get("Dirichlet(0.5)", {"by partition": []})["by partition"]
+    if not rows:
+        return []
+    less = lambda how, key: harness.statistics([row[OURS][key] - row[how][key] for row in rows])
+    kinds = [key for key in rows[0][OURS] if key.endswith("by entropy")]
+    return [
+        harness.at_least("log likelihood no worse than at the mean", less(AT_MEAN, LIKELIHOOD), 0),
+        harness.at_least("accuracy no worse than at the mean", less(AT_MEAN, "accuracy"), 0),
+        *(
+            harness.at_least(
+                f"{kind}: area within .03 of the ensemble's", less(ENSEMBLE, kind), -0.03
+            )
+            for kind in kinds
+        ),
+    ]
+
+
+LIKELIHOOD = "log_likelihood"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE / "fashion")
+    parser.add_argument("--letters", type=Path, help="images of notMNIST, gzipped")
+    parser.add_argument("--partitions", type=int, default=9)
+    own = parser.parse_args(arguments)
+    chosen = {"quick": [Case(0.5, 0, 2, steps=50)]} if own.quick else cases(own.partitions)
+    found = run(
+        chosen, clothes(), strange_images(own.letters), cache=own.cache, results=own.results
+    )
+    harness.print_goals(found["goals"])
+
+
+if __name__ == "__main__":
+    main()
