@@ -430,7 +430,9 @@ def mismatches(
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In two words."""
+    """In a few words."""
+    if row["wrong"] == ["sites differ"] and row["heard"]:
+        return "right, warned of sites that differ"
     if row["wrong"]:
         return "wrong, warned" if row["heard"] else "wrong, silent"
     if not row["heard"] or row["kind"] == "one site":

@@ -61,7 +61,8 @@ def test_what_is_kept_adds_up_to_the_fused_network(kind):
 def test_a_fused_network_predicts_at_its_mean_and_is_less_sure_where_sites_disagree():
     layers, x = KINDS["one"], np.random.default_rng(2).normal(size=(40, 4))
     alike = {name: some(layers, 1)["s0"] for name in ("a", "b", "c")}
-    at_mean = describe(posterity.fuse(alike, networks=QUICK).posterior, x)
+    average = posterity.fuse(alike, rule="barycenter", networks=QUICK).posterior
+    at_mean = describe(average, x)
     expected = describe(alike["a"].posterior, x, samples=0)
     np.testing.assert_allclose(at_mean.mean, expected.mean, atol=1e-2)
     assert at_mean.mutual_information.max() < 1e-3

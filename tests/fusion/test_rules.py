@@ -64,7 +64,7 @@ def test_posteriors_alone_are_averaged_unless_their_prior_is_said() -> None:
     sites, pooled = regressions(3)
     bare = {name: own.posterior for name, own in sites.items()}
     fused = fuse(bare)
-    assert fused.rule == "barycenter" and "not known what 'hospital 0' started from" in fused.why
+    assert fused.rule == "barycenter" and "the prior of 'hospital 0' is not known" in fused.why
     said = fuse(bare, prior=sites["hospital 0"].prior)
     assert said.rule == "product"
     np.testing.assert_allclose(said.posterior.mean, pooled.mean)

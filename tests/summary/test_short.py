@@ -89,7 +89,8 @@ def test_ledgers_fusions_and_receipts():
     assert "pulls most" in html and "forgotten" in html
     plate = Plate(DiagonalGaussian.from_standard([[0.0], [9.0]], [[0.1], [0.1]]))
     fusion = fuse({"a": plate, "b": plate, "c": plate})
-    assert repr(fusion).startswith("Fusion(Plate(2 x DiagonalGaussian(d=1)); 2 components of 3 s")
+    assert repr(fusion).startswith("Fusion(Plate(2 x DiagonalGaussian(d=1)); barycenter since the ")
+    assert "; 2 components of 3 sites" in repr(fusion)
     assert "fused component" in fusion._repr_html_()
     receipt = Receipt(("a\n",), True, "x", "y", "now", "1")
     assert "\n" not in repr(receipt) and "exact" in receipt._repr_html_()

@@ -41,7 +41,7 @@ def chosen_rule(sites: "Sites", plan: Plan, weights: Mapping[str, float] | None)
         return Choice(Rule.BARYCENTER, f"since {what}= is about an average")
     if sites.without_prior:
         first = sites.without_prior[0]
-        why = f"since it is not known what {first!r} started from (ledgers, or prior=, say it)"
+        why = f"since the prior of {first!r} is not known (ledgers, or prior=, say it)"
         return Choice(Rule.BARYCENTER, why)
     if _differ(sites):
         why = "since sites started from different priors (prior= says which one to count)"

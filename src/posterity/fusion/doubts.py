@@ -148,10 +148,9 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
     site = lambda row: block.names[int(block.site[rows[row]])]
-    further = len({site(row) for row in far.tolist()} - {site(worst)})
     where = "" if alignment is None else f", component {labels[rows[worst]]}"
     return (
-        f"site {site(worst)!r}{_more(further)} contradicts the others{block.place}: "
+        f"site {site(worst)!r} contradicts the others{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
         "site's own (personal=True), or look at that site's units and records"
