@@ -279,14 +279,15 @@ class TopicConfidence(Confidence):
     hardly any document has nothing says whose they are.
     """
 
-    suspect, identified = False, True
-    runner_up = None
+    suspect = property(lambda _: False)  # pyright: ignore
+    identified = property(lambda _: True)  # pyright: ignore
+    runner_up = property(lambda _: None)  # pyright: ignore
 
     def __init__(self, matched: Confidence, merged: Merged):
         super().__init__(matched.clustering, merged.losses, matched.free)
         self.matched, self.prior = matched, merged.prior
 
-    @property
+    @functools.cached_property
     def components(self) -> dict[int, float]:
         """Nats of evidence lost with each number of topics, beyond one standard error."""
         return dict(sorted(self.levels.items())) if self.free else {}
