@@ -42,7 +42,7 @@ TARGETS = {
 DEVIATION = 3.0
 """Of the base, in every coordinate."""
 DRAWS = 10_000
-MANY = 64
+MANY = 30
 """Dimensions beyond which components are few and one λ is tried."""
 RATE = 0.01
 """Of Adam, for NumPyro's guides; halved twice over a run."""

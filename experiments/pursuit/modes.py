@@ -7,6 +7,7 @@ away, and half of it in a spike of a twentieth.
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from pathlib import Path
@@ -83,6 +84,10 @@ def measured(kind: str, size: int, law: Any, seed: int) -> dict[str, Any]:
     }
 
 
+def _rows(kind: str, size: int, law: Any, seeds: int) -> list[dict[str, Any]]:
+    return [measured(kind, size, law(size, seed), seed) for seed in range(seeds)]
+
+
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Of all seeds of one problem."""
     column = lambda name: np.array([row[name] for row in rows])
@@ -101,16 +106,21 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run(seeds: int, sizes: tuple[int, ...], results: Path) -> dict[str, Any]:
+def run(
+    seeds: int, sizes: tuple[int, ...], results: Path, cache: Path, *, only_kept: bool = False
+) -> dict[str, Any]:
     """All problems, written down after each."""
     problems = [("three", three, size, kind) for size in sizes for kind in KINDS]
     problems += [("half of the mass 15 away", far, 5, "diagonal"), ("spike", spike, 5, "diagonal")]
     tables: dict[str, Any] = {}
     for name, law, size, kind in problems:
-        rows = [measured(kind, size, law(size, seed), seed) for seed in range(seeds)]
-        tables[f"{name}, {size} dimensions, {kind}"] = summary(rows)
-        harness.write(results, "modes", tables)
-        print(name, size, kind, tables[f"{name}, {size} dimensions, {kind}"], flush=True)
+        title = f"{name}, {size} dimensions, {kind}"
+        measure = functools.partial(_rows, kind, size, law, seeds)
+        rows = harness.kept(cache, f"modes, {title}, {seeds}", None if only_kept else measure)
+        if rows is not None:
+            tables[title] = summary(rows)
+            harness.write(results, "modes", tables)
+            print(title, tables[title], flush=True)
     return tables
 
 
@@ -121,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore", ConvergenceWarning)
     seeds, sizes = (2, SIZES[:1]) if chosen.quick else (chosen.seeds, SIZES)
-    run(seeds, sizes, chosen.results)
+    run(seeds, sizes, chosen.results, chosen.cache, only_kept=chosen.only_kept)
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ def lbfgs(
     """
     pairs: list[_Pair] = []
 
-    def move(at: PyTree, direction: PyTree, rate: Number) -> Any:
+    def move(at: PyTree, direction: PyTree, rate: Any) -> Any:
         return at[0] + rate[..., None] * direction[0], (at[0], *direction[1:])
 
     def look(at: PyTree) -> Point:

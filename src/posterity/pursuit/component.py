@@ -76,7 +76,7 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
     for place, (start, known) in enumerate(candidates):
         worthy = best is not None and best.gain.value > best.gain.standard_error
         # Every place outside of the mixture is tried before nothing is said to be missing.
-        if place >= search.finalists and (known or (first or worthy) and not last):
+        if place >= search.finalists and (known or ((first or worthy) and not last)):
             continue
         gains = list[Estimate | None]()
         for lam in values:

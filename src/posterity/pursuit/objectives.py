@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Float, PyTree
 
 from posterity.arrays.search import lbfgs
 from posterity.families.free_forms import FreeForm
@@ -39,17 +39,13 @@ Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 """The value of an objective and its gradient, at a point (..., d)."""
 
 
-class Linear(Target):
+class Linear(NamedTuple):
     """A target's values and gradients at events (n, ...), and its tangents about them."""
 
     z: Any
     log_l: Float[Any, " n"]
     slopes: Any
     """Gradients, shaped as ``z``."""
-
-    def log_density(self, z: PyTree) -> Any:
-        """Not of one event: the tangents are those of a batch."""
-        raise NotImplementedError
 
     def estimates(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, " n"]:
         """The tangent of each event, at the event that took its place."""
@@ -100,7 +96,7 @@ def component(
     v: Float[jax.Array, " p"],
     noise: PyTree,
     key: jax.Array | None,
-    target: Target,
+    target: Target | Linear,
     start: PyTree,
     ratio: Ratio,
     lam: Float[Any, ""],
@@ -122,7 +118,7 @@ def joint(
     density: Float[jax.Array, "k p1"],
     noise: PyTree,
     key: jax.Array | None,
-    target: Target,
+    target: Target | Linear,
     start: Components,
 ) -> Float[jax.Array, ""]:
     """The ELBO as a function of all components (K, p) and all log weights, the last column.
@@ -255,7 +251,7 @@ def look_at_joint(
     not be the best. So its first order at the start is taken away; where the search ends at its
     start, nothing is left of it.
     """
-    used = np.flatnonzero(np.isfinite(start.log_weights))
+    used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
     noise: list[np.ndarray] = []
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -274,7 +270,7 @@ def look_at_joint(
     return look
 
 
-def _spread(rows: np.ndarray, used: Int[np.ndarray, " u"], slots: int) -> np.ndarray:
+def _spread(rows: np.ndarray, used: list[int], slots: int) -> np.ndarray:
     """Rows (u n, ...) of slots that are in use, among zeros for the others (k n, ...)."""
     whole = np.zeros((slots, len(rows) // len(used), *rows.shape[1:]))
     whole[used] = rows.reshape(len(used), -1, *rows.shape[1:])

@@ -359,19 +359,20 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
     if gain is None:
         left = math.inf
         reasons.append(f"another component was sought in vain: {more.reason}")  # type: ignore[union-attr]
-    elif gain.value > max(tolerance, 2 * gain.standard_error):
+    elif gain.value > 2 * gain.standard_error:
         left = max(left, gain.value)
-        reasons.append(
-            f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
-            "raise components"
-        )
+        if gain.value > tolerance:
+            reasons.append(
+                f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
+                "raise components"
+            )
     elif gain.standard_error > tolerance:
         left = max(left, max(gain.value, 0.0) + 2 * gain.standard_error)
         reasons.append(
             f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
             "is not known well enough: raise samples"
         )
-    elif not result.starts:
+    if gain is not None and not result.starts:
         left = math.inf
         reasons.append(
             "no start from the base was followed to a mode, so nothing is known of those that are "

@@ -117,7 +117,7 @@ class Pursuit:
         lines += [f"component {number} refused: {reason}" for number, reason in self.refused]
         gap = f"{max(self.gap, 0.0):.2g} nats from the target by its own draws"
         searched = (
-            f"{self.starts} fresh starts from the base ended in known components: modes that less "
-            f"than {100 * self.unseen:.2g} % of its draws lead to may be missing"
+            f"{self.starts} fresh draws of the base were followed: modes that less than "
+            f"{100 * self.unseen:.2g} % of its draws lead to may be missing"
         )
         return "\n".join([*lines, gap, *([searched] if self.starts else []), str(self.status)])
