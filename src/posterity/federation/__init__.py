@@ -18,7 +18,6 @@ from posterity.federation.schedules import (
     Sequential,
     Synchronous,
 )
-from posterity.federation.simulate import Leave, Simulation, simulate
 from posterity.federation.site import Site
 from posterity.federation.status import Certificate, certify, status_from
 from posterity.federation.visit import Visit
@@ -37,14 +36,12 @@ __all__ = [
     "Federation",
     "Forgotten",
     "Gossip",
-    "Leave",
     "LedgerGossip",
     "Machine",
     "Report",
     "Run",
     "Schedule",
     "Sequential",
-    "Simulation",
     "Site",
     "SitePosterior",
     "SiteState",
@@ -55,7 +52,6 @@ __all__ = [
     "certify",
     "federate",
     "forget",
-    "simulate",
     "site_key",
     "site_posterior",
     "start",

@@ -233,18 +233,6 @@ class PartialPooling(LocalUpdate):
                 return new, PooledInfo(float(site.residual), error)
             count *= 4
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        """Not to be compiled into another computation.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            found="partial pooling in a simulation of many walks",
-            expected="an update that can be compiled as a whole",
-            fix="Use `federate`, or pass LocalUpdate(Cubature()) of posterity.inference.",
-        )
-
 
 def default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
     """The local rule where a user names none."""

@@ -369,18 +369,6 @@ class TrainedApart(LocalUpdate):
     ) -> Any:
         """The posterior after training from the shared ``view`` on, on the site's records."""
 
-    def __call__(self, *_: Any, **__: Any) -> tuple[Any, UpdateInfo]:
-        """Not to be compiled into another computation.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            found=f"a {type(self).__name__} in a simulation of many walks",
-            expected="an update that can be compiled as a whole",
-            fix="Use `federate`.",
-        )
-
 
 def _floats(tree: PyTree, dtype: DTypeLike) -> Any:
     """With floating-point numbers of this precision; where JAX holds to 32 bits, of these."""
