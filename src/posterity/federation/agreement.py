@@ -101,6 +101,17 @@ class Agreement:
         """
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 
+    @functools.cached_property
+    def line_search(self) -> LocalUpdate | None:
+        """The local rule as a line search without noise, itself where it is exact or one.
+
+        None where there is none, or where it is not made of natural gradients.
+        """
+        update = self.update
+        if update.conjugate or update.pools:
+            return update
+        return None if update.trains else update.line_search(self.model, self.prior)
+
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations; of a batch, all."""
         return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))

@@ -133,10 +133,11 @@ class Report(Answer):
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
     ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
-    visit would end with. ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the
-    means of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
-    second derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere``
-    (m,) are such values at the posterior and at members elsewhere
+    line search without noise ends with, and ``residual`` the Fisher length of the gradient there,
+    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the means
+    of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the second
+    derivative; ``fixed_point`` is the factor that one undamped step leads
+    to. ``elsewhere`` (m,) are such values at the posterior and at members elsewhere
     (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
@@ -144,6 +145,7 @@ class Report(Answer):
     direction: ExponentialFamily | None = None
     variance: float = 0.0
     improved: ExponentialFamily | None = None
+    residual: float | None = None
     value: float | None = None
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None

@@ -70,7 +70,7 @@ def applies(agreed: Agreement) -> bool:
     if update.trains or update.pools or update.conjugate or several:
         return False
     few = is_joint(q) and q.event_size <= MOST
-    return few and update.noiseless(agreed.model, q) is not None
+    return few and agreed.line_search is not None
 
 
 def newton(federation: Federation, state: State) -> Newton:

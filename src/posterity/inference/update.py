@@ -304,15 +304,20 @@ class LocalUpdate(Setting):
         """
         return jax.tree.map(jnp.asarray, self)
 
-    def noiseless(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
-        """The same without noise, of all records; None where every estimator has some."""
-        if not self.noisy:
-            return self if isinstance(self.estimator, Evaluator) else None
-        evaluates = isinstance(self.estimator, Evaluator)
-        estimator = self.estimator if evaluates else best_estimator(model, q)
+    def line_search(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
+        """The line search, without noise and of all records, that has the same optimum.
+
+        Itself if it is one; None where no estimator can compute a free energy.
+        """
+        if self.searches and isinstance(self.estimator, Evaluator):
+            return self
+        estimator = self.estimator
+        if not isinstance(estimator, Evaluator):
+            estimator = best_estimator(model, q)
         if not isinstance(estimator, Evaluator):
             return None
-        return dataclasses.replace(self, estimator=estimator, batch_size=None, dtype="float64")
+        plain = {"batch_size": None, "dtype": "float64", "domain": estimator.domain}
+        return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
 
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
