@@ -145,13 +145,13 @@ class Report(Answer):
     direction: ExponentialFamily | None = None
     variance: float = 0.0
     improved: ExponentialFamily | None = None
-    residual: float | None = None
     value: float | None = None
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
     elsewhere: Float[np.ndarray, " m"] | None = None
     quadrature_error: float = 0.0
+    residual: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
