@@ -21,7 +21,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
 from posterity.federation.site import ERROR, failure_of, not_finite
-from posterity.federation.visit import improper_without
+from posterity.federation.state import improper_without
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate

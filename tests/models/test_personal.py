@@ -22,7 +22,7 @@ from posterity.models import (
     Records,
     hierarchical,
 )
-from posterity.models.cubature import cubature
+from posterity.models.nodes import cubature
 from posterity.models.personal import Law
 from posterity.models.personal_regression import _columns
 

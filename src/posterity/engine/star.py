@@ -32,12 +32,11 @@ from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Answer, Epoch, Measure, Question, dumps, loads
-from posterity.federation.newton import applies
+from posterity.federation.optima import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
-from posterity.federation.state import State
+from posterity.federation.state import State, leave
 from posterity.federation.status import SAMPLES, TOLERANCE, is_final, parts_needed
-from posterity.federation.visit import leave
 from posterity.status import Status
 
 ABSENT = "it was passed over"

@@ -13,8 +13,7 @@ from posterity.arrays.keys import fold_in, of_jax
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
-from posterity.inference.descent import NARROWER
-from posterity.inference.step import HALVINGS
+from posterity.inference.descent import HALVINGS, NARROWER
 
 DRAWS, CLOSE = 16, 0.8
 """Draws from the prior, and the share that the one that is chosen has in a start about it."""

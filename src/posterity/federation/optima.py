@@ -1,4 +1,9 @@
-"""Optima that rounds of line searches lead to: from where a run is, and from elsewhere.
+"""Optima of the free energy: joint Newton steps, passes of line searches, and second starts.
+
+A diagonal Gaussian, or a Product of Gaussians, holds each part in place while another one moves.
+Where columns are collinear, as a constant is with a column far from zero, means must move together
+by far more than any moves alone, so rounds change the posterior ever less and are still far from
+the optimum. How the slopes of all sites change with all means, a matrix, shows that and ends it.
 
 How far an unfinished run is from its optimum is known once that is found, whatever the rate, noise
 or schedule of the run itself. And a posterior that no site would change may be a saddle, or one
@@ -10,22 +15,218 @@ sites start once more, from a narrow member on the other side of the prior's mea
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from posterity.arrays.tree import structure
 from posterity.entries import Entry
 from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
+from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import start_elsewhere
 from posterity.federation.keys import first_key
-from posterity.federation.messages import Measure, Part
-from posterity.federation.newton import applies, stepped
+from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.site import canonical
-from posterity.federation.state import State
-from posterity.federation.visit import commit, distance
+from posterity.federation.state import State, commit, distance
+from posterity.inference.joint import (
+    is_joint,
+    joint_mean,
+    moved_to,
+    pieces,
+    precision_matrix,
+    slope_in_mean,
+)
+
+MOST = 1024
+"""The most parameters of which sites report a whole matrix, of 8 MiB then."""
+STEPS = 8
+"""Newton steps, at most, between two rounds of the sites."""
+HALVINGS = 12
+"""How often a step may be halved before it is given up."""
+ENOUGH = 1e-7
+"""Nats below which no step is worth asking the sites for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Newton:
+    """Where Newton's method would take the posterior, from all sites' free energy."""
+
+    step: np.ndarray
+    """By how much the means would move."""
+    there: Any
+    """The posterior that it leads to; None if that is no distribution."""
+    change: float
+    """KL divergence, in nats, to where the posterior would be then; infinite if not known."""
+    energy: float
+    """Free energy, in nats, up to a constant."""
+
+    @classmethod
+    def unknown(cls, q: ExponentialFamily) -> "Newton":
+        """What is known of it where a site does not say."""
+        return cls(np.full(q.event_size, np.nan), None, math.inf, math.inf)
+
+
+def applies(agreed: Agreement) -> bool:
+    """Whether the posterior holds means apart, and sites can say how their slopes hang together.
+
+    Where there are several optima by nature, as of a network, the nearest one is not worth minutes.
+    """
+    q, update = agreed.prior, agreed.update
+    several = agreed.model.known_optima == "several"
+    if update.trains or update.pools or update.conjugate or several:
+        return False
+    few = is_joint(q) and q.event_size <= MOST
+    return few and agreed.line_search is not None
+
+
+def newton(federation: Federation, state: State) -> Newton:
+    """The joint Newton step from the current posterior; a SiteError if a site fails."""
+    reports = _reports(federation, state, "curvature", begun=False)
+    return newton_of(state.prior, state.posterior, reports)
+
+
+def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> Newton:
+    """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
+    answers: Any = reports
+    if not all(_is_whole(answer, q) for answer in answers):
+        return Newton.unknown(q)
+    slope, curvature = slope_in_mean(q, prior), precision_matrix(prior)
+    there: Any = prior
+    for answer in answers:
+        slope, curvature = slope + answer.slope, curvature + answer.curvature
+        there = there + answer.fixed_point
+    step = _solved(curvature, slope)
+    energy = _energy(prior, q, answers)
+    if not (np.isfinite(step).all() and there.is_proper()):
+        return Newton(step, None, math.inf, energy)
+    # In the mean by Newton's step; in the precision by what the sites would now say.
+    there = moved_to(there, joint_mean(q) + step)
+    return Newton(step, there, distance(q, there), energy)
+
+
+def stepped(federation: Federation, state: State) -> State | None:
+    """The state after Newton steps, each so far that the sites' free energy falls.
+
+    Means move together, and each site's covariances to what its curvatures would have them. None if
+    no step helps. A SiteError if a site fails.
+    """
+    begun = state
+    for _ in range(STEPS):
+        reports = _reports(federation, state, "curvature")
+        proposed = newton_of(state.prior, state.posterior, reports)
+        if proposed.change <= ENOUGH or not np.isfinite(proposed.step).all():
+            break
+        after = _searched(federation, state, reports, proposed)
+        if after is None:
+            break
+        state = after
+    return None if state is begun else state
+
+
+def _searched(
+    federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
+) -> State | None:
+    """The state after as much of a step as lowers the free energy; None if no share of it does."""
+    prior: Any = state.prior
+    share = 1.0
+    for _ in range(HALVINGS):
+        moved = _moved(state, reports, proposed, share)
+        share /= 2
+        if moved is None:
+            continue
+        answers = _reports(federation, moved, "slope")
+        if any(answer.slope is None for answer in answers):
+            continue
+        if _energy(prior, moved.posterior, answers) < proposed.energy:
+            return moved
+    return None
+
+
+def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float) -> State | None:
+    """The state after a share of a step; None if that is no distribution.
+
+    Each factor has the slope that its curvature foretells. What these do not add up to, where a
+    step is not all of Newton's, all take an equal part of: the means are where the step leads.
+    """
+    prior: Any = state.prior
+    q: Any = state.posterior
+    answers: Any = reports
+    step = share * newton.step
+    mean = joint_mean(q) + step
+    factors: list[Any] = [state.factor(answer.site) for answer in answers]
+    if newton.there is not None:
+        ends = [answer.fixed_point for answer in answers]
+        factors = [own * (1 - share) + end * share for own, end in zip(factors, ends, strict=True)]
+    there: Any = sum(factors, start=prior)
+    if not there.is_proper():
+        return None
+    there = moved_to(there, mean)
+    slopes = [answer.slope - answer.curvature @ step for answer in answers]
+    left: Any = (sum(slopes) + slope_in_mean(there, prior)) / len(answers)
+    entries = dict(state.entries)
+    for answer, factor, slope in zip(answers, factors, slopes, strict=True):
+        entry = entries[answer.site]
+        new = _at_mean(there, slope - left, factor)
+        entries[answer.site] = Entry(entry.epoch, entry.sequence + 1, new, False)
+    return state.with_entries(entries)
+
+
+def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
+    """The factor of these precisions that has this slope at the means of ``q``."""
+    own = zip(q.parts(), pieces(q, slope), factor.parts(), strict=True)
+    return factor.rebuild([part.at_mean(along, its.precision) for part, along, its in own])
+
+
+def _reports(
+    federation: Federation, state: State, part: Part, *, begun: bool = True
+) -> list[Report]:
+    """Reports of the sites that contribute; only of those that have a factor if ``begun``.
+
+    A step does not begin for a site that has not had its turn, but what is left depends on it.
+    """
+    agreed, asked = federation.agreement, []
+    for site in agreed.sites:
+        factor = state.factor(site)
+        if site in agreed.silent or state.is_forgotten(site):
+            continue
+        if begun and not np.any(factor.natural_parameters):
+            continue
+        version = {"epoch": state.epoch, "step": state.step}
+        asked.append(Measure(site, state.posterior, factor, (part,), 1, first_key(), **version))
+    federation.prepare(asked)
+    reports: Any = [federation.demand(question) for question in asked]
+    return reports
+
+
+def _is_whole(report: Report, q: ExponentialFamily) -> bool:
+    """Whether it tells all that a Newton step needs, in finite numbers of the right shapes."""
+    fixed: Any = report.fixed_point
+    if structure(fixed) != structure(q):
+        return False
+    size = q.event_size
+    parts: Any = fixed.natural_parameters, report.slope, report.curvature
+    shapes = np.shape(q.natural_parameters), (size,), (size, size)
+    alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
+    # None has the shape of a number.
+    return alike and all(np.isfinite(part).all() for part in parts)
+
+
+def _energy(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> float:
+    values = [math.nan if report.value is None else report.value for report in reports]
+    return float(q.kl(prior)) - math.fsum(values)
+
+
+def _solved(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Newton's step, about as far as it goes where curvature is negative or nil."""
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-300))
+    scaled = scale[:, None] * (curvature + curvature.T) / 2 * scale
+    values, vectors = np.linalg.eigh(scaled)
+    values = np.maximum(np.abs(values), 1e-15)
+    return scale * (vectors @ ((vectors.T @ (scale * slope)) / values))
+
 
 PASSES = 50
 """Passes over all sites after which an optimum that was not reached is given up."""

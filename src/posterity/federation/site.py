@@ -36,9 +36,9 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.federation.tables import at_site, of_one_site
+from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import Evaluator
 from posterity.inference.joint import slope_in_mean
-from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records

@@ -23,8 +23,7 @@ from posterity.families import ExponentialFamily, Gaussian
 from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
-from posterity.inference.choice import ESTIMATORS
-from posterity.inference.update import LocalUpdate
+from posterity.inference.update import ESTIMATORS, LocalUpdate
 from posterity.lazy import eqx, jax
 
 Options = Mapping[str, Any]

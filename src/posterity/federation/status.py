@@ -21,12 +21,18 @@ from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Measure, Part, Report
-from posterity.federation.newton import applies, newton, newton_of
-from posterity.federation.optima import Second, optimum_from, second_start, to_come
+from posterity.federation.optima import (
+    Second,
+    applies,
+    newton,
+    newton_of,
+    optimum_from,
+    second_start,
+    to_come,
+)
 from posterity.federation.schedules import Schedule
-from posterity.federation.state import State
-from posterity.federation.visit import Visit, distance
-from posterity.inference.step import fisher_length
+from posterity.federation.state import State, Visit, distance
+from posterity.inference.descent import fisher_length
 from posterity.ledger import Ledger
 from posterity.status import Status
 

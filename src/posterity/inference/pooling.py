@@ -22,7 +22,7 @@ from posterity.families import ExponentialFamily
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
-from posterity.models.cubature import hermite, normal_pairs
+from posterity.models.nodes import hermite, normal_pairs
 from posterity.models.personal import Law
 
 PREDICTOR_NODES = 24

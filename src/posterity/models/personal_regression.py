@@ -14,9 +14,8 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Product
 from posterity.lazy import jnp
 from posterity.models.base import Model, PredictorModel
-from posterity.models.cubature import hermite, log_normal_mean, normal_nodes
-from posterity.models.evidence import Expectation, Whitened
-from posterity.models.personal import Law, PersonalModel
+from posterity.models.nodes import hermite, log_normal_mean, normal_nodes
+from posterity.models.personal import Expectation, Law, PersonalModel, Whitened
 from posterity.models.regression import LinearRegression, LogisticRegression
 
 NODES = 24
