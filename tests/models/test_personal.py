@@ -23,8 +23,7 @@ from posterity.models import (
     hierarchical,
 )
 from posterity.models.nodes import cubature
-from posterity.models.personal import Law
-from posterity.models.personal_regression import _columns
+from posterity.models.personal import Law, _columns
 
 COLUMNS = (0, 2)
 Z = {

@@ -31,14 +31,12 @@ if TYPE_CHECKING:
         padded,
     )
     from posterity.models.neural import NeuralNetwork
-    from posterity.models.personal import PersonalModel
-    from posterity.models.personal_regression import PersonalRegression, hierarchical
+    from posterity.models.personal import PersonalModel, PersonalRegression, hierarchical
 
 _WITH_JAX = {
     "hidden_markov": ("HiddenMarkovModel", "label", "log_predictive", "marginals", "padded"),
     "neural": ("NeuralNetwork",),
-    "personal": ("PersonalModel",),
-    "personal_regression": ("PersonalRegression", "hierarchical"),
+    "personal": ("PersonalModel", "PersonalRegression", "hierarchical"),
 }
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
 

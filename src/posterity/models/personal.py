@@ -10,15 +10,24 @@ search on the bound itself, so it holds wherever the search stops.
 """
 
 import abc
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
+from posterity.arguments import POSITIVE, Constraint
+from posterity.arrays.namespace import namespace
 from posterity.arrays.search import Point, search
+from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily, Gaussian, Product
 from posterity.lazy import jax, jnp
-from posterity.models.base import Model, weighted
-from posterity.models.nodes import cubature
+from posterity.models.base import Model, PredictorModel, weighted
+from posterity.models.nodes import cubature, hermite, log_normal_mean, normal_nodes
 from posterity.models.records import Records
+from posterity.models.regression import LinearRegression, LogisticRegression
 
 MAX_STEPS = 100
 """Points that the search looks at; log-concave ``f`` take five to ten."""
@@ -203,3 +212,229 @@ class PersonalModel(Model):
     def _start(self, z: Any) -> Whitened:
         mean = self._law(z).mean
         return Whitened.prior(len(mean), mean.dtype)
+
+
+NODES = 24
+"""Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
+ALONG, WITHIN = 128, 32
+"""Equidistant nodes of a prediction, under one that may be as wide as it likes, and for each unit
+of its deviation."""
+TYPICAL = 0.25
+"""Median of a coefficient's spread between sites before data, in its own prior deviations."""
+COMMON, OWN = 1.5, 0.75
+"""Standard deviations, in logarithms, of all spreads together and of each beside the others."""
+REGRESSION = Constraint(
+    "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
+    lambda model: isinstance(model, PredictorModel | LinearRegression),
+)
+
+
+class PersonalRegression(PersonalModel):
+    """A regression in which each site has coefficients of its own, about those of the population.
+
+    ``z`` is ``{"coefficients": (d,), "log_spread": (p,)}``: a site's own coefficients are normal
+    about the population's, with standard deviations ``exp(log_spread)``; those that are not
+    ``personal`` are the population's. Data as for the ``model``: ``(x, y)``.
+
+    What a site says is its marginal likelihood: with a Gaussian likelihood the exact one, else by
+    the Gaussian of its own coefficients that expectation propagation finds (minka2001); see
+    :class:`~posterity.inference.pooling.PartialPooling`. Where an estimator is named it is the
+    tightest Gaussian bound instead, whose expectations are sums along each predictor.
+    """
+
+    model: PredictorModel | LinearRegression
+    personal: tuple[int, ...] = static()
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
+
+    def check(self, data: Any) -> None:
+        """As the regression itself does."""
+        self.model.check(data)
+
+    def local_prior(self, z: Any) -> tuple[Any, Any]:
+        """The population's coefficients, and the spread of sites about them."""
+        return z["coefficients"][np.array(self.personal)], jnp.exp(z["log_spread"])
+
+    def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:
+        """``log p(y | x · β)``, with the site's own coefficients in ``β``."""
+        x, y = data
+        return self.model.predictor_log_likelihood(x @ self.coefficients(z, b), y)
+
+    def coefficients(self, z: Any, b: Float[Real, "... p"]) -> Float[Real, "... d"]:
+        """All coefficients of a site: its own, and the population's where it has none."""
+        shared = jnp.broadcast_to(z["coefficients"], (*jnp.shape(b)[:-1], *z["coefficients"].shape))
+        return shared.at[..., np.array(self.personal)].set(b)
+
+    def expected(self, given: Any, q: Whitened) -> Expectation:
+        """By sums along each predictor ``f ~ N(m, s²)``: no cubature, however many columns."""
+        z, records = given
+        x, y = records.data
+        own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
+        offset = x @ z["coefficients"]
+        deviation = _norm(own @ q.factor)
+        epsilon, chances = hermite(NODES)
+        f = (offset + own @ q.mean)[:, None] + deviation[:, None] * epsilon
+        values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
+        bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
+        weights = records.weights
+        return Expectation(
+            weights @ (values @ chances),
+            (weights * (slopes @ chances)) @ own,
+            -(own.T * (weights * bend)) @ own,
+        )
+
+    def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
+        """In closed form for linear regression, else by sums about each integrand's peak.
+
+        ``z`` and ``law`` may be several, along leading axes.
+        """
+        x, y = data
+        mean, deviation = self._predictor(z, law, x)
+        np_ = namespace(mean).np
+        y = np_.asarray(y, mean.dtype)
+        if isinstance(self.model, LinearRegression):
+            variance = self.model.noise_variance + deviation**2
+            return -((y - mean) ** 2 / variance + np_.log(2 * np.pi * variance)) / 2
+        at = lambda u: mean[..., None] + deviation[..., None] * u
+        log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
+        if isinstance(self.model, LogisticRegression):  # which has no narrow peaks
+            u, chances = _nodes_for(deviation)
+            return namespace(mean).logsumexp(log_likelihood(u) + np.log(chances))
+        return log_normal_mean(log_likelihood, mean)
+
+    def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, "*m n"]:
+        """``E[y | x]`` of each row, ``b`` of that law; several as in ``log_predictive``."""
+        mean, deviation = self._predictor(z, law, x)
+        if isinstance(self.model, LinearRegression):
+            return mean
+        epsilon, chances = _nodes_for(deviation)
+        return self.model.predictor_mean(mean[..., None] + deviation[..., None] * epsilon) @ chances
+
+    def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
+        """Mean and standard deviation of ``x · β``, row by row."""
+        columns = np.array(self.personal)
+        common = np.setdiff1d(np.arange(x.shape[-1]), columns)
+        own = x[:, columns]
+        matrices = law.scale.ndim > law.mean.ndim
+        spread = own @ law.scale if matrices else own * law.scale[..., None, :]
+        mean = law.mean @ own.T + z["coefficients"][..., common] @ x[:, common].T
+        return mean, _norm(spread)
+
+
+def _nodes_for(deviation: Real) -> tuple[Any, Any]:
+    """Nodes and chances along predictors: as many as their deviations, where known, call for."""
+    known = isinstance(deviation, np.ndarray) and deviation.size
+    count = math.ceil(WITHIN * max(1.0, deviation.max())) if known else ALONG
+    return normal_nodes(min(count, ALONG), deviation.dtype)
+
+
+def _norm(rows: Any) -> Any:
+    """Length of each row, with a derivative where it is zero."""
+    np_, squares = namespace(rows).np, (rows**2).sum(-1)
+    positive = squares > 0
+    return np_.where(positive, np_.sqrt(np_.where(positive, squares, 1.0)), 0.0)
+
+
+# --- from one argument ---------------------------------------------------------------------------
+
+
+def hierarchical(
+    model: Model,
+    prior: ExponentialFamily,
+    personal: bool | Sequence[int | str] | Mapping[Any, float],
+) -> tuple[PersonalRegression, Product]:
+    """The regression with coefficients of each site's own, and a prior of its parameters.
+
+    Args:
+        model: a regression.
+        prior: Gaussian, of the coefficients: of the population's now, which every site's are
+            about. Or a Product of such ``coefficients`` and a Gaussian of the ``log_spread``.
+        personal: True for all coefficients, or the columns of those that differ, by number or by
+            the prior's names; a mapping gives for each the spread to expect between sites (the
+            median, before data are seen).
+
+    Spreads are log-normal before data: about a quarter of the coefficient's own standard
+    deviation, or what ``personal`` says, times or over ``exp(1.5)`` together and another
+    ``exp(0.75)`` each, at one standard deviation. What one coefficient's spread shows is so
+    evidence of the others'.
+
+    Raises:
+        UsageError: if the model is no regression, the columns are not the prior's, or the prior
+            is neither Gaussian nor such a Product.
+
+    >>> from posterity.models import LogisticRegression
+    >>> prior = Gaussian.from_standard(mean=[0.0, 0.0], covariance=[[4.0, 0.0], [0.0, 1.0]])
+    >>> model, joint = hierarchical(LogisticRegression(), prior, [0])
+    >>> np.exp(joint.log_spread.mean).round(2)
+    array([0.5])
+    """
+    REGRESSION.check(model=model)
+    given = dict(prior.independent_blocks()) or {"coefficients": prior}
+    coefficients, spread = given.get("coefficients"), given.get("log_spread")
+    unknown = set(given) - {"coefficients", "log_spread"}
+    if coefficients is None or not coefficients.gaussian or unknown:
+        raise UsageError(
+            found=f"a prior {prior!r}",
+            expected="a Gaussian of the coefficients, or a Product of `coefficients` and "
+            "`log_spread`",
+            fix="Give the prior that the coefficients would have if all sites were one.",
+        )
+    personal = _numbered(personal, coefficients.names)
+    columns = _columns(personal, coefficients.own_size)
+    spread = _spread_prior(coefficients, columns, personal) if spread is None else spread
+    if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
+        spread = spread.named([coefficients.names[j] for j in columns])
+    if not spread.gaussian or spread.own_size != len(columns):
+        raise UsageError(
+            found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
+            expected="a Gaussian of one dimension each",
+            fix="Leave it out for the default, or give it the right size.",
+        )
+    return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
+
+
+def _numbered(personal: Any, names: Sequence[str]) -> Any:
+    """Columns that are named, by their numbers."""
+    if not isinstance(personal, Sequence | Mapping) or not all(
+        isinstance(n, str) for n in personal
+    ):
+        return personal
+    if unknown := [name for name in personal if name not in names]:
+        raise UsageError(
+            found=f"personal columns {unknown}",
+            expected=f"names of the prior's coefficients, {list(names)}"
+            if names
+            else "numbers of columns: the prior's coefficients have no names",
+            fix="Name the prior's coefficients: prior.named([...]).",
+        )
+    places = [list(names).index(name) for name in personal]
+    if isinstance(personal, Mapping):
+        return dict(zip(places, personal.values(), strict=True))
+    return places
+
+
+def _columns(personal: Any, size: int) -> tuple[int, ...]:
+    """Numbers of the columns, sorted."""
+    several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
+    columns = tuple(range(size)) if personal is True else tuple(personal) if several else ()
+    whole = all(type(j) is not bool and isinstance(j, int | np.integer) for j in columns)
+    whole = whole and all(0 <= j < size for j in columns)
+    if not columns or not whole or len(set(columns)) < len(columns):
+        raise UsageError(
+            found=f"personal={personal!r} for {size} coefficients",
+            expected=f"True, or different whole numbers from 0 to {size - 1}",
+            fix="Number the columns of x from 0.",
+        )
+    return tuple(sorted(int(j) for j in columns))
+
+
+def _spread_prior(coefficients: Any, columns: tuple[int, ...], personal: Any) -> Gaussian:
+    """Log-normal spreads that hang together."""
+    known = coefficients.standard_parameters()
+    variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
+    typical = TYPICAL * np.sqrt(variance)[list(columns)]
+    if isinstance(personal, Mapping):
+        typical = np.array([personal[j] for j in columns], float)
+        POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(columns, typical, strict=True)})
+    together = np.full((len(columns), len(columns)), COMMON**2)
+    return Gaussian.from_standard(np.log(typical), together + OWN**2 * np.eye(len(columns)))

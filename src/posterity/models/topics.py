@@ -124,7 +124,6 @@ def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, "
     return groups
 
 
-Array = np.ndarray
 ROOM = 2**14
 """Words of documents that are worked on at a time: with their topics they stay in the cache."""
 TOGETHER = 16
