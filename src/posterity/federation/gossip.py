@@ -30,6 +30,15 @@ from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
 from posterity.lazy import jax
 from posterity.sharing import SharedMap
 
+WALKS = 32
+"""Walks over which the time to cover a graph is averaged, where theory does not know it."""
+MATRIX_SITES = 256
+"""Sites of the largest network of which the walks are averages themselves."""
+LONGEST = 1 << 17
+"""Hops of the longest walk that is measured to tell the time to cover a graph."""
+_BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
+"""Of an epoch: the number of its token, what that answers, and what each site answered last."""
+
 
 @dataclasses.dataclass(frozen=True)
 class SiteState:
@@ -134,14 +143,6 @@ def turn(
 def named(token: Token) -> str:
     """The place of a token in words."""
     return f"epoch {token.epoch[0]}, sequence {token.sequence}"
-
-
-WALKS = 32
-"""Walks over which the time to cover a graph is averaged, where theory does not know it."""
-MATRIX_SITES = 256
-"""Sites of the largest network of which the walks are averages themselves."""
-LONGEST = 1 << 17
-"""Hops of the longest walk that is measured to tell the time to cover a graph."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,10 +281,6 @@ class Gossip(OverGraph):
         """A new epoch, of which every site is told: the sum holds what they contribute."""
         schedule = {**state.schedule, **_BEGINNING}
         return dataclasses.replace(super().learn(state, changed), schedule=schedule)
-
-
-_BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
-"""Of an epoch: the number of its token, what that answers, and what each site answered last."""
 
 
 def token_of(state: State, agreement: str = "") -> Token:

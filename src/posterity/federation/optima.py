@@ -48,6 +48,17 @@ HALVINGS = 12
 """How often a step may be halved before it is given up."""
 ENOUGH = 1e-7
 """Nats below which no step is worth asking the sites for."""
+PASSES = 50
+"""Passes over all sites after which an optimum that was not reached is given up."""
+ALIKE, SETTLED = 2.0, 1e-2
+"""Tolerances: that two posteriors may differ by and be one; that the last pass of a second start
+moved it by, once it has ended elsewhere."""
+PLACES = 3
+"""Starts that are tried, where sites fail at the first."""
+SHORT = 1e-2
+"""Nats that later passes may still change, as a share of the distance from the run."""
+ROUNDING = 1e-12
+"""Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,19 +237,6 @@ def _solved(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(scaled)
     values = np.maximum(np.abs(values), 1e-15)
     return scale * (vectors @ ((vectors.T @ (scale * slope)) / values))
-
-
-PASSES = 50
-"""Passes over all sites after which an optimum that was not reached is given up."""
-ALIKE, SETTLED = 2.0, 1e-2
-"""Tolerances: that two posteriors may differ by and be one; that the last pass of a second start
-moved it by, once it has ended elsewhere."""
-PLACES = 3
-"""Starts that are tried, where sites fail at the first."""
-SHORT = 1e-2
-"""Nats that later passes may still change, as a share of the distance from the run."""
-ROUNDING = 1e-12
-"""Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
 
 
 @dataclasses.dataclass(frozen=True)

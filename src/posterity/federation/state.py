@@ -31,6 +31,7 @@ from posterity.sharing import SharedMap
 
 Map = Mapping[str, Entry]
 """Entries by site."""
+Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "restarted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +150,6 @@ class State:
     def _nothing(self, epoch: int, sequence: int) -> Entry:
         # Zero, which all sites' data leave as it is, was found without any.
         return Entry(epoch, sequence, self.prior.zero(), independent=True)
-
-
-Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "restarted"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,6 +36,19 @@ HALVINGS = 40
 TRUST = 4.0
 """Nats, and one more a coordinate, that a noisy step may put between two members, both ways: it
 lets a mean move by two standard deviations, and a variance grow or shrink tenfold."""
+ROUNDING = 2.0**-46
+"""Of the sums that make up a free energy: some dozens of units in the last place."""
+FAR = 1e4
+"""Squared length of a natural gradient, in nats, from which on narrower starts are tried too: where
+likelihoods grow without bound, a wide posterior may see nothing but their tails."""
+NARROWER, LEVELS, PLACES = 16.0, 8, 16
+"""How starts are sought: precisions times 16, up to 8 times, about the mean and up to 32 others."""
+MOST = 48
+"""Coordinates up to which a whole triangle is searched."""
+LOOKS = 600
+"""Points that are looked at, at most."""
+GAIN = 1e-13
+"""Of the free energy: what a further step must promise."""
 
 
 class Step(NamedTuple):
@@ -98,15 +111,6 @@ def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[R
 def dtype_of(q: ExponentialFamily) -> Any:
     """That of the natural parameters."""
     return np.result_type(*(leaf.dtype for leaf in leaves(q)))
-
-
-ROUNDING = 2.0**-46
-"""Of the sums that make up a free energy: some dozens of units in the last place."""
-FAR = 1e4
-"""Squared length of a natural gradient, in nats, from which on narrower starts are tried too: where
-likelihoods grow without bound, a wide posterior may see nothing but their tails."""
-NARROWER, LEVELS, PLACES = 16.0, 8, 16
-"""How starts are sought: precisions times 16, up to 8 times, about the mean and up to 32 others."""
 
 
 class Descent(NamedTuple):
@@ -271,14 +275,6 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         return q.rebuild(moved)
 
     return start
-
-
-MOST = 48
-"""Coordinates up to which a whole triangle is searched."""
-LOOKS = 600
-"""Points that are looked at, at most."""
-GAIN = 1e-13
-"""Of the free energy: what a further step must promise."""
 
 
 def convex_end(

@@ -60,6 +60,20 @@ SEARCHES = 512
 """The most nodes at which a site's own parameters are integrated out."""
 SLOPES_LIMIT = 64
 """The most natural parameters for which the default fits slopes to draws."""
+RATE = Constraint(
+    f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
+)
+DOMAIN = one_of("halve", "retract")
+DTYPE = one_of("float64", "float32")
+TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
+SLOW = 1e-4
+"""Length of a natural gradient, in sqrt(nats), at which a line search may end for want of looks."""
+LOOKS = 100
+"""Points that a line search looks at in one visit, at most."""
+ESTIMATOR = Constraint(
+    f"an Estimator object or one of {list(ESTIMATORS)}",
+    lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
+)
 
 
 def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
@@ -93,22 +107,6 @@ def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) ->
             fix=f"Leave the estimator out: the default here is "
             f"{type(best_estimator(model, q)).__name__}.",
         )
-
-
-RATE = Constraint(
-    f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
-)
-DOMAIN = one_of("halve", "retract")
-DTYPE = one_of("float64", "float32")
-TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
-SLOW = 1e-4
-"""Length of a natural gradient, in sqrt(nats), at which a line search may end for want of looks."""
-LOOKS = 100
-"""Points that a line search looks at in one visit, at most."""
-ESTIMATOR = Constraint(
-    f"an Estimator object or one of {list(ESTIMATORS)}",
-    lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
-)
 
 
 class UpdateInfo(NamedTuple):

@@ -24,6 +24,9 @@ LENGTHS = (64, 16)
 few programs are compiled."""
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
 """Axes of chains that share starts and moves, and of their lengths."""
+PARAMETERS = one_of("expected-logs", "means")
+_normalizers = jitted(lambda *chains: jax.vmap(log_normalizer, OVER)(*chains))
+_marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
 def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
@@ -228,9 +231,6 @@ def counted(q: HiddenMarkov, records: Records) -> tuple[Float[Real, ""], HiddenM
     return HiddenMarkovModel().expected_factor(q, records)
 
 
-PARAMETERS = one_of("expected-logs", "means")
-
-
 def label(
     posterior: HiddenMarkov, sequences: Sequence[Any], *, parameters: str = "expected-logs"
 ) -> list[Int[np.ndarray, " t"]]:
@@ -307,10 +307,6 @@ def log_predictive(
         values = np.asarray(_likelihoods(draws, (x, lengths)))
     top = values.max(0)
     return top + np.log(np.mean(np.exp(values - top), axis=0))
-
-
-_normalizers = jitted(lambda *chains: jax.vmap(log_normalizer, OVER)(*chains))
-_marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
 @jitted

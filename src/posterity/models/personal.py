@@ -35,6 +35,19 @@ TOLERANCE = 1e-9
 """In nats: what a further step would change, to second order."""
 NEARLY = 1e-3
 """In nats: this close to the optimum a whole step is safe."""
+NODES = 24
+"""Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
+ALONG, WITHIN = 128, 32
+"""Equidistant nodes of a prediction, under one that may be as wide as it likes, and for each unit
+of its deviation."""
+TYPICAL = 0.25
+"""Median of a coefficient's spread between sites before data, in its own prior deviations."""
+COMMON, OWN = 1.5, 0.75
+"""Standard deviations, in logarithms, of all spreads together and of each beside the others."""
+REGRESSION = Constraint(
+    "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
+    lambda model: isinstance(model, PredictorModel | LinearRegression),
+)
 
 
 class Whitened(NamedTuple):
@@ -212,21 +225,6 @@ class PersonalModel(Model):
     def _start(self, z: Any) -> Whitened:
         mean = self._law(z).mean
         return Whitened.prior(len(mean), mean.dtype)
-
-
-NODES = 24
-"""Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
-ALONG, WITHIN = 128, 32
-"""Equidistant nodes of a prediction, under one that may be as wide as it likes, and for each unit
-of its deviation."""
-TYPICAL = 0.25
-"""Median of a coefficient's spread between sites before data, in its own prior deviations."""
-COMMON, OWN = 1.5, 0.75
-"""Standard deviations, in logarithms, of all spreads together and of each beside the others."""
-REGRESSION = Constraint(
-    "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
-    lambda model: isinstance(model, PredictorModel | LinearRegression),
-)
 
 
 class PersonalRegression(PersonalModel):

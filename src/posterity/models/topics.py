@@ -32,6 +32,11 @@ WORDS = Column(
     "words of shape (n, l)", (None,), "word numbers 0, 1, 2, …", lambda x: (x >= 0) & (x % 1 == 0)
 )
 COUNTS = Column("counts of shape (n, l)", (None,), "counts of at least 0", lambda x: x >= 0)
+ROOM = 2**14
+"""Words of documents that are worked on at a time: with their topics they stay in the cache."""
+TOGETHER = 16
+"""Documents that are worked on at a time where JAX differentiates."""
+TOPICS = one_of("mean", "geometric")
 
 
 class Documents(NamedTuple):
@@ -122,13 +127,6 @@ def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, "
         groups.append((order[start:end], max(int(lengths[order[end - 1]]), 1)))
         start = end
     return groups
-
-
-ROOM = 2**14
-"""Words of documents that are worked on at a time: with their topics they stay in the cache."""
-TOGETHER = 16
-"""Documents that are worked on at a time where JAX differentiates."""
-TOPICS = one_of("mean", "geometric")
 
 
 class TopicModel(ExpectedModel[Plate]):
