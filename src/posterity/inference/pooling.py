@@ -235,11 +235,6 @@ class PartialPooling(LocalUpdate):
             count *= 4
 
 
-def default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
-    """The local rule where a user names none."""
-    return PartialPooling() if PartialPooling.serves(model, prior) else LocalUpdate()
-
-
 class _Site:
     """One visit: the cavity, the message of the records, and the posterior as it is refined."""
 
