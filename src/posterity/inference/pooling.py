@@ -229,7 +229,8 @@ class PartialPooling(LocalUpdate):
             if not np.isfinite(error):
                 raise not_finite()
             new = site.factor() if steps else one
-            moved = float(view.squared_length(new - factor)) / 2 if steps else 0.0
+            far = steps and site.drawn  # grids are had for little
+            moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
             if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
                 return new, PooledInfo(float(site.residual), error)
             count *= 4
