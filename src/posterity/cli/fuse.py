@@ -251,6 +251,7 @@ def fuse(settings: Settings) -> Data:
         "rebased": list(fusion.rebased[:LISTED]),
         "warnings": list(fusion.warnings),
         "notes": [
+            *inputs.notes,
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > LISTED else []),
         ],
@@ -308,6 +309,8 @@ def _network(fusion: Any) -> Data | None:
 
 
 def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
+    from posterity.artifact.recipe import as_provenance, recipe_in
+
     components, weights = options["components"], options["weights"] or {}
     inputs = {f"input {site}": digest for site, digest in read.digests.items()}
     if read.count > LISTED:  # a header has no room for the digests of a million files
@@ -325,4 +328,5 @@ def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> d
         **({} if options["absorb"] is None else {"absorb": str(options["absorb"]).lower()}),
         **{f"weight {site}": repr(float(weight)) for site, weight in weights.items()},
         **read.record,
+        **as_provenance(recipe_in(read.record) if read.sites else None, read.sites),
     }

@@ -273,6 +273,14 @@ class Settings:
     def _option(self, place: str) -> Option:
         return next(option for option in self.options if option.place == place)
 
+    def has(self, place: str) -> bool:
+        """Whether the verb has an option at this place."""
+        return any(option.place == place for option in self.options)
+
+    def flag(self, place: str) -> str:
+        """The name of an option's flag."""
+        return self._option(place).name
+
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
         """Errors within say which configuration they are about."""
