@@ -429,7 +429,7 @@ def test_a_data_frame_is_the_table_that_it_would_be_as_text():
             )
             assert read_cells(Path(f"u{ending}")).column("grade") == ["1", "2", "3"]
     Path("bad.parquet").write_bytes(b"no table")
-    with pytest.raises(posterity.errors.PosterityError, match="parquet|pyarrow"):
+    with pytest.raises(posterity.errors.PosterityError, match=r"parquet|pyarrow"):
         read_cells(Path("bad.parquet"))
 
 
