@@ -135,7 +135,8 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
             the site.
     """
     recipe, common = requested(settings)
-    recipe = dataclasses.replace(recipe, target=recipe.target or TARGET)
+    if recipe.target is None:
+        recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     tables = settings.values.get("tables", {})
     if unknown := [site for site in tables if site not in paths]:
