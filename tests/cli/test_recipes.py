@@ -17,6 +17,7 @@ from posterity.errors import ArtifactError
 from posterity.families import Gaussian, Mixture
 from posterity.fitting import Reading, fit
 from posterity.fitting.design import design
+from posterity.fitting.one_shot import expected_distance
 from posterity.fitting.predict import log_predictive, predict
 from posterity.fitting.scores import scores
 
@@ -431,6 +432,49 @@ def test_a_data_frame_is_the_table_that_it_would_be_as_text():
     Path("bad.parquet").write_bytes(b"no table")
     with pytest.raises(posterity.errors.PosterityError, match=r"parquet|pyarrow"):
         read_cells(Path("bad.parquet"))
+
+
+# --- one shot ------------------------------------------------------------------------------------
+
+
+def test_a_site_of_one_class_says_that_it_says_nothing():
+    columns = take(records(200, 0), "age", "ill")
+    put("n.csv", columns)
+    zeros = take(records(150, 1), "age", "ill")
+    put("s.csv", take(zeros, "age", "ill", rows=zeros["ill"] == 0))
+    for site in "ns":
+        succeed(*f"fit {site}.csv --target ill --model logistic -o {site}.safetensors".split())
+    data = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")
+    assert data["one_shot"] is None and "['s'] say next to nothing" in data["warnings"][0]
+
+
+def test_the_distance_of_one_shot_from_all_records_is_known_beforehand():
+    """Right in all, and each time within a factor that one scalar a site allows."""
+    rng, ratios = np.random.default_rng(1), []
+    far = lambda one, other: float(one.kl(other))
+    for _ in range(12):
+        names, beta = ("x", "z"), rng.normal(0, 0.7, 3)
+        recipe = Recipe("logistic", "y", names, prior_sd={"": 3.0})
+        sites = {}
+        for site in "abcd"[: rng.integers(2, 5)]:
+            x = rng.normal(size=(int(rng.integers(25, 90)), 2))
+            y = rng.random(len(x)) < expit(beta[0] + x @ beta[1:])
+            sites[site] = np.column_stack([x, y])
+        facts, ledger = {}, None
+        for site, table in [*sites.items(), ("all", np.concatenate([*sites.values()]))]:
+            put("t.csv", dict(zip((*names, "y"), table.T, strict=True)))
+            made = fit("t.csv", recipe, site)
+            facts |= {site: {"records": made.records, "nats": made.nats}}
+            if site == "all":
+                pooled = made.ledger.posterior
+            else:
+                ledger = made.ledger if ledger is None else ledger | made.ledger
+        expected, _ = expected_distance(ledger, facts)
+        if expected is not None:
+            ratios.append(expected / far(ledger.posterior, pooled))
+    assert len(ratios) > 8
+    assert 0.5 < np.median(ratios) < 3
+    assert np.mean((np.array(ratios) > 1 / 4) & (np.array(ratios) < 4)) > 0.7
 
 
 def _has(name):

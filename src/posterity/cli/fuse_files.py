@@ -99,7 +99,7 @@ def _read(
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
     """The values of the files, put into the units and levels of the first; each is recorded."""
     from posterity.artifact.many import Alone, name_of
-    from posterity.artifact.recipe import RECIPE, SITES
+    from posterity.artifact.recipe import RECIPE, SITES, sites_in
     from posterity.artifact.reconcile import reconciled
     from posterity.ledger import Ledger
 
@@ -111,7 +111,7 @@ def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
         values[name], about[name] = value, own
     done = reconciled(values, {name: own.provenance for name, own in about.items()})
     inputs.record |= done.provenance
-    inputs.sites = {}
+    inputs.sites = sites_in(done.provenance)
     inputs.notes += done.notes
     common = {key: text for key, text in done.provenance.items() if key == RECIPE}
     return [

@@ -17,6 +17,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
+from posterity.fitting.one_shot import error_of_site
 from posterity.fitting.regressions import (
     check_converged,
     deviations,
@@ -45,6 +46,8 @@ class Fit:
         dropped: how many were not, for a value that is missing.
         steps: passes over the site, or steps of a mixture's search.
         noise_variance: of a linear model, known or estimated.
+        nats: how far from a Gaussian the site's likelihood is, where that is known
+            (:mod:`~posterity.fitting.one_shot`).
         notes: what is no error but should be known.
     """
 
@@ -55,13 +58,15 @@ class Fit:
     steps: int
     noise_variance: float | None
     notes: tuple[str, ...]
+    nats: float | None = None
 
     @property
     def provenance(self) -> dict[str, str]:
         """The provenance to save with the ledger: its recipe, and what is known of its records."""
         noise = {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
         dropped = {"dropped": self.dropped} if self.dropped else {}
-        known = {"records": self.records, **dropped, **noise, "versions": versions()}
+        nats = {} if self.nats is None else {"nats": float(f"{self.nats:.3g}")}
+        known = {"records": self.records, **dropped, **noise, **nats, "versions": versions()}
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -191,7 +196,8 @@ def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamil
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    return Fit(ledger, recipe, len(x), data.dropped, run.state.step, noise, notes)
+    nats = error_of_site(recipe, data, ledger)
+    return Fit(ledger, recipe, len(x), data.dropped, run.state.step, noise, notes, nats)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
