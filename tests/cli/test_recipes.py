@@ -112,6 +112,34 @@ def test_four_ugly_tables_become_one_model_that_predicts_raw_records():
     assert "ldl (in mg/dL, from 130, by 25)" in " ".join(about.split())
 
 
+def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
+    """A site of one class adds what it knows, and one of other units is read in the model's."""
+    north, south = records(120, 3), records(90, 4)
+    south["ill"][:] = 0
+    names = ("age", "ldl", "smoker", "ill")
+    put("whole.csv", {n: np.concatenate([north[n], south[n]]) for n in names})
+    put("north.csv", take(north, *names))
+    put("south.csv", {**take(south, "smoker", "age"), "ldl": south["ldl"] / 38.67,
+                      "sick": np.where(south["ill"] == 1, "yes", "no")})  # fmt: skip
+    flags = ("--target", "ill", "--model", "logistic", "--columns", "age,ldl,smoker",
+             "--category", "smoker=no,ex,yes", "--center", "age=60")  # fmt: skip
+    own = 'south={convert={ldl=38.67},rename={ill="sick"},category={ill="no,yes"}}'
+    data = document("federate", "--site", "north=north.csv", "--site", "south=south.csv", *flags,
+                    "--intercept", "--table", own, "-o", "f.safetensors")  # fmt: skip
+    assert data["status"]["state"] == "converged"
+    succeed("fit", "whole.csv", *flags, "-o", "whole.safetensors")
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in ("f", "whole"))
+    assert float(one.kl(other)) < 1e-3
+    told = recipe_in(posterity.inspect("f.safetensors").provenance)
+    assert told is not None and told.levels == ("no", "yes")
+    succeed("predict", "f.safetensors", "north.csv", "-o", "p.csv")
+    succeed("predict", "whole.safetensors", "north.csv", "-o", "q.csv")
+    np.testing.assert_allclose(rows("p.csv")["p"], rows("q.csv")["p"], atol=1e-3)
+    line = "federate --site north=north.csv --model logistic --target ill -o g.safetensors"
+    refuse(f"{line} --table west={{}}", 2, "'west'; north")
+    refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
+
+
 def test_a_forgotten_conversion_is_noticed():
     put("n.csv", take(records(150, 0), "age", "ldl", "ill"))
     other = take(records(150, 1), "age", "ldl", "ill")

@@ -7,6 +7,7 @@ each site how many records it had. Both travel with the posterior through every 
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,15 @@ MOST_SITES = 10_000
 """Sites of which a file says one by one how many records they had."""
 
 
+Factor = tuple[Any, ...]
+"""What is done to a column, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
+Term = tuple[Factor, ...]
+"""Factors whose product is a column of the design, or several."""
+FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")
+"""Functions of one column of numbers; beside them are ``column`` itself, the ``levels`` of a
+category, ``power`` (and which) and ``spline`` (degree, lower and upper bound, inner knots)."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """The options that all sites share; those left out have the same default everywhere.
@@ -49,6 +59,7 @@ class Recipe:
         columns: those that it is predicted from; of a mixture those that it is of. All others of
             the table if left out, but ``without``.
         without: columns that are left out.
+        terms: of a formula; each column by itself if there are none.
         categories: by column its levels, of which the first is the reference and all others get a
             column of zeros and ones each; of the target the one that is 0, and the one that is 1.
         center: by column what is taken off it, in its unit; 0 if left out.
@@ -73,6 +84,7 @@ class Recipe:
     target: str | None = None
     columns: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+    terms: tuple[Term, ...] = ()
     categories: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     center: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
     scale: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
@@ -120,11 +132,53 @@ class Recipe:
 
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``."""
-        names = [INTERCEPT] if self.intercept else []
-        for name in self.columns or ():
-            levels = self.categories.get(name)
-            names += [name] if levels is None else [f"{name}[{level}]" for level in levels[1:]]
+        names = [INTERCEPT] if self.intercept and self.regression else []
+        for term in self.coded():
+            blocks = [self._factor_names(factor, full) for factor, full in term]
+            names += [":".join(parts) for parts in itertools.product(*blocks)]
         return tuple(names)
+
+    def coded(self) -> list[list[tuple[Factor, bool]]]:
+        """The factors of each term, and whether of a category all levels get a column.
+
+        All do where the term without it is none of the model's, as R has it: of ``a:b`` alone all
+        levels of a category ``b`` do, of ``a + a:b`` all but the reference.
+        """
+        terms = self.terms or tuple(
+            (("levels" if name in self.categories else "column", name),)
+            for name in self.columns or ()
+        )
+        known = {frozenset(term) for term in terms}
+        if self.intercept or not self.terms:
+            known.add(frozenset())
+        result = []
+        for term in terms:
+            own = []
+            for factor in term:
+                full = factor[0] == "levels" and frozenset(term) - {factor} not in known
+                own.append((factor, full))
+                if full and len(term) == 1:  # the first category stands for the intercept
+                    known.add(frozenset())
+            result.append(own)
+        return result
+
+    def _factor_names(self, factor: Factor, full: bool) -> list[str]:
+        """The names of the columns that a factor makes."""
+        kind, name, *numbers = factor
+        if kind == "column":
+            return [name]
+        if kind == "levels":
+            levels = self.categories[name]
+            return [f"{name}[{level}]" for level in (levels if full else levels[1:])]
+        if kind == "power":
+            return [f"{name}^{numbers[0]:g}"]
+        if kind == "spline":
+            return [f"bs({name})[{place}]" for place in range(1, spline_size(numbers) + 1)]
+        return [f"{kind}({name})"]
+
+    def replaced(self, **changes: Any) -> "Recipe":
+        """The recipe with other options."""
+        return dataclasses.replace(self, **changes)
 
     def filled(self, columns: Sequence[str]) -> "Recipe":
         """With its defaults, and the columns that it comes to."""
@@ -138,11 +192,14 @@ class Recipe:
             own["noise_variance"] = ESTIMATE
         if not self.regression and self.component_sd is None:
             own["component_sd"] = 1.0
-        return dataclasses.replace(self, **own)
+        return self.replaced(**own)
 
     def describe(self) -> list[str]:
         """Sentences that say what is predicted from what, for people."""
         used = [self._column(name) for name in self.columns or ()]
+        if self.terms:
+            written = self.coefficients()[int(self.intercept) :]
+            used = [f"{', '.join(written)} of {', '.join(used)}"]
         if not self.regression:
             return [f"A mixture of {self.components} components of {', '.join(used)}."]
         target = self._column(self.target or "")
@@ -174,6 +231,11 @@ class Recipe:
         return f"{name} ({', '.join(parts)})" if parts else name
 
 
+def spline_size(numbers: Sequence[float]) -> int:
+    """Columns of a spline of this degree, bounds and inner knots, none of them a constant."""
+    return int(numbers[0]) + len(numbers) - 3
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -189,6 +251,22 @@ def _number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
+def _is_term(term: Any) -> bool:
+    """A list of factors that :class:`Recipe` knows."""
+    if not isinstance(term, list) or not term:
+        return False
+    for factor in term:
+        if not (isinstance(factor, list) and len(factor) > 1 and isinstance(factor[1], str)):
+            return False
+        kind, _, *numbers = factor
+        count = {"power": (1,), "spline": range(3, 100)}.get(kind, (0,))
+        if kind not in (*FUNCTIONS, "column", "levels", "power", "spline"):
+            return False
+        if len(numbers) not in count or not all(map(_number, numbers)):
+            return False
+    return True
+
+
 _POSITIVE = lambda value: _number(value) and value > 0
 _TEXT = lambda value: isinstance(value, str)
 _OPTIONAL = lambda holds: lambda value: value is None or holds(value)
@@ -196,6 +274,7 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "model": lambda value: value in MODELS,
     "target": _OPTIONAL(_TEXT),
     "columns": _texts,
+    "terms": lambda value: isinstance(value, list) and all(map(_is_term, value)),
     "categories": _by_name(lambda levels: _texts(levels) and len(set(levels)) == len(levels) > 1),
     "center": _by_name(_number),
     "scale": _by_name(_POSITIVE),
@@ -237,6 +316,8 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
             raise altered(f"a recipe with {key} = {json.dumps(value)[:100]}")
     del options["version"]
     options["columns"] = tuple(options["columns"])
+    terms = options.get("terms", [])
+    options["terms"] = tuple(tuple(map(tuple, term)) for term in terms)
     levels = options.get("categories", {})
     options["categories"] = {name: tuple(own) for name, own in levels.items()}
     return Recipe(**options)

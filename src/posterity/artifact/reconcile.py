@@ -134,7 +134,9 @@ def _differences(one: Recipe, other: Recipe) -> list[str]:
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     """Raise a StructureError for a difference that no affine function mends."""
-    odd = [key for key in _differences(common, recipe) if key not in _FREE]
+    moving = ("center", "scale", "categories") if common.terms else ()
+    free = [key for key in _FREE if key not in moving]
+    odd = [key for key in _differences(common, recipe) if key not in free]
     units = {
         name
         for name in common.unit.keys() & recipe.unit.keys()
@@ -227,6 +229,9 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         StructureError: if that takes an intercept that there is not.
     """
     mine, names = recipe.coefficients(), common.coefficients()
+    if common.terms:  # whose columns are in the same units and levels
+        same = [[float(one == other) for other in names] for one in mine]
+        return Affine(np.zeros(len(mine)), np.array(same))
     matrix = np.zeros((len(mine), len(names)))
     place = {name: row for row, name in enumerate(mine)}
     needs_ones = []
@@ -359,7 +364,7 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     weighted mean and deviation of every column. Where both differ by the same factor of
     :data:`CONVERTED` and more, a conversion seems to have been forgotten.
     """
-    if not (common.regression and common.intercept):
+    if not (common.regression and common.intercept) or common.terms:
         return []
     names = common.coefficients()
     plain = [name for name in common.columns or () if name not in common.categories]

@@ -35,6 +35,7 @@ WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 OF_REGRESSIONS = (
     "kind",
     "target",
+    "formula",
     "intercept",
     "exposure",
     "offset",
@@ -159,7 +160,15 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    places = ("data.columns", "data.like", "data.center", "data.scale", "prior.sd", "tables")
+    places = (
+        "model.formula",
+        "data.columns",
+        "data.like",
+        "data.center",
+        "data.scale",
+        "prior.sd",
+        "tables",
+    )
     if given := [place for place in places if place in settings.values]:
         raise UsageError(
             found=f"{settings.flag(given[0])} beside model {kind}, or arrays",

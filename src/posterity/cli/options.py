@@ -56,7 +56,8 @@ class Kind:
         from posterity.adapters.tables.reader import clean
 
         read = str if self.text else _value
-        pairs = map(_pair, texts)
+        table = self.of is TABLE  # which may hold equals signs
+        pairs = (text.partition("=") if table else _pair(text) for text in texts)
         pairs = (pair for pair in pairs if pair[1] or self.nameless)
         named = [(clean(name), read(value)) for name, _, value in pairs]
         if self.by_name and (named or not self.alternatives):

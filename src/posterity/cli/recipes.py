@@ -17,10 +17,12 @@ from posterity.cli.schema import DROP, READING
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.fitting.design import Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
+from posterity.fitting.formula import with_formula
 from posterity.fitting.regressions import data_of, model_of, noise_of_residuals
 
 SHARED = (
     "model.kind",
+    "model.formula",
     "model.target",
     "model.intercept",
     "model.exposure",
@@ -38,6 +40,8 @@ SHARED = (
     "prior.sd",
 )
 """Options that a recipe fixes: with ``--like`` none of them is given."""
+OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
+"""Options that a formula takes the place of."""
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that posterity fit alone has options for."""
 
@@ -59,6 +63,10 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
     levels = reading.levels
     if (like := settings.path("data.like")) is None:
         recipe = Recipe(**_options(settings), categories=levels)
+        if (formula := settings["model.formula"]) is not None:
+            if given := [place for place in OF_FORMULA if place in settings.values]:
+                raise conflict(settings.flag(given[0]), "--formula, which says it")
+            recipe = with_formula(recipe, formula)
         return recipe, dataclasses.replace(reading, levels={})
     if given := [place for place in SHARED if place in settings.values]:
         raise conflict(settings.flag(given[0]), f"--like {like}, which says it")
@@ -153,10 +161,13 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         try:
             cells, more = records_of(path, reading)
             own = recipe.filled(columns_of(recipe, cells.header, path))
+            own = labelled(own, reading)
             data = designs[site] = design(cells, own, reading, empty=True)
         except PosterityError as error:
             raise error.at(f"data {str(path)!r} of site {site!r}") from error
         first = first or own
+        if own.levels and not first.levels:
+            first = dataclasses.replace(first, categories=own.categories)
         notes += [f"{site}: {line}" for line in (*more, *data.notes)]
     assert first is not None, "settings need a site"
     facts = {

@@ -55,6 +55,11 @@ INTERCEPT = Option("model.intercept", FLAG, "Whether there is a column of ones."
 
 
 RECIPE = (
+    Option(
+        "model.formula",
+        TEXT,
+        "Target and columns as R writes them: 'ill ~ age + C(sex) * log(dose)'.",
+    ),
     Option("data.columns", NAMES, "The columns to use; all others if left out."),
     Option("data.without", NAMES, "Columns not to use."),
     Option("data.center", by_name(NUMBER), "What to take off a column."),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import INTERCEPT, Recipe
+from posterity.artifact.recipe import INTERCEPT, Factor, Recipe
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
 
@@ -213,16 +213,8 @@ def design(
         )
     reading, notes = _labelled(whole, recipe, reading, wanted)
     values = _values(whole, recipe, reading, wanted)
-    columns: list[np.ndarray] = []
-    if recipe.regression and recipe.intercept:
-        columns.append(np.ones(len(lines)))
-    for name in used:
-        if name in recipe.categories:
-            levels = range(1, len(recipe.categories[name]))
-            columns += [1.0 * (values[name] == level) for level in levels]
-        else:
-            columns.append(_in_units(recipe, name, values[name]))
-    names = recipe.coefficients() if recipe.regression else used
+    names = recipe.coefficients()
+    columns = _columns(recipe, values, whole)
     if len(set(names)) < len(names):
         raise StructureError(
             found=f"coefficients {some(names)}, of which two have one name",
@@ -259,6 +251,61 @@ def design(
     result = Design(x, target, *extra, tuple(names), rows, kept, total, dropped, tuple(notes))
     _check_target(result, recipe, path)
     return result
+
+
+def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:
+    """The columns of the design, (n,) each: products of what is made of a term's columns."""
+    ones = np.ones(len(cells.rows))
+    columns = [ones] if recipe.intercept and recipe.regression else []
+    for term in recipe.coded():
+        block = [ones]
+        for factor, full in term:
+            own = _made(recipe, factor, full, values[factor[1]], cells)
+            block = [one * other for one in block for other in own]
+        columns += block
+    return columns
+
+
+def _made(
+    recipe: Recipe, factor: Factor, full: bool, values: np.ndarray, cells: Cells
+) -> list[np.ndarray]:
+    """The columns that a factor makes of a column of the table.
+
+    Raises:
+        ArtifactError: for a value that the function is not defined at; it names the line.
+    """
+    kind, name, *numbers = factor
+    if kind == "levels":
+        places = range(0 if full else 1, len(recipe.categories[name]))
+        return [1.0 * (values == place) for place in places]
+    own = _in_units(recipe, name, values)
+    if kind == "column":
+        return [own]
+    if kind == "power":
+        return [own ** numbers[0]]
+    if kind == "spline":
+        inside = (numbers[1] <= own) & (own <= numbers[2])
+    else:
+        least = {"log1p": -1.0, "sqrt": -np.finfo(float).tiny, "exp": -np.inf, "abs": -np.inf}
+        inside = own > least.get(kind, 0.0)
+    if not inside.all():
+        at = int(np.argmin(inside))
+        raise table_error(
+            cells.path,
+            f"{own[at]:g} in line {cells.lines[at]}, column {name!r}",
+            f"numbers from {numbers[1]:g} to {numbers[2]:g}, the bounds of its spline"
+            if kind == "spline"
+            else f"numbers that have a {kind}",
+        )
+    if kind != "spline":
+        with np.errstate(over="ignore"):
+            return [getattr(np, kind)(own)]
+    degree, lower, upper, *inner = numbers
+    from scipy.interpolate import BSpline
+
+    knots = [lower] * (int(degree) + 1) + inner + [upper] * (int(degree) + 1)
+    basis = BSpline.design_matrix(own, np.array(knots), int(degree)).toarray()
+    return list(basis[:, 1:].T)
 
 
 def _labelled(
