@@ -1,5 +1,6 @@
 """Formulas as R and statsmodels write them: the same columns as another library's, from data."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,6 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
         ("ill ~ bs(age, df=4)", "a site's own data"),
         ("ill ~ bs(age, knots=[5], lower_bound=20, upper_bound=90)", "knots between"),
         ("ill ~ C(ward)", "--category ward=A,B"),
-        ("ill ~", "ill ~"),
         ("ill + age ~ ldl", "one column"),
         ("log(ill) ~ age", "one column"),
         ("age + ldl", "TARGET ~ TERM"),
@@ -110,12 +110,8 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
     ],
 )
 def test_what_is_no_formula_of_ours_is_refused_and_never_run(formula, words):
-    if formula == "ill ~":
-        assert with_formula(Recipe("linear"), formula).coefficients() == ("intercept",)
-        return
-    with pytest.raises(UsageError, match=".*") as caught:
+    with pytest.raises(UsageError, match=re.escape(words)):
         with_formula(Recipe("linear", categories=LEVELS), formula)
-    assert words in str(caught.value)
 
 
 def test_a_logarithm_of_nothing_names_the_line():
