@@ -33,6 +33,7 @@ class Predicted:
         recipe: what it is about, if it says so.
         target: what was observed (kept,), where the table has it.
         log_score: log density or chance of that, where it does not follow from the parts.
+        times: of survival, time, event and entry (kept, 3).
         notes: what is no error but should be known.
     """
 
@@ -42,6 +43,7 @@ class Predicted:
     recipe: Recipe | None
     target: np.ndarray | None
     log_score: np.ndarray | None
+    times: np.ndarray | None
     notes: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -90,7 +92,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         parts = _called(predict, x, inputs)
         notes = unnamed({str(inputs): records.names} if names else {}, names)
         kept = np.arange(len(x))
-        return Predicted(parts, kept, about.kind, recipe, records.y, None, tuple(notes))
+        return Predicted(parts, kept, about.kind, recipe, records.y, None, None, tuple(notes))
     data, notes = table_of(settings, recipe, inputs, scored=scored)
     if scored and data.y is None:
         raise StructureError(
@@ -111,6 +113,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         if noise is None and isinstance(recipe.noise_variance, float):
             noise = recipe.noise_variance
         options = {"noise_variance": noise, "level": settings["level"]}
+        options["times"] = settings["times"] or ()
         parts = of_regression(posterior, recipe, data, **options)
         if scored:
             log_score = log_predictive(posterior, recipe, data, noise)
@@ -123,7 +126,8 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     whole = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
         whole[name][data.kept] = own
-    return Predicted(whole, data.kept, about.kind, recipe, y, log_score, tuple(notes))
+    known = (y, log_score, data.times, tuple(notes))
+    return Predicted(whole, data.kept, about.kind, recipe, *known)
 
 
 def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:
