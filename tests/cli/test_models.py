@@ -71,7 +71,7 @@ def test_dispersed_models_are_near_maximum_likelihood_under_a_wide_prior(model):
     score = log_predictive(made.ledger.posterior, made.recipe, data)
     if model == "negative-binomial":
         wanted = nbinom.logpmf(y, 1 / 0.7, 1 / (1 + 0.7 * other.predict()))
-        np.testing.assert_allclose(score, wanted, atol=0.05)
+        np.testing.assert_allclose(score, wanted, atol=0.15)
     assert abs(score.mean() - other.llf / COUNT) < 0.02
     weighted = dataclasses.replace(recipe, weights="years", exposure=None)
     heavy = api.GLM(y, x, family=family, freq_weights=years).fit(scale=0.5 if not exposure else 1.0)

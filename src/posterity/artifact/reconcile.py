@@ -25,7 +25,6 @@ from posterity.artifact.recipe import (
     sites_in,
 )
 from posterity.errors import StructureError
-from posterity.families import ExponentialFamily
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
 
@@ -331,7 +330,7 @@ def expressed(
 
 def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
     """A law of the same family; a StructureError if it cannot hold these parameters."""
-    if not (isinstance(law, ExponentialFamily) and law.gaussian):
+    if not getattr(law, "gaussian", False):
         raise _unlike(site)
     if law.precision.ndim == 1:
         if np.count_nonzero(square - np.diag(np.diagonal(square))):

@@ -237,8 +237,10 @@ def design(
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target or "", target)
-    extra = [values.get(name or "") for name in (recipe.exposure, recipe.offset, recipe.weights)]
-    for name, own in ((recipe.exposure, extra[0]), (recipe.weights, extra[2])):
+    exposure, offset, weights = (
+        values.get(name or "") for name in (recipe.exposure, recipe.offset, recipe.weights)
+    )
+    for name, own in ((recipe.exposure, exposure), (recipe.weights, weights)):
         if own is not None and (own <= 0).any():
             line = lines[int(np.argmax(own <= 0))]
             raise table_error(
@@ -261,7 +263,9 @@ def design(
             fix="Change units: --scale NAME=VALUE.",
         )
     rows, total = np.asarray(lines), len(cells.rows)
-    result = Design(x, target, *extra, tuple(names), rows, kept, total, dropped, tuple(notes))
+    result = Design(
+        x, target, exposure, offset, weights, names, rows, kept, total, dropped, tuple(notes)
+    )
     _check_target(result, recipe, path)
     if recipe.model != "survival":
         return result
@@ -297,10 +301,12 @@ def _at_risk(
     x = data.x[row]
     if recipe.cuts:
         x[np.arange(len(row)), interval] = 1.0
-    again = [None if own is None else own[row] for own in (data.offset, data.weights)]
-    return Design(
-        x, 1.0 * here, spent[row, interval], *again, data.names, data.lines[row], *data[7:]
-    )
+    again = {
+        name: None if own is None else own[row]
+        for name, own in (("offset", data.offset), ("weights", data.weights))
+    }
+    spent, lines = spent[row, interval], data.lines[row]
+    return data._replace(x=x, y=1.0 * here, exposure=spent, lines=lines, **again)
 
 
 def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:

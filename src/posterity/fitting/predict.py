@@ -50,7 +50,7 @@ class Predictor(NamedTuple):
     def log_average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """The logarithm of the average of the exponential of a function, (n,)."""
         logs = np.stack([each(*own) for own in self._components()])
-        return logsumexp(logs, axis=0, b=self.weights[:, None])
+        return np.asarray(logsumexp(logs, axis=0, b=self.weights[:, None]))
 
     def _components(self) -> Any:
         return zip(self.mean, self.deviation, strict=True)
@@ -267,7 +267,8 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     log_rate = z[:, count:] @ data.x[:, count:].T + shift
     if count:
         log_rate += z[:, np.searchsorted(np.array(recipe.cuts), time)]
-    return logsumexp(event * log_rate - hazard * np.exp(shift), axis=0, b=shares[:, None])
+    logs = event * log_rate - hazard * np.exp(shift)
+    return np.asarray(logsumexp(logs, axis=0, b=shares[:, None]))
 
 
 def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y: Any) -> np.ndarray:
