@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.artifact.container import altered
@@ -412,12 +412,6 @@ def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> d
 # --- requests ------------------------------------------------------------------------------------
 
 
-class _Rule(NamedTuple):
-    wrong: bool
-    found: str
-    expected: str
-
-
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for what makes no sense whatever the records are."""
     one_of(*MODELS).check(model=recipe.model)
@@ -431,64 +425,54 @@ def check_recipe(recipe: Recipe) -> None:
     POSITIVE.or_none().check(dispersion=recipe.dispersion)
     POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
     regression, survival = recipe.regression, recipe.model == "survival"
-    dispersed, of_survival = recipe.model in DISPERSED, (recipe.event, recipe.entry, recipe.cuts)
     apart = [name for name in (recipe.offset, recipe.weights) if name]
-    rules = (
-        _Rule(
-            regression and not recipe.target, "no target", "the column to predict (--target NAME)"
-        ),
-        _Rule(
+    model = f"of model {recipe.model!r}"
+    rules = (  # what is wrong, what is found, what is expected
+        (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
+        (
             not regression and bool(recipe.target),
             f"target {recipe.target!r} of a mixture",
             "columns without a target (--without NAME leaves one out)",
         ),
-        _Rule(
+        (
             not regression and (recipe.components or 0) < 1,
             f"components {recipe.components}",
             "a whole number of components (--components K), at least 1",
         ),
-        _Rule(not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
-        _Rule(not regression and bool(apart), f"{apart} of a mixture", "columns of numbers alone"),
-        _Rule(not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
-        _Rule(regression and recipe.components is not None, "components of a regression", "none"),
-        _Rule(
-            regression and recipe.component_sd is not None, "component_sd of a regression", "none"
-        ),
-        _Rule(
+        (not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
+        (not regression and bool(apart), f"{apart} of a mixture", "columns of numbers alone"),
+        (not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
+        (regression and recipe.components is not None, "components of a regression", "none"),
+        (regression and recipe.component_sd is not None, "component_sd of a regression", "none"),
+        (
             survival and not recipe.event,
             "survival without an event",
             "the column of whether the time ended by one (--event NAME)",
         ),
-        _Rule(
-            not survival and any(of_survival),
-            f"an event, entry or cuts of model {recipe.model!r}",
+        (
+            not survival and any((recipe.event, recipe.entry, recipe.cuts)),
+            f"an event, entry or cuts {model}",
             "them of --model survival alone",
         ),
-        _Rule(
-            tuple(sorted(set(recipe.cuts))) != recipe.cuts,
-            f"cuts {recipe.cuts}",
-            "times that ascend",
-        ),
-        _Rule(
-            dispersed != (recipe.dispersion is not None),
-            f"dispersion {recipe.dispersion} of model {recipe.model!r}",
+        (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
+        (
+            (recipe.model in DISPERSED) != (recipe.dispersion is not None),
+            f"dispersion {recipe.dispersion} {model}",
             "one of negative-binomial and gamma, and of these alone (--dispersion V)",
         ),
-        _Rule(
+        (
             recipe.exposure is not None and recipe.model not in COUNTS,
-            f"an exposure of model {recipe.model!r}",
+            f"an exposure {model}",
             "one of counts alone (--model poisson)",
         ),
-        _Rule(
+        (
             recipe.noise_variance is not None and recipe.model != "linear",
-            f"a noise variance of model {recipe.model!r}",
+            f"a noise variance {model}",
             "one of --model linear alone",
         ),
-        _Rule(bool(recipe.prior_sd) and recipe.prior is not None, "a prior and prior_sd", "one"),
-        _Rule(recipe.columns is not None and bool(recipe.without), "columns and without", "one"),
+        (bool(recipe.prior_sd) and recipe.prior is not None, "a prior and prior_sd", "one"),
+        (recipe.columns is not None and bool(recipe.without), "columns and without", "one"),
     )
-    for rule in rules:
-        if rule.wrong:
-            raise UsageError(
-                found=rule.found, expected=rule.expected, fix="See posterity fit --help."
-            )
+    for wrong, found, expected in rules:
+        if wrong:
+            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")

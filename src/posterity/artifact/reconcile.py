@@ -82,11 +82,11 @@ def reconciled(
         notes.append(f"0 and 1 of {common.target!r} at {some(plain)}: taken for {zero} and {one}")
     names = common.coefficients()
     base = values[first].prior if isinstance(values[first], Ledger) else None
-    prior = None if base is None else _widened(base, common)
     for site, recipe in recipes.items():
         value, there = values[site], affine(recipe, common)
         moves = set(recipe.coefficients()) != set(names) or _moves(there, recipe, common)
         if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
+            prior = None if base is None else _widened(base, common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
             notes.append(f"{site!r} is put into the {what} of {first!r}")
@@ -282,6 +282,8 @@ def _moves(there: Affine, recipe: Recipe, common: Recipe) -> bool:
 
 def _widened(prior: Any, common: Recipe) -> Any:
     """The prior of the first site, and independent coefficients of levels that it did not know."""
+    if not prior.gaussian:
+        raise _unlike("the first site")
     names, known = common.coefficients(), names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
@@ -371,6 +373,8 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
+            if not factor.gaussian:
+                continue
             order = names_of(factor).get("", names)
             if factor.precision.ndim != 2 or set(order) != set(names):
                 continue
