@@ -21,6 +21,7 @@ from unittest import mock
 from benchmarks.faults import (
     LIMIT,
     PRIOR,
+    RESULTS,
     ROUGH,
     Kinds,
     SentFirst,
@@ -259,4 +260,4 @@ MUTANTS = {
 
 
 if __name__ == "__main__":
-    main(Star, MUTANTS)
+    main(Star, MUTANTS, RESULTS / "faults_star.json")

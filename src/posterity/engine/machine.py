@@ -438,7 +438,8 @@ class Machine:
         """
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
-            raise _forbidden(f"sites {sorted(absent)} to pass over", "membership")
+            others = f"some of {sorted(self.terms.members.keys() - {self.name})}"
+            raise _forbidden(f"sites {sorted(absent)} to pass over", "membership", others)
         memory = dataclasses.replace(memory, absent=memory.absent | absent - memory.gone)
         step = Step(memory, entries=(line("passed over", sites=sorted(absent)),))
         token = memory.outbox.get(TOKEN)
@@ -449,7 +450,8 @@ class Machine:
     def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
         """A file for another member; a Refusal if there is none of this name."""
         if receiver not in self.terms.members or receiver in memory.gone | {self.name}:
-            raise _forbidden(f"a file for {receiver!r}", "membership")
+            others = f"one of {sorted(self.terms.members.keys() - memory.gone - {self.name})}"
+            raise _forbidden(f"a file for {receiver!r}", "membership", others)
         message = self._sealed(memory, receiver, handover)
         memory = memory.with_letters({f"file {handover.name} to {receiver}": message})
         sha = hashlib.sha256(handover.content).hexdigest()
@@ -744,10 +746,12 @@ def _place(token: Token) -> str:
     return f"epoch {token.epoch}, sequence {token.sequence}"
 
 
-def _forbidden(found: str, reason: Reason) -> Refusal:
+def _forbidden(
+    found: str, reason: Reason, expected: str = "what the state of the site allows"
+) -> Refusal:
     return Refusal(
         found=found,
-        expected="what the state of the site allows",
+        expected=expected,
         fix="See `posterity site status`.",
         reason=reason,
     )
