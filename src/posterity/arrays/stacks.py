@@ -84,7 +84,7 @@ def _split(leaf: np.ndarray) -> list[np.ndarray]:
 
 
 def _named_alike(like: PyTree, trees: Sequence[Any]) -> bool:
-    """Whether trees of one type have the same names; the type of a node says its own."""
+    """True if trees of one type have the same names; the type of a node says its own."""
     if isinstance(like, dict):
         return all(tree.keys() == like.keys() for tree in trees)
     return not isinstance(like, list | tuple) or all(len(tree) == len(like) for tree in trees)

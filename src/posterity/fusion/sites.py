@@ -24,7 +24,8 @@ from posterity.artifact.aligned import (
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
-from posterity.artifact.provenance import RECIPE, check_same
+from posterity.artifact.recipe import RECIPE
+from posterity.artifact.reconcile import check_same
 from posterity.artifact.vocabulary import is_topics, over_words
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
