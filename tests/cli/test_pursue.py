@@ -182,7 +182,7 @@ def test_a_schedule_and_everything_else(folder):
         ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
-        ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),
+        ('target = "sick"', 'target = "well"', 4, "no column 'well'"),
         ("variance = 4.0", "", 2, "prior.variance"),
         ('file = "out.safetensors"', 'file = "sick.csv"', 2, "one of the inputs"),
         ('file = "out.safetensors"', "", 2, "output.file"),

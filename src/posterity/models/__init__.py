@@ -20,7 +20,12 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
 )
 from posterity.models.records import Records
-from posterity.models.regression import LinearRegression, LogisticRegression, PoissonRegression
+from posterity.models.regression import (
+    Adjusted,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+)
 from posterity.models.topics import TopicModel
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ _WITH_JAX = {
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
 
 __all__ = [
+    "Adjusted",
     "BetaBernoulli",
     "BetaExponential",
     "ConjugateModel",

@@ -236,3 +236,58 @@ class PoissonRegression(PredictorModel):
             return np_.asarray(y), 0.0
         exposure = y[..., 1]  # zero where records are padded
         return y[..., 0], np_.log(np_.where(exposure > 0, exposure, 1.0))
+
+
+class Adjusted(PredictorModel):
+    """A regression whose records have an offset each, and a weight: how many like it there are.
+
+    Data ``(x, y)``, of which the columns of ``y`` (n, k + 2) are those that the ``model`` takes,
+    then the offset, which is added to ``x · z``, then the weight, which multiplies the record's
+    log likelihood.
+    """
+
+    model: PredictorModel
+
+    numpy: ClassVar[bool] = True
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    optima: ClassVar[Optima] = "one"
+
+    def check(self, data: Any) -> None:
+        """As the model does."""
+        x, y = data
+        self.model.check((x, self._parts(y)[0]))
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+        """That of the model at the predictor with its offset, times the weight."""
+        own, offset, weight = self._parts(y)
+        return weight * self.model.predictor_log_likelihood(f + offset, own)
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """Both as the model has them."""
+        own, offset, weight = self._parts(y)
+        value, slope = self.model.predictor_value_and_slope(f + offset, own)
+        return weight * value, weight * slope
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+        """In closed form where the model's is."""
+        own, offset, weight = self._parts(y)
+        parts = self.model.predictor_expectation(mean + offset, variance, own)
+        return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """That of the model, of a record without an offset."""
+        return self.model.predictor_mean(f)
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """That of the model, of records without an offset."""
+        x, y = records.data
+        own, _, weight = self._parts(y)
+        return self.model.rough_factor(q, Records((x, own), records.weights * weight))
+
+    def _parts(self, y: Any) -> tuple[Any, Any, Any]:
+        own = y[..., 0] if y.shape[-1] == 3 else y[..., :-2]
+        return own, y[..., -2], y[..., -1]
