@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pictures import shows_data
 
-from experiments.pursuit import densities, logistic, peers, predictions, regression
+from experiments.pursuit import densities, modes, peers, predictions
 from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import TARGETS, Target, mixture, scaled, straight
 from posterity.families import DiagonalGaussian
@@ -132,20 +132,9 @@ def test_exact_posterior_and_scores() -> None:
 
 
 @pytest.mark.experiment
-def test_regression_and_logistic_quick(tmp_path) -> None:
-    for module, name in ((regression, "regression"), (logistic, "logistic")):
-        found = module.run(module.QUICK, tmp_path, tmp_path)
-        assert (tmp_path / f"{name}.json").exists() and (tmp_path / f"{name}.png").exists()
-        (goal,) = found["goals"]
+def test_two_modes_quick(tmp_path) -> None:
+    found = modes.run(modes.QUICK, tmp_path, tmp_path)
+    assert json.loads((tmp_path / "modes.json").read_text())["goals"] == found["goals"]
+    assert shows_data(tmp_path / "modes.png")
+    for goal in found["goals"]:
         assert np.isfinite(goal["measured"]["mean"]) and goal["met"] is None  # of one set: no error
-
-
-def test_networks_are_in_units_of_the_noise() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
-    problem = regression.network(x, y, x, y, 4, 0.5)
-    assert problem.size == 3 * 4 + 4 + 4 + 1
-    # with weights of zero the network says nothing: y is normal with the noise's deviation
-    scored = predictions.score(problem, np.zeros((1, problem.size)))
-    normal = (-((y / 0.5) ** 2) / 2 - math.log(2 * math.pi) / 2).mean()
-    assert abs(scored - normal) < 1e-5

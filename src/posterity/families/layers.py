@@ -283,9 +283,10 @@ class Layers:
 
         Of the last one, also where ``sites`` and ``shares`` are, if the network keeps any.
         """
-        result, start = [], 0
+        result: list[dict[str, Place]] = []
+        start = 0
         for layer in self.layers:
-            own = {}
+            own: dict[str, Place] = {}
             if layer.bias:
                 own["bias"] = Place(start, (layer.outputs,))
                 start = own["bias"].stop
@@ -293,9 +294,10 @@ class Layers:
             start = own["kernel"].stop
             result.append(own)
         if self.sites:
-            shape = (self.sites, layer.inputs + layer.bias, layer.outputs)
-            own["sites"] = Place(start, shape)
-            own["shares"] = Place(own["sites"].stop, shape[::2])
+            last = self.layers[-1]
+            shape = (self.sites, last.inputs + last.bias, last.outputs)
+            result[-1]["sites"] = Place(start, shape)
+            result[-1]["shares"] = Place(result[-1]["sites"].stop, shape[::2])
         return tuple(result)
 
     @property

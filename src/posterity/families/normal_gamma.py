@@ -142,7 +142,7 @@ class NormalGamma(NormalPrecision):
         return self.mean.shape[-1] * self.coordinatewise.log_base_measure()
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether every coordinate is."""
+        """True if every coordinate is a distribution."""
         return self.coordinatewise.is_proper().all(-1)
 
     def _log_prob(

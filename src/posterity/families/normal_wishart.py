@@ -282,7 +282,7 @@ class NormalWishart(NormalPrecision):
         return -self.own_size / 2 * LOG_2PI
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
+        """True if ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
         np_, kappa = self.xp.np, self.mean_precision
         finite = np_.isfinite(kappa) & np_.isfinite(self.precision_mean).all(-1)
         located = finite & (kappa > 0)

@@ -19,7 +19,14 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
 )
 from posterity.models.records import Records
-from posterity.models.regression import LinearRegression, LogisticRegression, PoissonRegression
+from posterity.models.regression import (
+    Adjusted,
+    GammaRegression,
+    LinearRegression,
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+)
 from posterity.models.topics import Documents, TopicModel, documents
 
 if TYPE_CHECKING:
@@ -41,6 +48,7 @@ _WITH_JAX = {
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
 
 __all__ = [
+    "Adjusted",
     "BetaBernoulli",
     "BetaExponential",
     "ConjugateModel",
@@ -49,12 +57,14 @@ __all__ = [
     "ExpectedModel",
     "FunctionModel",
     "GammaPoisson",
+    "GammaRegression",
     "GaussianMean",
     "GaussianMeanCovariance",
     "HiddenMarkovModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "NegativeBinomialRegression",
     "NeuralNetwork",
     "PersonalModel",
     "PersonalRegression",

@@ -30,7 +30,7 @@ SUPPORTS: dict[str, type[Continuous]] = {
     "simplex": Simplex,
     "positive-definite": PositiveDefiniteMatrices,
 }
-"""What ``support=`` can say of a variable."""
+"""The supports by the words of ``support=``."""
 WORD = Constraint(
     one_of(*SUPPORTS).expected,
     lambda word: word in SUPPORTS,
@@ -42,7 +42,7 @@ CHAINS = Constraint(
     fix="Say which axis holds the chains, or how many there are: see from_samples.",
 )
 EVENT = "z"
-"""What coordinates of an array without names go by in reports."""
+"""The name, in reports, of an array that has none."""
 
 
 @dataclasses.dataclass(frozen=True)
