@@ -307,4 +307,5 @@ def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
     assert little.quadrature_error < told.quadrature_error / 5
     monkeypatch.undo()
     enough, error = visit(PartialPooling())
-    assert float((view + fine).kl(view + enough)) < 5e-5 and 0 < error.quadrature_error < 5e-5
+    # The records' message is found anew where more nodes begin, which moves the end a little.
+    assert float((view + fine).kl(view + enough)) < 1e-4 and 0 < error.quadrature_error < 5e-5
