@@ -377,9 +377,9 @@ def hierarchical(
             "`log_spread`",
             fix="Give the prior that the coefficients would have if all sites were one.",
         )
-    personal = _numbered(personal, coefficients.names)
-    columns = _columns(personal, coefficients.own_size)
-    spread = _spread_prior(coefficients, columns, personal) if spread is None else spread
+    expected = _columns(personal, coefficients.own_size, coefficients.names)
+    columns = tuple(expected)
+    spread = _spread_prior(coefficients, expected) if spread is None else spread
     if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
         spread = spread.named([coefficients.names[j] for j in columns])
     if not spread.gaussian or spread.own_size != len(columns):
@@ -391,48 +391,31 @@ def hierarchical(
     return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
 
 
-def _numbered(personal: Any, names: Sequence[str]) -> Any:
-    """Columns that are named, by their numbers."""
-    if not isinstance(personal, Sequence | Mapping) or not all(
-        isinstance(n, str) for n in personal
-    ):
-        return personal
-    if unknown := [name for name in personal if name not in names]:
-        raise UsageError(
-            found=f"personal columns {unknown}",
-            expected=f"names of the prior's coefficients, {list(names)}"
-            if names
-            else "numbers of columns: the prior's coefficients have no names",
-            fix="Name the prior's coefficients: prior.named([...]).",
-        )
-    places = [list(names).index(name) for name in personal]
-    if isinstance(personal, Mapping):
-        return dict(zip(places, personal.values(), strict=True))
-    return places
-
-
-def _columns(personal: Any, size: int) -> tuple[int, ...]:
-    """Numbers of the columns, sorted."""
+def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, float | None]:
+    """Numbers of the columns, sorted, each with the spread to expect; None where none is given."""
     several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
-    columns = tuple(range(size)) if personal is True else tuple(personal) if several else ()
+    asked = range(size) if personal is True else list(personal) if several else []
+    places = {name: place for place, name in enumerate(names)}
+    columns = [places.get(one, one) if isinstance(one, str) else one for one in asked]
     whole = all(type(j) is not bool and isinstance(j, int | np.integer) for j in columns)
     whole = whole and all(0 <= j < size for j in columns)
     if not columns or not whole or len(set(columns)) < len(columns):
+        named = f", or names among {list(names)}" if names else ""
         raise UsageError(
             found=f"personal={personal!r} for {size} coefficients",
-            expected=f"True, or different whole numbers from 0 to {size - 1}",
-            fix="Number the columns of x from 0.",
+            expected=f"True, or different whole numbers from 0 to {size - 1}{named}",
+            fix="Number the columns of x from 0, or name the prior's: prior.named([...]).",
         )
-    return tuple(sorted(int(j) for j in columns))
+    spreads = personal.values() if isinstance(personal, Mapping) else [None] * len(columns)
+    return dict(sorted(zip(map(int, columns), spreads, strict=True)))
 
 
-def _spread_prior(coefficients: Any, columns: tuple[int, ...], personal: Any) -> Gaussian:
+def _spread_prior(coefficients: Any, expected: Mapping[int, float | None]) -> Gaussian:
     """Log-normal spreads that hang together."""
     known = coefficients.standard_parameters()
     variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
-    typical = TYPICAL * np.sqrt(variance)[list(columns)]
-    if isinstance(personal, Mapping):
-        typical = np.array([personal[j] for j in columns], float)
-        POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(columns, typical, strict=True)})
-    together = np.full((len(columns), len(columns)), COMMON**2)
-    return Gaussian.from_standard(np.log(typical), together + OWN**2 * np.eye(len(columns)))
+    usual = TYPICAL * np.sqrt(variance)
+    typical = np.array([usual[j] if s is None else s for j, s in expected.items()], float)
+    POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(expected, typical.tolist(), strict=True)})
+    together = np.full((len(typical), len(typical)), COMMON**2)
+    return Gaussian.from_standard(np.log(typical), together + OWN**2 * np.eye(len(typical)))
