@@ -263,12 +263,13 @@ class Second:
         return self.lower > tolerance
 
 
-def optimum_from(federation: Federation, state: State, enough: float) -> State | None:
+def optimum_from(federation: Federation, state: State, tolerance: float) -> State | None:
     """The optimum that passes lead to from a state; None if that takes too many.
 
     It is found once all that further passes would change is little beside the distance from where
-    they began, or ``enough`` nats, and so is what the gradients say where line searches ended: one
-    that can get no further, as where a likelihood jumps, is at no optimum.
+    they began, or a tenth of the tolerance, in nats. What gradients say where line searches ended
+    is to be little too, or within the tolerance: a search that can get no further, as where a
+    likelihood jumps, is at no optimum.
 
     Raises:
         SiteError: if a site fails, or cannot make a line search.
@@ -277,8 +278,8 @@ def optimum_from(federation: Federation, state: State, enough: float) -> State |
     for at, stopped in passes(federation, state):
         length = math.sqrt(2 * distance(last.posterior, at.posterior))
         left = to_come(length, before, len(_members(federation, state)))
-        near = max(SHORT * distance(state.posterior, at.posterior), enough)
-        if max(left**2 / 2, stopped) <= near:
+        near = SHORT * distance(state.posterior, at.posterior)
+        if left**2 / 2 <= max(near, tolerance / 10) and stopped <= max(near, tolerance):
             return at
         last, before = at, length
     return None

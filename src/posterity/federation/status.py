@@ -208,7 +208,7 @@ def from_optimum(run: Position) -> float:
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
     if agreed.model.known_optima == "several" or agreed.line_search is None or long:
         return math.inf
-    optimum = optimum_from(run.federation, run.state, run.tolerance / 10)
+    optimum = optimum_from(run.federation, run.state, run.tolerance)
     left = math.inf if optimum is None else distance(run.posterior, optimum.posterior)
     return left if left <= MOST_LEFT else math.inf
 
