@@ -371,6 +371,7 @@ def test_evaluation_by_group_and_its_picture():
     refuse("evaluate m.safetensors new.csv", 4, "'ill'; --rename ill=NAME")
     refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
     refuse("predict m.safetensors t.csv -o p.csv --rename age=years", 4, "'years'; --rename")
+    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples; no draws")
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -380,7 +381,9 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     put("t.csv", take(records(50, 0), "age", "ill"))
     flags = ["--target", "ill", "--model", "logistic", "--center", "age=60", "--unit", "age=years"]
     for site in ("north", "south"):
-        succeed("fit", "t.csv", *flags, "--site", site, "-o", f"{site}.safetensors")
+        succeed(
+            "fit", "t.csv", *flags, "--site", site, "-o", f"{site}.safetensors", "--rounded", 20
+        )
     succeed("fuse", "north.safetensors", "south.safetensors", "-o", "both.safetensors")
     succeed("forget", "both.safetensors", "--site", "south", "-o", "left.safetensors",
             "--receipt", "r.json")  # fmt: skip
@@ -390,6 +393,7 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     known = {name: json.loads(own["sites"]) for name, own in about.items()}
     assert known["both"].keys() == {"north", "south"} and known["left"] == known["north"]
     assert "numpy" in known["left"]["north"]["versions"]
+    assert known["left"]["north"]["records"] == 40, "50, to the even one of two multiples of 20"
     succeed("export", "both.safetensors", "-o", "both.json")
     told = json.loads(Path("both.json").read_text())["recipe"]
     assert told == json.loads(about["both"]["recipe"])

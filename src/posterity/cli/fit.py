@@ -80,6 +80,7 @@ def _report(data: Data) -> Any:
     Option("model.components", COUNT, "Of a mixture."),
     Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
     Option("site", NAME, "The site; the file's name if left out."),
+    Option("rounded", COUNT, "Keep numbers of records as multiples of this.", default=1),
     Option("seed", NATURAL, "Of a mixture's starts.", default=0),
     OUTPUT,
     files="The site's records: a .csv with a header, a .parquet or an .xlsx; a TOML file that says "
@@ -128,6 +129,7 @@ def fit(settings: Settings) -> Data:
             reading=reading,
             seed=settings["seed"],
         )
+    fitted = dataclasses.replace(fitted, rounded=settings["rounded"])
     ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
     written = files.write(ledger, output, "fit", fitted.provenance)
     return {

@@ -132,13 +132,13 @@ def predict(
             "mutual_information": np.maximum(total - expected, 0.0),
         }
     if recipe.model not in ("linear", "logistic"):
-        times = np.ones(len(low)) if data.exposure is None else data.exposure
+        exposure = np.ones(len(low)) if data.exposure is None else data.exposure
         rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
         square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
         mean = f.average(rate)
         parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
         variance = np.maximum(f.average(square) - mean**2, 0.0)
-        return {k: v * times for k, v in parts.items()} | {"variance": variance * times**2}
+        return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
     target = recipe.target or ""
     scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
     mean = f.average(lambda mean, deviation: mean)
