@@ -222,9 +222,9 @@ def test_two_sites_are_fused_as_one_fit_of_both():
     error = fail(4, "fuse", *two, "-o", "no.safetensors", "--budget", "64")  # in passes
     assert '--scale {} and {"age": 10.0}' in error["found"] and contents() == before
     for given in (two, {"a": two[0], "b": two[1]}):
-        for budget in (None, 2**26):
-            with pytest.raises(posterity.errors.StructureError, match="different flags"):
-                posterity.fuse(given, budget=budget)
+        with pytest.warns(UserWarning, match="put into the units"):
+            again = posterity.fuse(given).posterior
+        agree(again, whole.posterior.mean, whole.posterior.covariance, 1e-6)
     line = ("--site", "south", "-o", "left.safetensors", "--receipt", "receipt.json")
     succeed("forget", "both.safetensors", *line)
     assert posterity.inspect("left.safetensors").provenance["recipe"] == recipe

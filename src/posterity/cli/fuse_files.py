@@ -87,9 +87,14 @@ def _read(
 ) -> "Iterator[Several | Alone]":
     """The values of the files, many at a time; each file is recorded."""
     from posterity.artifact.many import Several, read_many
+    from posterity.artifact.reconcile import check_same
 
+    first: dict[str, Any] = {}
     for read in read_many(paths):
         several = isinstance(read, Several)
+        name = read.names[0] if several else read.name
+        first = first or {name: read.provenance}
+        check_same({**first, name: read.provenance})
         names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
         inputs.note(names, digests, read.provenance)
         yield read
