@@ -484,7 +484,7 @@ def test_the_distance_of_one_shot_from_all_records_is_known_beforehand():
     """Right in all, and each time within a factor that one scalar a site allows."""
     rng, ratios = np.random.default_rng(1), []
     far = lambda one, other: float(one.kl(other))
-    for _ in range(12):
+    for _ in range(9):
         names, beta = ("x", "z"), rng.normal(0, 0.7, 3)
         recipe = Recipe("logistic", "y", names, prior_sd={"": 3.0})
         sites = {}
@@ -504,7 +504,7 @@ def test_the_distance_of_one_shot_from_all_records_is_known_beforehand():
         expected, _ = expected_distance(ledger, facts)
         if expected is not None:
             ratios.append(expected / far(ledger.posterior, pooled))
-    assert len(ratios) > 8
+    assert len(ratios) > 6
     assert 0.5 < np.median(ratios) < 3
     assert np.mean((np.array(ratios) > 1 / 4) & (np.array(ratios) < 4)) > 0.7
 
