@@ -74,10 +74,10 @@ def predictor(posterior: Any, data: Design) -> Predictor:
 def _gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     """The weights of a mixture of Gaussians, or one, its components, and their names."""
     mixture = isinstance(posterior, Mixture)
-    parts: Any = posterior.components if mixture else posterior
-    names = tuple(names_of(parts).get("", ()))
-    if isinstance(parts, Transformed) and isinstance(parts.support, RealNumbers):
-        parts = parts.law  # the map is the identity
+    whole: Any = posterior.components if mixture else posterior
+    names = tuple(names_of(whole).get("", ()))
+    identity = isinstance(whole, Transformed) and isinstance(whole.support, RealNumbers)
+    parts: Any = whole.law if identity else whole
     if not getattr(parts, "gaussian", False):
         raise StructureError(
             found=f"{posterior!r}",
