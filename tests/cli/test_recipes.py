@@ -397,6 +397,7 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     succeed("export", "both.safetensors", "-o", "both.json")
     told = json.loads(Path("both.json").read_text())["recipe"]
     assert told == json.loads(about["both"]["recipe"])
+    refuse("export both.safetensors -o both.onnx", 4, "a Ledger; posterity distill")
     succeed("import", "both.json", "-o", "again.safetensors")
     for name in ("both", "again"):
         succeed("predict", f"{name}.safetensors", "t.csv", "-o", f"{name}.csv")

@@ -104,7 +104,7 @@ def _read(
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
     """The values of the files, put into the units and levels of the first; each is recorded."""
     from posterity.artifact.many import Alone, name_of
-    from posterity.artifact.recipe import RECIPE, SITES, sites_in
+    from posterity.artifact.recipe import sites_in
     from posterity.artifact.reconcile import reconciled
     from posterity.ledger import Ledger
 
@@ -118,14 +118,4 @@ def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
     inputs.record |= done.provenance
     inputs.sites = sites_in(done.provenance)
     inputs.notes += done.notes
-    common = {key: text for key, text in done.provenance.items() if key == RECIPE}
-    return [
-        Alone(
-            name,
-            value,
-            about[name].digest,
-            {k: v for k, v in about[name].provenance.items() if k not in (RECIPE, SITES)}
-            | (common if RECIPE in about[name].provenance else {}),
-        )
-        for name, value in done.values.items()
-    ]
+    return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]
