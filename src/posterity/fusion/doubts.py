@@ -201,11 +201,12 @@ class _Groups:
         self.block, self.law, self.rows, self.labels = block, law, rows, labels
         self.origin = middle(law[rows])
         self.counted = bool(block.priors.exchangeable.all()) and law[:1].observations() is not None
-        groups, self.totals, self.counts = int(labels.max()) + 1, 0.0, 0.0
+        groups = int(labels.max()) + 1
+        self.totals, self.counts = np.zeros((groups, law.dimension)), np.zeros(groups)
         for part in chunks(len(rows), 8 * law.dimension, CACHED):
             _, _, learnt, own = self._learnt(part)
-            self.totals = self.totals + sums(learnt, labels[part], groups)
-            self.counts = self.counts + np.bincount(labels[part], own, groups)
+            self.totals += sums(learnt, labels[part], groups)
+            self.counts += np.bincount(labels[part], own, groups)
 
     def _learnt(self, part: slice) -> tuple[Any, Any, Float[Array, "n dim"], Float[Array, " n"]]:
         """Members, their priors' natural parameters, and what they learnt, of how many records."""
