@@ -24,8 +24,16 @@ from posterity.cli.report import Data, first, group, parameters, plain, short, t
 from posterity.cli.schema import DROP, INTERCEPT, OUTPUT, READING, RECIPE, TARGET
 from posterity.cli.streams import bar
 
-MODELS = ("linear", "logistic", "poisson", "mixture")
-LONG = tuple(f"{name}-regression" for name in MODELS[:3])
+MODELS = (
+    "linear",
+    "logistic",
+    "poisson",
+    "negative-binomial",
+    "gamma",
+    "survival",
+    "mixture",
+)
+LONG = tuple(f"{name}-regression" for name in MODELS[:-1])
 """Models by their short names, and by those that other verbs have."""
 
 

@@ -123,6 +123,7 @@ SCORES = {
     "log_score": "log score",
     "brier": "Brier",
     "auroc": "AUROC",
+    "concordance": "concordance",
     "accuracy": "accuracy",
     "calibration_error": "calibration error",
     "rmse": "RMSE",
@@ -191,7 +192,8 @@ def evaluate(settings: Settings) -> Data:
     def score(rows: "np.ndarray") -> Data:
         own = {name: part[rows] for name, part in parts.items()}
         known = None if found.log_score is None else found.log_score[rows]
-        return plain(scores(y[rows], own, known, levels))
+        times = None if found.times is None else found.times[rows]
+        return plain(scores(y[rows], own, known, levels, times))
 
     whole, groups = score(np.arange(len(y))), {}
     if (by := settings["by"]) is not None:

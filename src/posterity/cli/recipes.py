@@ -15,7 +15,7 @@ from posterity.cli.options import Settings, conflict
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import DROP, READING
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
-from posterity.fitting.design import Design, Reading, columns_of, columns_to_predict, design
+from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
 from posterity.fitting.regressions import data_of, model_of, noise_of_residuals
@@ -25,6 +25,10 @@ SHARED = (
     "model.formula",
     "model.target",
     "model.intercept",
+    "model.event",
+    "model.entry",
+    "model.cuts",
+    "model.dispersion",
     "model.exposure",
     "model.offset",
     "model.weights",
@@ -171,7 +175,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         notes += [f"{site}: {line}" for line in (*more, *data.notes)]
     assert first is not None, "settings need a site"
     facts = {
-        site: {"records": len(data.x)} | ({"dropped": data.dropped} if data.dropped else {})
+        site: {"records": data.records} | ({"dropped": data.dropped} if data.dropped else {})
         for site, data in designs.items()
     }
     noise = None
@@ -253,15 +257,16 @@ def _options(settings: Settings) -> dict[str, Any]:
                 raise conflict(f"--{key} {name}", f"that of {str(units)!r}")
             own[key][name] = float(value)
     columns, without = settings["data.columns"], settings["data.without"]
-    apart = ("target", "exposure", "offset", "weights")
     return {
         "model": settings.need("model.kind").removesuffix("-regression"),
-        **{key: clean_or_none(settings[f"model.{key}"]) for key in apart},
+        **{key: clean_or_none(settings[f"model.{key}"]) for key in ALONE},
         "columns": None if columns is None else tuple(map(clean, columns)),
         "without": tuple(map(clean, without or ())),
         **own,
         "unit": settings["data.unit"] or {},
         "intercept": bool(settings["model.intercept"]),
+        "cuts": tuple(settings["model.cuts"] or ()),
+        "dispersion": settings["model.dispersion"],
         "prior_sd": settings["prior.sd"] or {},
         "noise_variance": settings["model.noise_variance"],
         **{key: settings[f"model.{key}"] for key in OF_FIT if settings.has(f"model.{key}")},

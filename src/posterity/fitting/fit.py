@@ -197,7 +197,7 @@ def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamil
             "--family gaussian",
         )
     nats = error_of_site(recipe, data, ledger)
-    return Fit(ledger, recipe, len(x), data.dropped, run.state.step, noise, notes, nats)
+    return Fit(ledger, recipe, data.records, data.dropped, run.state.step, noise, notes, nats)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
