@@ -47,7 +47,7 @@ def test_columns_that_were_kept_are_those_made_anew(name: str, direction: str, s
         means = sums(points.coordinates, np.unique(labels, return_inverse=True)[1])
         centroids = points.centroids(means / np.unique(labels, return_counts=True)[1][:, None])
         expected = points.divergences(centroids)
-        np.testing.assert_allclose(costs.at(centroids), expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(costs.of(slice(None), centroids), expected, rtol=1e-9, atol=1e-9)
         labels[rng.integers(0, 9, 2)] = rng.integers(0, 5)
 
 
@@ -106,7 +106,7 @@ def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
     before = clustering(seed)
     if len(before.counts) == before.local.largest():
         return
-    costs = np.delete(before.costs, 1, axis=1)
+    costs = np.delete(before.costs(), 1, axis=1)
     anew = before.relabelled(
         np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import (
-    ROOM,
+    PIECE,
     Centroids,
     Costs,
     Divergence,
@@ -175,6 +175,14 @@ class LocalComponents:
         bounds = np.concatenate([[0], sizes.cumsum()])
         return np.arange(bounds[-1]) + np.repeat(self.starts[sites] - bounds[:-1], sizes), bounds
 
+    def parts(self, groups: int) -> Iterator[tuple[slice, Int[Array, " bounds"]]]:
+        """The rows of some sites after others, and where each one's begin among them: as many as
+        have room for divergences to so many groups.
+        """
+        for some in chunks(self.sites, 8 * groups * self.largest(), PIECE):
+            first, end = self.starts[[some.start, some.stop]].tolist()
+            yield slice(first, end), self.starts[some.start : some.stop + 1] - first
+
     def largest(self) -> int:
         """Most components at any site: no clustering can have fewer groups."""
         return int(np.diff(self.starts).max())
@@ -271,20 +279,29 @@ class Clustering:
         together = int(np.count_nonzero(np.bincount(pairs)))
         return groups == len(other.counts) == together
 
-    @property
-    def costs(self) -> Float[Array, "n g"]:
-        """Divergence of every component to every centroid; good until others are asked for."""
-        return self.local.costs.at(self.centroids)
+    def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
+        """Divergence of components to every centroid; good until others are asked for."""
+        return self.local.costs.of(rows, self.centroids)
+
+    @functools.cached_property
+    def own_costs(self) -> Float[Array, " n"]:
+        """Divergence of every component to its centroid."""
+        return np.concatenate(
+            [
+                self.costs(rows)[np.arange(rows.stop - rows.start), self.labels[rows]]
+                for rows, _ in self.local.parts(len(self.counts))
+            ]
+        )
 
     @functools.cached_property
     def nearest(self) -> Int[Array, " n"]:
         """Each site's best assignment to these centroids."""
-        table, centroids, local = self.local.costs, self.centroids, self.local
-        labels = table.cheapest(centroids)
+        local = self.local
+        labels = local.costs.cheapest(self.centroids)
         sites = _contested(labels, local.site, len(self.counts))
-        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), ROOM):
+        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
             rows, bounds = local.rows_of(sites[some])
-            labels[rows] = assign(table.of(rows, centroids), bounds)
+            labels[rows] = assign(self.costs(rows), bounds)
         return labels
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
@@ -411,12 +428,10 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Each site's best labels, against centroids of all other sites' components."""
     local, counts, labels = clustering.local, clustering.counts, clustering.labels
-    out, row_bytes = np.empty_like(labels), 8 * len(counts) * local.largest()
-    for some in chunks(local.sites, row_bytes, ROOM):
-        first, end = local.starts[[some.start, some.stop]]
-        rows, starts = slice(first, end), local.starts[some.start : some.stop + 1] - first
+    out = np.empty_like(labels)
+    for rows, starts in local.parts(len(counts)):
         points, own = local.points.take(rows), labels[rows]
-        weighted = clustering.costs[rows] * (counts / (counts + 1))
+        weighted = clustering.costs(rows) * (counts / (counts + 1))
         # A group of one's own keeps its centroid, which staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total, shared = clustering.totals[own], counts[own] > 1

@@ -21,7 +21,7 @@ from posterity.fusion.clustering import (
     refine,
 )
 from posterity.fusion.criterion import buffet
-from posterity.fusion.geometry import CACHED, ROOM, chunks
+from posterity.fusion.geometry import CACHED, PIECE, chunks
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -199,10 +199,10 @@ class _Rivals(NamedTuple):
 
 
 def _rivals(clustering: Clustering) -> _Rivals:
-    costs, labels = clustering.costs, clustering.labels
+    labels = clustering.labels
     group, more = np.empty(len(labels), int), np.empty(len(labels))
-    for rows in chunks(len(labels), 8 * costs.shape[1], CACHED):
-        some, at = costs[rows].copy(), np.arange(len(labels[rows]))
+    for rows in chunks(len(labels), 8 * len(clustering.counts), CACHED):
+        some, at = clustering.costs(rows).copy(), np.arange(len(labels[rows]))
         own = some[at, labels[rows]]
         some[at, labels[rows]] = np.inf
         group[rows] = there = some.argmin(1)
@@ -241,16 +241,15 @@ def _without(clustering: Clustering, groups: Any) -> Clustering:
     gone = np.zeros(len(clustering.counts), bool)
     gone[groups] = True
     sites, left = np.flatnonzero(np.bincount(local.site[gone[labels]])), np.flatnonzero(~gone)
-    for some in chunks(len(sites), 8 * len(left) * local.largest(), ROOM):
+    for some in chunks(len(sites), 8 * len(left) * local.largest(), PIECE):
         rows, bounds = local.rows_of(sites[some])
-        labels[rows] = left[assign(clustering.costs[np.ix_(rows, left)], bounds)]
+        labels[rows] = left[assign(clustering.costs(rows)[:, left], bounds)]
     return clustering.relabelled(labels)
 
 
 def split(clustering: Clustering, number: int = 1) -> Clustering:
     """Let components that fit their group worst found groups of their own, at most one a group."""
-    own = clustering.costs[np.arange(len(clustering.labels)), clustering.labels]
-    order = np.argsort(-own, kind="stable")
+    order = np.argsort(-clustering.own_costs, kind="stable")
     first = np.sort(np.unique(clustering.labels[order], return_index=True)[1])
     worst = order[first]
     worst = worst[clustering.counts[clustering.labels[worst]] > 1][:number]
@@ -321,10 +320,13 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
-    groups, costs = len(seed.counts), local.costs.at(seed.centroids)
-    # With the number given, a group of one's own is for those who find no other.
-    price = 1e6 * (1 + costs.max()) if components is not None else price_of_a_group(seed)
-    labels = assign(costs, local.starts, price)
+    groups, labels = len(seed.counts), np.empty(len(local.points), int)
+    costs = lambda rows: local.costs.of(rows, seed.centroids)
+    price = price_of_a_group(seed)
+    if components is not None:  # a group of one's own is for those who find no other
+        price = 1e6 * (1 + max(float(costs(rows).max()) for rows, _ in local.parts(groups)))
+    for rows, starts in local.parts(groups):
+        labels[rows] = assign(costs(rows), starts, price)
     outliers = np.flatnonzero(labels == groups)
     if len(outliers):
         # They are clustered by the same search, a bounded part of them at a time.
@@ -341,6 +343,6 @@ def price_of_a_group(seed: Clustering) -> float:
     sites = seed.local.sites + 1
     dim = seed.local.points.coordinates.shape[1]
     extra = buffet(np.append(seed.counts, 1.0), sites) - buffet(seed.counts, sites)
-    own = seed.costs[np.arange(len(seed.labels)), seed.labels]
+    own = seed.own_costs
     scale = max(2 * own.mean() / dim, 1.0)
     return max(scale * (dim * np.log1p(seed.counts.mean()) / 2 + extra), 2 * own.max())
