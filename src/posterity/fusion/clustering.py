@@ -293,16 +293,25 @@ class Clustering:
             ]
         )
 
-    @functools.cached_property
+    @property
     def nearest(self) -> Int[Array, " n"]:
         """Each site's best assignment to these centroids."""
+        return self._nearest[0]
+
+    @property
+    def contested(self) -> Int[Array, " some"]:
+        """The sites of which several components are nearest to one centroid."""
+        return self._nearest[1]
+
+    @functools.cached_property
+    def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
         local = self.local
         labels = local.costs.cheapest(self.centroids)
-        sites = _contested(labels, local.site, len(self.counts))
+        sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
-        return labels
+        return labels, sites
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Other labels; groups that nobody uses disappear.
@@ -374,7 +383,7 @@ def assign(
         labels[costs[np.arange(len(costs)), labels] > price] = groups
     # Where the nearest columns differ already, they are the best assignment.
     site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    for at in _contested(labels, site, groups).tolist():
+    for at in contested(labels, site, groups).tolist():
         rows = slice(starts[at], starts[at + 1])
         own = costs[rows]
         if price < np.inf:
@@ -383,9 +392,7 @@ def assign(
     return labels
 
 
-def _contested(
-    labels: Int[Array, " n"], site: Int[Array, " n"], groups: int
-) -> Int[Array, " some"]:
+def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
     """The sites of which two rows have one label below ``groups``."""
     pairs = (site * groups + labels)[labels < groups]
     most = int(site[-1] + 1) * groups

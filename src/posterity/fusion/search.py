@@ -15,6 +15,7 @@ from posterity.fusion.clustering import (
     Clustering,
     LocalComponents,
     assign,
+    contested,
     find_centroids,
     packed,
     polish,
@@ -184,8 +185,9 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     """Dissolve the group whose members lose least by going elsewhere; None if none can."""
     if len(clustering.counts) <= clustering.local.largest():
         return None
-    loss = np.bincount(clustering.labels, _rivals(clustering).more)
-    options = [_without(clustering, g) for g in np.argsort(loss, kind="stable")[:tries]]
+    rivals = _rivals(clustering)
+    loss = np.bincount(clustering.labels, rivals.more)
+    options = [_without(clustering, g, rivals) for g in np.argsort(loss, kind="stable")[:tries]]
     if len(options) > 1:
         find_centroids(options)
     return min(options, key=lambda c: c.misfit)
@@ -215,7 +217,7 @@ def _drop_number(clustering: Clustering, number: int) -> Clustering | None:
     rivals = _rivals(clustering)
     order = np.argsort(np.bincount(clustering.labels, rivals.more), kind="stable")
     chosen = _independent(clustering, rivals, order, number)
-    return _without(clustering, chosen) if chosen else None
+    return _without(clustering, chosen, rivals) if chosen else None
 
 
 def _independent(
@@ -235,12 +237,21 @@ def _independent(
     return chosen
 
 
-def _without(clustering: Clustering, groups: Any) -> Clustering:
-    """Dissolve groups: sites that used one are assigned anew, to the others."""
+def _without(clustering: Clustering, groups: Any, rivals: _Rivals) -> Clustering:
+    """Dissolve groups: sites that used one are assigned anew, to the others.
+
+    What was nearest to one goes to the best of the others, unless that is taken.
+    """
     local, labels = clustering.local, clustering.nearest.copy()
-    gone = np.zeros(len(clustering.counts), bool)
+    gone, unsure = np.zeros(len(clustering.counts), bool), np.zeros(local.sites, bool)
     gone[groups] = True
-    sites, left = np.flatnonzero(np.bincount(local.site[gone[labels]])), np.flatnonzero(~gone)
+    away, left = np.flatnonzero(gone[labels]), np.flatnonzero(~gone)
+    labels[away] = rivals.group[away]
+    unsure[clustering.contested] = unsure[contested(labels, local.site, len(gone))] = True
+    unsure[local.site[gone[labels] | (clustering.nearest != clustering.labels)]] = True
+    used = np.zeros(local.sites, bool)
+    used[local.site[away]] = True
+    sites = np.flatnonzero(used & unsure)
     for some in chunks(len(sites), 8 * len(left) * local.largest(), PIECE):
         rows, bounds = local.rows_of(sites[some])
         labels[rows] = left[assign(clustering.costs(rows)[:, left], bounds)]
@@ -287,7 +298,7 @@ def _shed(clustering: Clustering) -> Clustering | None:
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
     chosen = _independent(clustering, rivals, worst)
     while len(chosen) > 1:
-        fewer = refine(_without(clustering, chosen), sweeps=4)
+        fewer = refine(_without(clustering, chosen, rivals), sweeps=4)
         if best is not None and fewer.objective >= best.objective:
             break
         best, chosen = fewer, chosen[: len(chosen) // 2]
