@@ -69,7 +69,12 @@ def test_more_misfit_never_shortens_the_description(located: int, expected: floa
     criterion = Criterion(sites=6, total=11, located=located, shaped=5, expected=expected)
     misfits = np.geomspace(0.01, 1e6, 60)
     for shape in (0.0, misfits / 2, misfits):
-        lengths = criterion.length(misfits, shape, surprise, np.tile(counts, (60, 1)))
+        lengths = criterion.length_of_sums(
+            misfits,
+            shape,
+            criterion.prices(surprise, surprise / 9, counts, 2.0).sum(),
+            3,
+        )
         assert (np.diff(lengths) >= -1e-9).all()
 
 

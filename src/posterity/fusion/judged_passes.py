@@ -74,7 +74,10 @@ class PassConfidence(Confidence):
         """Some sites' components in the groups of all, judged against the population of all."""
         passes = self.passes
         local = LocalComponents(passes.table.points(rows, passes.near.points), starts)
-        vars(local).update(_population=passes.near._population, criterion=passes.criterion)
+        near = passes.near
+        vars(local).update(_population=near._population, criterion=passes.criterion)
+        if near.shapes is not None:
+            vars(local)["typical"] = near.typical
         return Part(local, labels.astype(int), self)
 
     @property

@@ -113,23 +113,39 @@ class Passes:
 
     def _judged(self, sweep: PassResult, groups: Array, counts: Array, more: float) -> float:
         """That of some groups with other counts, and so much more misfit."""
-        centroids = self.near.judged.centroids(sweep.natural)
-        misfit = max(float(self.potentials[0] - sweep.counts @ centroids.potential), 0.0)
-        surprise, shape = self.near.surprise(centroids)[groups], self._shape(sweep)
-        return float(self.criterion.length(misfit + more, shape, surprise, counts))
+        centroids, near, criterion = (
+            self.near.judged.centroids(sweep.natural),
+            self.near,
+            self.criterion,
+        )
+        potential, surprise = centroids.potential.copy(), near.surprise(centroids)
+        shape, typical = 0.0, np.zeros(len(potential))
+        if near.shapes is not None:
+            seen, means, shape = self._shapes(sweep)
+            own = near.evidence_of(centroids.take(seen), np.hstack([sweep.natural[seen], means]))
+            potential[seen] = own.potential
+            typical[:] = own.typical.mean()
+            typical[seen] = own.typical
+        misfit = max(float(self.potentials[0] - sweep.counts @ potential), 0.0)
+        spreads = criterion.spreads
+        each = (values[groups, None] for values in (surprise, typical))
+        prices = criterion.prices(*each, counts[:, None], spreads)
+        price, _ = criterion.shortest(prices.sum(0))
+        return float(criterion.length_of_sums(misfit + more, shape, price, len(groups)))
 
-    def _shape(self, sweep: PassResult) -> float:
-        """The part of the misfit that is left once all lie in one place."""
-        shapes = self.near.shapes
-        if shapes is None:
-            return 0.0
+    def _shapes(self, sweep: PassResult) -> tuple[Array, Float[Array, "seen dim"], float]:
+        """Groups that the sample has members of, the averages of their shapes in it, and the part
+        of the misfit, of all components, that is left once all lie in one place.
+        """
+        shapes: Any = self.near.shapes
         sums = GroupSums(len(sweep.counts), shapes.coordinates.shape[1])
         sums.add(shapes.coordinates, sweep.labels[self.sample.places])
-        seen = sums.counts > 0
-        potential = shapes.potential_at(sums.totals[seen] / sums.counts[seen, None])
+        seen = np.flatnonzero(sums.counts)
+        means = sums.totals[seen] / sums.counts[seen, None]
+        potential = shapes.potential_at(means)
         misfit = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
-        spare = max(len(shapes) - int(seen.sum()), 1)
-        return misfit * (len(self.store) - len(sweep.counts)) / spare
+        spare = max(len(shapes) - len(seen), 1)
+        return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
     # --- passes ----------------------------------------------------------------------------------
 
