@@ -81,7 +81,8 @@ class Criterion:
         else:
             share = SHARE if located else SHARE_UNLOCATED
             expected = max(1.0, share * np.exp(min(2 * surprise / (located or free), 600.0)))
-        place = max(surprise - shape, 0.0)
+        # Components that are not one lie no nearer to each other than copies of one.
+        place = max(surprise - shape, located * float(np.log(expected)) / 2)
         return cls(sites, total, located, free - located, float(expected), place)
 
     @property
