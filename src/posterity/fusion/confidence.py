@@ -9,6 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -45,7 +46,11 @@ class Confidence:
         clustering: the best that the search met.
         levels: the least objective that the search met with each number of groups.
         free: whether the number of groups was chosen by the objective.
+        thorough: whether neighbouring numbers of groups, which take a search each, are looked at
+            unasked.
     """
+
+    thorough: ClassVar[bool] = True
 
     def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
         self.clustering, self.levels, self.free = clustering, levels, free
@@ -72,9 +77,9 @@ class Confidence:
     def components(self) -> dict[int, float]:
         """Nats by which the best clustering met with each number of groups is worse.
 
-        Zero for the number found. Two more and two fewer are always there, where there can be so
-        many, if need be by dissolving a group or founding one, and refining; empty if the number
-        was not chosen by the objective.
+        Zero for the number found, and negative where another is better. Two more and two fewer
+        are always there, where there can be so many, if need be by dissolving a group or founding
+        one, and refining; empty if the number was not chosen by the objective.
         """
         if not self.free:
             return {}
@@ -101,9 +106,18 @@ class Confidence:
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
-        """The next best number of groups that the search met, if any, and how much worse it is."""
-        others = self._above(self.levels) if self.free else {}
-        others.pop(len(self.clustering.counts), None)
+        """The next best number of groups, if any, and how much worse it is, in nats.
+
+        Two more and two fewer are looked at even where the search did not pass them.
+        """
+        if not self.free:
+            return None
+        found, local = len(self.clustering.counts), self.clustering.local
+        near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
+        near &= set(range(local.largest(), local.criterion.total + 1))
+        unmet = self.thorough and not _large(self.clustering) and near - self.levels.keys()
+        others = dict(self.components if unmet else self._above(self.levels))
+        del others[found]
         return min(others.items(), key=lambda other: other[1], default=None)
 
     @property

@@ -159,7 +159,7 @@ class Criterion:
     @property
     def single(self) -> bool:
         """Whether each site has one component, which some group then has to have: a partition, not
-        a choice of columns (pitman1995).
+        a choice of columns.
         """
         return self.total == self.sites
 

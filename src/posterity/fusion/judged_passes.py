@@ -43,6 +43,8 @@ class PassConfidence(Confidence):
     of the components of the sample, in the groups of all.
     """
 
+    thorough = False  # a neighbouring number of groups takes passes over all sites
+
     def __init__(self, passes: Passes, result: PassResult, levels: dict[int, float], free: bool):
         self.passes, self.result = passes, result
         sample = passes.sample
