@@ -14,7 +14,7 @@ import numpy as np
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import LocalComponents, assign
+from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assign
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
@@ -113,25 +113,19 @@ class Passes:
 
     def _judged(self, sweep: PassResult, groups: Array, counts: Array, more: float) -> float:
         """That of some groups with other counts, and so much more misfit."""
-        centroids, near, criterion = (
-            self.near.judged.centroids(sweep.natural),
-            self.near,
-            self.criterion,
-        )
-        potential, surprise = centroids.potential.copy(), near.surprise(centroids)
-        shape, typical = 0.0, np.zeros(len(potential))
+        near, shape = self.near, 0.0
+        centroids = near.judged.centroids(sweep.natural)
+        potential, typical = centroids.potential.copy(), np.zeros(len(sweep.counts))
         if near.shapes is not None:
             seen, means, shape = self._shapes(sweep)
             own = near.evidence_of(centroids.take(seen), np.hstack([sweep.natural[seen], means]))
-            potential[seen] = own.potential
-            typical[:] = own.typical.mean()
+            potential[seen], typical[:] = own.potential, own.typical.mean()
             typical[seen] = own.typical
         misfit = max(float(self.potentials[0] - sweep.counts @ potential), 0.0)
-        spreads = criterion.spreads
-        each = (values[groups, None] for values in (surprise, typical))
-        prices = criterion.prices(*each, counts[:, None], spreads)
-        price, _ = criterion.shortest(prices.sum(0))
-        return float(criterion.length_of_sums(misfit + more, shape, price, len(groups)))
+        every = Evidence(potential, np.zeros(len(potential)), near.surprise(centroids), typical)
+        some = Evidence(*(values[groups] for values in every))
+        judged = Judged(sweep.natural[groups], some, misfit + more, shape)
+        return judged.length(self.criterion, counts)
 
     def _shapes(self, sweep: PassResult) -> tuple[Array, Float[Array, "seen dim"], float]:
         """Groups that the sample has members of, the averages of their shapes in it, and the part
