@@ -224,11 +224,11 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     if gap > HALVES:
         return np.inf
     share = len(mine) * len(theirs) / len(rows) ** 2
-    _, _, *both = (values[[first, second]] for values in clustering.judged.evidence)
+    surprise, typical = (values[[first, second]] for values in clustering.judged.evidence[2:])
     parts, joint = counts[[first, second]], counts[[first, second]].sum()
     criterion, groups = local.criterion, len(counts)
     _, spread = clustering.judged.prices(criterion, counts)
-    price = criterion.prices(*(values.mean() for values in both), joint, spread)
-    price -= criterion.prices(*both, parts, spread).sum()
+    price = criterion.prices(surprise.mean(), typical.mean(), joint, spread)
+    price -= criterion.prices(surprise, typical, parts, spread).sum()
     price += criterion.columns(groups - 1) - criterion.columns(groups)
     return float(len(rows) * np.log1p(share * gap) / 2 + price)

@@ -299,7 +299,7 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     """Nats by which the description were shorter without each group, to second order."""
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     judged, criterion = clustering.judged, local.criterion
-    _, _, *own = judged.evidence
+    surprise, typical = judged.evidence[2:]
     dim, (_, spread) = local.judged.coordinates.shape[1], judged.prices(criterion, counts)
     pairs = labels * len(counts) + rivals.group
     joining = np.bincount(pairs, minlength=len(counts) ** 2)
@@ -313,9 +313,9 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
         centroids = shapes.centroids(judged.centres[:, dim:])
         there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
         shape = shape + np.bincount(labels, (there - here) * share)
-    price = criterion.prices(*own, counts, spread)
+    price = criterion.prices(surprise, typical, counts, spread)
     larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
-    rise = criterion.prices(*(values[host] for values in own), larger, spread) - price[host]
+    rise = criterion.prices(surprise[host], typical[host], larger, spread) - price[host]
     left = price.sum() - price + np.bincount(group, rise)
     now = criterion.length_of_sums(judged.misfit, judged.shape, price.sum(), len(counts))
     return now - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
