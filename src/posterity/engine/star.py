@@ -124,10 +124,6 @@ class Server(Machine):
         entry = line("begun", epoch=list(epoch), sites=len(sites))
         return self._made(memory, self._onward(after), entry, erase=erase)
 
-    def adopt(self, memory: Memory) -> Memory:
-        """A server takes over no new terms: it would lose its course."""
-        raise _forbidden("new terms at the server of a star", "order")
-
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Go on without members that do not answer, until they are heard of again.
 
