@@ -10,11 +10,10 @@ from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
 import posterity
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
-from posterity.engine.course import RUN, SITE
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
-from posterity.engine.star import QUESTION, ServerMemory
+from posterity.engine.star import QUESTION, RUN, SITE, ServerMemory
 from posterity.engine.store import Outgoing, Store
 from posterity.errors import ArtifactError
 from posterity.families import Beta, Gamma
