@@ -1,4 +1,4 @@
-"""Time to a given KL of pursued mixtures, beside boosting loops on NumPyro and Pyro.
+"""Time to a given KL of pursued mixtures, beside a boosting loop on NumPyro.
 
 Run `python -m benchmarks.pursuit --help`; what is measured is in benchmarks/README.md.
 """
@@ -23,7 +23,7 @@ OUTPUT = Path(__file__).parent / "results" / "pursuit.json"
 LEVELS = (1.0, 0.5, 0.2, 0.1, 0.03, 0.01)
 """Of KL(q ‖ p), in nats."""
 OWN = "pursue"
-PEERS = ("NumPyro", "Pyro")
+PEERS = ("NumPyro",)
 LINEAR = 1.0
 
 

@@ -141,10 +141,13 @@ def write(folder: Path, name: str, document: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def figure(path: Path, rows: int = 1, columns: int = 1, **options: Any) -> Iterator[Any]:
+def figure(
+    path: Path, rows: int = 1, columns: int = 1, *, legend: int = 0, **options: Any
+) -> Iterator[Any]:
     """Axes (rows, columns) of a picture, which is written to ``path`` at the end.
 
-    ``options`` are those of :func:`matplotlib.pyplot.subplots`.
+    ``legend`` is the number of columns of one below all axes, of what the last of them that has
+    labels shows; zero for none. ``options`` are those of :func:`matplotlib.pyplot.subplots`.
     """
     import matplotlib
 
@@ -156,6 +159,10 @@ def figure(path: Path, rows: int = 1, columns: int = 1, **options: Any) -> Itera
     for axis in axes.ravel():
         axis.spines[["top", "right"]].set_visible(False)
     yield axes
+    shown = [axis.get_legend_handles_labels() for axis in axes.ravel()]
+    if legend and (labelled := [both for both in shown if both[1]]):
+        columns = min(legend, len(labelled[-1][1]))
+        canvas.legend(*labelled[-1], loc="outside lower center", ncols=columns)
     path.parent.mkdir(parents=True, exist_ok=True)
     canvas.savefig(path, dpi=150)
     plt.close(canvas)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pictures import shows_data
 
-from experiments.pursuit import densities, modes, peers, predictions
+from experiments.pursuit import densities, peers, predictions, two_modes
 from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import TARGETS, Target, mixture, scaled, straight
 from posterity.families import DiagonalGaussian
@@ -133,8 +133,8 @@ def test_exact_posterior_and_scores() -> None:
 
 @pytest.mark.experiment
 def test_two_modes_quick(tmp_path) -> None:
-    found = modes.run(modes.QUICK, tmp_path, tmp_path)
-    assert json.loads((tmp_path / "modes.json").read_text())["goals"] == found["goals"]
-    assert shows_data(tmp_path / "modes.png")
+    found = two_modes.run(two_modes.QUICK, tmp_path, tmp_path)
+    assert json.loads((tmp_path / "two_modes.json").read_text())["goals"] == found["goals"]
+    assert shows_data(tmp_path / "two_modes.png")
     for goal in found["goals"]:
         assert np.isfinite(goal["measured"]["mean"]) and goal["met"] is None  # of one set: no error
