@@ -5,17 +5,17 @@ Run `python -m benchmarks.distillation --help`; what is measured is in benchmark
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import session
 from benchmarks.distillation_point import Problem
-from benchmarks.fusion import load, source, write
 from benchmarks.launch import Effort, launch
+from benchmarks.session import load
 
 OUTPUT = Path(__file__).parent / "results" / "distillation.json"
 SMALL = Problem((2, 10, 2), records=1000, batch=20, chains=1, steps=4000)
@@ -71,21 +71,13 @@ def quick(limit: int) -> Plan:
 
 def run(plan: Plan, output: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """These parts, each written as it is found; others stay as the file has them; and the goals."""
-    result: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
-    for part in parts:
-        settings: dict[str, Any] = {
-            "environment": plan.effort.environment,
-            "cores": os.cpu_count(),
-            "source_sha256": source(),
-            "load_per_core_at_start": load(),
-        }
-        points = [point(KINDS[part], problem, plan.effort) for problem in getattr(plan, part)]
-        settings["load_per_core_at_end"] = load()
-        settings["source_unchanged"] = settings["source_sha256"] == source()
-        result[part] = {"settings": settings, "points": points}
-        result["goals"] = goals(result)
-        write(output, result)
-    return result
+
+    def measured(part: str) -> dict[str, Any]:
+        problems = getattr(plan, part)
+        return {"points": [point(KINDS[part], problem, plan.effort) for problem in problems]}
+
+    every = {part: functools.partial(measured, part) for part in parts}
+    return session.run(output, every, plan.effort, goals)
 
 
 def point(kind: str, problem: Problem, effort: Effort) -> dict[str, Any]:
@@ -148,17 +140,10 @@ def judged(
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small networks, few steps")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
-    parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure")
+    parser = session.command_line(__doc__, OUTPUT, "small networks, few steps", parts=PARTS)
     chosen = parser.parse_args(arguments)
     result = run((quick if chosen.quick else full)(chosen.limit), chosen.output, chosen.only)
-    words = {True: "met    ", False: "not met", None: "unknown"}
-    for goal in result["goals"]:
-        numbers = ", ".join(f"{k} {v}" for k, v in goal.items() if k not in ("goal", "met"))
-        print(f"{words[goal['met']]} {goal['goal']}: {numbers}")
+    session.tell(result["goals"])
 
 
 if __name__ == "__main__":
