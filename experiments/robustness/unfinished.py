@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from scipy.special import expit
 
+from experiments import harness
 from experiments.robustness.problems import poisson
 from posterity.errors import SiteError
 from posterity.families import DiagonalGaussian, Gaussian
@@ -116,17 +117,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main(count: int, minutes: float) -> dict[str, Any]:
     """So many runs, less those that are in the file; none begins after so many minutes."""
-    end, path = time.monotonic() + 60 * minutes, RESULTS / "unfinished.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = {row["seed"]: row for row in map(json.loads, lines)}
-    with path.open("a") as file:
-        for seed in range(count):
-            if seed not in rows and time.monotonic() < end:
-                rows[seed] = unfinished(seed)
-                file.write(json.dumps(rows[seed]) + "\n")
-                file.flush()
-    found = summary([row for seed, row in rows.items() if seed < count])
-    (RESULTS / "unfinished.json").write_text(json.dumps(found, indent=1) + "\n")
+    keys, path = [(seed,) for seed in range(count)], RESULTS / "unfinished.jsonl"
+    found = summary(harness.rows(path, ("seed",), keys, unfinished, minutes))
+    harness.write(RESULTS, "unfinished", found)
     return found
 
 
