@@ -102,17 +102,30 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
     flat = max(peaks) / peaks[0] if all(peaks) else None
     return [
         judged("large network: fastest peer / Langevin", peers(large), at_least=FASTER),
-        judged("large network: Langevin / gradient alone", inverse(large, "gradient"),
-               at_most=DEARER),
-        judged(f"{name}: BlackJAX vmapped in a scan / Langevin",
-               peers(many, ("BlackJAX in a scan",)), at_least=SCANNED),
-        judged(f"{name}: fastest eager peer / Langevin, a chain-step", peers(many, ONE_BY_ONE),
-               at_least=EAGER),
-        judged("large network: teacher and student / teacher alone",
-               [student.get("ratio_wall"), student.get("ratio_cpu")], at_most=BOTH),
-        judged(f"memory of {long.get('steps')} steps / that of {short.get('steps')}", [flat],
-               at_most=FLAT),
-    ]  # fmt: skip
+        judged(
+            "large network: Langevin / gradient alone", inverse(large, "gradient"), at_most=DEARER
+        ),
+        judged(
+            f"{name}: BlackJAX vmapped in a scan / Langevin",
+            peers(many, ("BlackJAX in a scan",)),
+            at_least=SCANNED,
+        ),
+        judged(
+            f"{name}: fastest eager peer / Langevin, a chain-step",
+            peers(many, ONE_BY_ONE),
+            at_least=EAGER,
+        ),
+        judged(
+            "large network: teacher and student / teacher alone",
+            [student.get("ratio_wall"), student.get("ratio_cpu")],
+            at_most=BOTH,
+        ),
+        judged(
+            f"memory of {long.get('steps')} steps / that of {short.get('steps')}",
+            [flat],
+            at_most=FLAT,
+        ),
+    ]
 
 
 def peers(point: dict[str, Any], which: tuple[str, ...] = ()) -> list[float | None]:

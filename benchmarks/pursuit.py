@@ -151,9 +151,10 @@ def compared(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             ]
             row[clock] = dict(zip(("level", "ratio"), both[-1], strict=True)) if both else None
         row["levels that ours reached and it did not"] = [
-            level for level in theirs
+            level
+            for level in theirs
             if theirs[level]["warm"] is None and own.get(level, {}).get("warm") is not None
-        ]  # fmt: skip
+        ]
         result[peer] = row
     return result
 

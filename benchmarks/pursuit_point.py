@@ -61,9 +61,12 @@ def ours(problem: Problem, seed: int, note: Note) -> None:
         np.zeros(target.size), np.full(target.size, target.reach**2)
     )
     posterity.pursue(
-        target.log_density, base, components=problem.components, key=jax.random.key(seed),
+        target.log_density,
+        base,
+        components=problem.components,
+        key=jax.random.key(seed),
         progress=lambda step: note(gaussians(step.result.posterior)),
-    )  # fmt: skip
+    )
 
 
 # --- NumPyro ---------------------------------------------------------------------------------
@@ -210,10 +213,13 @@ def growth(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, A
     for number in range(runs + 1):
         stamps = [time.perf_counter()]
         posterity.pursue(
-            target.log_density, base, components=problem.components,
-            key=jax.random.key(seed + number), polish=None,
+            target.log_density,
+            base,
+            components=problem.components,
+            key=jax.random.key(seed + number),
+            polish=None,
             progress=lambda _, stamps=stamps: stamps.append(time.perf_counter()),
-        )  # fmt: skip
+        )
         steps.append(np.diff(stamps))
     least = min(map(len, steps))
     each = np.median([own[:least] for own in steps[1:]], 0)

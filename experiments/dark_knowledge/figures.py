@@ -70,9 +70,14 @@ def surface(axis: Axes, values: Any, side: int, colors: str, top: float) -> Any:
     from experiments.dark_knowledge.toy2d import BOX
 
     return axis.imshow(
-        np.asarray(values).reshape(side, side), origin="lower", extent=(-BOX, BOX, -BOX, BOX),
-        cmap=colors, vmin=0.0, vmax=top, interpolation="bilinear",
-    )  # fmt: skip
+        np.asarray(values).reshape(side, side),
+        origin="lower",
+        extent=(-BOX, BOX, -BOX, BOX),
+        cmap=colors,
+        vmin=0.0,
+        vmax=top,
+        interpolation="bilinear",
+    )
 
 
 def decorate(axis: Axes, title: str, data: Any) -> None:

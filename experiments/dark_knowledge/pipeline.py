@@ -173,9 +173,14 @@ class Trial:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the status is kept
             found = posterity.distill(
-                teacher(fused), student, key=jax.random.key(self.case.number), inputs=inputs,
-                steps=own.steps, batch_size=own.batch, learning_rate=own.rate,
-            )  # fmt: skip
+                teacher(fused),
+                student,
+                key=jax.random.key(self.case.number),
+                inputs=inputs,
+                steps=own.steps,
+                batch_size=own.batch,
+                learning_rate=own.rate,
+            )
         row = self._row(predictor(found.student), sum(student.widths))
         return row | {
             "steps": own.steps,
@@ -277,10 +282,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
     own = parser.parse_args(arguments)
     summary = run(
-        own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
-        effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
-        inputs=tuple(own.inputs), report=own.only_kept,
-    )  # fmt: skip
+        own.partitions,
+        mnist(),
+        font_digits(one_per_family=False).x,
+        case=Case(),
+        effort=Effort(),
+        fits=own.fits,
+        cache=own.cache,
+        results=own.results,
+        inputs=tuple(own.inputs),
+        report=own.only_kept,
+    )
     print(json.dumps(summary["table"], indent=1))
 
 

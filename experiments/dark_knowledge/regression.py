@@ -125,11 +125,14 @@ def teacher(
     """Chains on standardised records."""
     data = (x.astype(np.float32), (y / learnt.deviation).astype(np.float32))
     return Langevin(
-        net, learnt.prior(net), data,
-        chains=settings.chains, batch_size=settings.batch,
+        net,
+        learnt.prior(net),
+        data,
+        chains=settings.chains,
+        batch_size=settings.batch,
         thin=settings.thin if thin is None else thin,
         burn_in=settings.burn_in if burn_in is None else burn_in,
-    )  # fmt: skip
+    )
 
 
 def learn(net: NeuralNetwork, x: Array, y: Array, settings: Settings, *, key: Any) -> Learnt:
@@ -218,9 +221,12 @@ def one_split(table: Regression, split: int, settings: Settings) -> dict[str, An
     )
     # The probe is only looked at: what the teacher says of the test inputs, over all its draws.
     student = distill(
-        chains, inputs=Perturbed(x.astype(np.float32), settings.spread), steps=settings.steps,
-        key=jax.random.fold_in(key, 1), probe=x_test.astype(np.float32),
-    )  # fmt: skip
+        chains,
+        inputs=Perturbed(x.astype(np.float32), settings.spread),
+        steps=settings.steps,
+        key=jax.random.fold_in(key, 1),
+        probe=x_test.astype(np.float32),
+    )
     end = time.perf_counter()
     predicted = student.student.predict(x_test.astype(np.float32))
     noise = learnt.noise_variance
@@ -263,9 +269,11 @@ def others(
     test = table.is_test[split]
     units = Units.of(table.X[~test], table.y[~test])
     sets = (
-        units.inputs(table.X[~test]), units.targets(table.y[~test]),
-        units.inputs(table.X[test]), units.targets(table.y[test]),
-    )  # fmt: skip
+        units.inputs(table.X[~test]),
+        units.targets(table.y[~test]),
+        units.inputs(table.X[test]),
+        units.targets(table.y[test]),
+    )
     known = Learnt(
         (learnt["deviation of the noise"] / units.y_scale) ** 2,
         (learnt["prior variance, hidden"], learnt["prior variance, output"]),
@@ -301,10 +309,14 @@ def variational(
     first, second = learnt.prior_variances
     targets = (y / learnt.deviation).astype(np.float32)[:, None]
     fitted = train(
-        net.layers, (x.astype(np.float32), targets), key=jax.random.key(seed),
-        prior=GaussianPrior((first, second / learnt.noise_variance)), likelihood="gaussian",
-        noise_variance=1.0, steps=4000,
-    )  # fmt: skip
+        net.layers,
+        (x.astype(np.float32), targets),
+        key=jax.random.key(seed),
+        prior=GaussianPrior((first, second / learnt.noise_variance)),
+        likelihood="gaussian",
+        noise_variance=1.0,
+        steps=4000,
+    )
     said: Any = describe(
         fitted.posterior, x_test.astype(np.float32), key=jax.random.key(seed), likelihood="gaussian"
     )

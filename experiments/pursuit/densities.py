@@ -67,9 +67,15 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    targets=("two far modes",), components=(2,), seeds=1, scales=(),
-    methods=(OURS, PLAIN, "boosting VI, line search"), evaluations=4000, draws=50, once=(),
-)  # fmt: skip
+    targets=("two far modes",),
+    components=(2,),
+    seeds=1,
+    scales=(),
+    methods=(OURS, PLAIN, "boosting VI, line search"),
+    evaluations=4000,
+    draws=50,
+    once=(),
+)
 
 
 # --- ours ------------------------------------------------------------------------------------

@@ -141,9 +141,14 @@ def bounded(at: Any, full: bool) -> Any:
 
 
 def grow(
-    log_density: Callable[[Any], Any], size: int, components: int, steps: int, how: Boosting,
-    full: bool, key: Any,
-) -> Mixed:  # fmt: skip
+    log_density: Callable[[Any], Any],
+    size: int,
+    components: int,
+    steps: int,
+    how: Boosting,
+    full: bool,
+    key: Any,
+) -> Mixed:
     """The whole run, one compiled program: mixtures are padded to their final size."""
     keep = (lambda at: bounded(at, full)) if how.bounded else (lambda at: at)
 
@@ -167,9 +172,7 @@ def grow(
         at = climb(functools.partial(objective, law, number), first, steps, how, own[1])
         mean, shape = keep(at)
         root = factor(shape, full)
-        law = Mixed(
-            law.weights, law.means.at[number].set(mean), law.factors.at[number].set(root)
-        )  # fmt: skip
+        law = Mixed(law.weights, law.means.at[number].set(mean), law.factors.at[number].set(root))
         fresh = mean + jax.random.normal(own[2], (DRAWS, size)) @ root.T
         draws = draws.at[number].set(fresh)
         return (
@@ -178,9 +181,10 @@ def grow(
         ), None
 
     first = Mixed(
-        jnp.zeros(components), jnp.zeros((components, size)),
+        jnp.zeros(components),
+        jnp.zeros((components, size)),
         jnp.tile(jnp.eye(size), (components, 1, 1)),
-    )  # fmt: skip
+    )
     state = first, jnp.zeros((components, DRAWS, size))
     return jax.lax.scan(add, state, jnp.arange(components))[0][0]
 
@@ -236,9 +240,14 @@ def _grown(
 
 
 def boost(
-    target: Target, how: Boosting, *, components: int, evaluations: int, seeds: Any,
+    target: Target,
+    how: Boosting,
+    *,
+    components: int,
+    evaluations: int,
+    seeds: Any,
     full: bool = False,
-) -> list[Found]:  # fmt: skip
+) -> list[Found]:
     """One mixture a seed, which takes no more than so many evaluations."""
     each = evaluations // components
     spent = DRAWS if how.rule != "harmonic" else 0
@@ -257,25 +266,36 @@ def boost(
 
 
 def joint(
-    target: Target, *, components: int, evaluations: int, seeds: Any, full: bool = False,
+    target: Target,
+    *,
+    components: int,
+    evaluations: int,
+    seeds: Any,
+    full: bool = False,
     batch: int = 4,
-) -> list[Found]:  # fmt: skip
+) -> list[Found]:
     """All components at once: ``batch`` draws of each a step. With one component plain VI."""
     steps = evaluations // (components * batch)
     how = dataclasses.replace(CAREFUL, start="draw" if components > 1 else "centre")
     with jax.enable_x64(True):
         found = _joined(
             in_units(target), target.size, components, steps, how, full, batch, keys(seeds)
-        )  # fmt: skip
+        )
     count = steps * components * batch
     return [Found(back(target, law), count) for law in apart(found)]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5, 6))
 def _joined(
-    log_density: Any, size: int, components: int, steps: int, how: Boosting, full: bool,
-    batch: int, keys: Any,
-) -> Mixed:  # fmt: skip
+    log_density: Any,
+    size: int,
+    components: int,
+    steps: int,
+    how: Boosting,
+    full: bool,
+    batch: int,
+    keys: Any,
+) -> Mixed:
     def law_of(at: Any) -> Mixed:
         logits, means, shapes = at
         means, shapes = jax.vmap(lambda m, s: bounded((m, s), full))(means, shapes)
@@ -302,9 +322,15 @@ def _joined(
 
 
 def nuts(
-    target: Target, *, components: int, seed: int, chains: int = 8, warmup: int = 500,
-    draws: int = 1000, full: bool = False,
-) -> Found:  # fmt: skip
+    target: Target,
+    *,
+    components: int,
+    seed: int,
+    chains: int = 8,
+    warmup: int = 500,
+    draws: int = 1000,
+    full: bool = False,
+) -> Found:
     """Draws of NUTS from ``chains`` draws of the base law, and a mixture fitted to them by EM.
 
     A reference and no peer: EM needs the draws, which the chains may have in wrong proportions.
@@ -318,9 +344,13 @@ def nuts(
     start = np.random.default_rng(seed).normal(size=(chains, target.size))
     with jax.enable_x64(True):
         sampler = MCMC(
-            NUTS(potential_fn=lambda z: -density(z)), num_warmup=warmup, num_samples=draws,
-            num_chains=chains, chain_method="vectorized", progress_bar=False,
-        )  # fmt: skip
+            NUTS(potential_fn=lambda z: -density(z)),
+            num_warmup=warmup,
+            num_samples=draws,
+            num_chains=chains,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
         key = jax.random.key(seed)
         sampler.warmup(
             key, init_params=jnp.asarray(start), extra_fields=("num_steps",), collect_warmup=True

@@ -18,9 +18,12 @@ GREY = "#8d99a6"
 
 
 def densities(
-    drawn: Mapping[str, Any], path: Path, own: str, boosting: Sequence[str],
+    drawn: Mapping[str, Any],
+    path: Path,
+    own: str,
+    boosting: Sequence[str],
     median: Callable[[Any], float],
-) -> None:  # fmt: skip
+) -> None:
     """A column a target; ours above, and the best of the boosting peers that ran below."""
     with harness.figure(path, 2, len(drawn), figsize=(2.7 * len(drawn), 5.6)) as axes:
         for column, (name, (target, table)) in zip(axes.T, drawn.items(), strict=True):

@@ -210,9 +210,7 @@ def funnel() -> Target:
         v = MOUTH * u[:, 0]
         return np.stack([v, np.exp(v / 2) * u[:, 1]], 1)
 
-    grid = bent(
-        straight(2, -10, 10), forward, lambda u: math.log(MOUTH) + MOUTH * u[:, 0] / 2
-    )  # fmt: skip
+    grid = bent(straight(2, -10, 10), forward, lambda u: math.log(MOUTH) + MOUTH * u[:, 0] / 2)
     return Target("funnel", 2, log_density, grid, 4.0, 6.0)
 
 

@@ -84,12 +84,21 @@ def unfinished(seed: int) -> dict[str, Any]:
         status = run.status
     left = float(optimum.posterior.kl(run.posterior))
     return {
-        "seed": seed, "rule": rule, "order": order, "diagonal": bool(diagonal),
-        "counts": bool(counts), "mean": mean, "scale": scale, "state": status.state,
-        "said": status.left, "left": left,
-        "why": list(status.reasons), "rounds": run.state.step // run.round,
-        "optimum": optimum.status.left, "seconds": round(time.process_time() - began, 2),
-    }  # fmt: skip
+        "seed": seed,
+        "rule": rule,
+        "order": order,
+        "diagonal": bool(diagonal),
+        "counts": bool(counts),
+        "mean": mean,
+        "scale": scale,
+        "state": status.state,
+        "said": status.left,
+        "left": left,
+        "why": list(status.reasons),
+        "rounds": run.state.step // run.round,
+        "optimum": optimum.status.left,
+        "seconds": round(time.process_time() - began, 2),
+    }
 
 
 def verdict(row: dict[str, Any]) -> str:
