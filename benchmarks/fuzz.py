@@ -77,16 +77,10 @@ class Fuzz:
         self.kinds, self.world = sorted(self.found), self.worlds[0]
         self.terms = self.world.terms
         self.targets: list[Callable[[Mutator], None]] = [
-            *[self.letter] * 6,
-            *[self.notice] * 3,
-            self.envelope,
-            self.note,
-            *[self.message] * 3,
-            self.token,
-            *[self.store] * 2,
-            self.configuration,
+            *[self.letter] * 6, *[self.notice] * 3, self.envelope, self.note,
+            *[self.message] * 3, self.token, *[self.store] * 2, self.configuration,
             *[self.frame] * 2,
-        ]
+        ]  # fmt: skip
         rng = np.random.default_rng(0)
         prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
         self.agreement = Agreement.of(LogisticRegression(), prior, padding=False)
@@ -335,15 +329,9 @@ class Fuzz:
         requests = (
             {"do": "deliver"},
             {"do": "collect", "wait": 0, "most": 3, "encrypted": False, "to": None},
-            {"do": "status"},
-            {"do": "begin", "number": 5},
-            {"do": "audit", "start": 0},
-            {"do": "leave"},
-            {"do": "forget"},
-            {"do": "send"},
-            {"do": "survey"},
-            {"do": "resume"},
-        )
+            {"do": "status"}, {"do": "begin", "number": 5}, {"do": "audit", "start": 0},
+            {"do": "leave"}, {"do": "forget"}, {"do": "send"}, {"do": "survey"}, {"do": "resume"},
+        )  # fmt: skip
         head = m.one(requests)
         if m.happens(0.7):
             head = m.document(head)
@@ -439,31 +427,10 @@ OPTIONS = (
 
 def _toml(m: Mutator) -> str:
     """A value of TOML that makes no sense where it stands."""
-    plain = (
-        "-1",
-        "0",
-        "1e400",
-        "nan",
-        "inf",
-        "true",
-        '""',
-        "[]",
-        "{}",
-        "[[]]",
-        '"\\u0000"',
-        "9" * 400,
-        '"a"',
-        "[" * 3000,
-        '[["a", "a"]]',
-        '[["a"], 3]',
-        '"../site.toml"',
-        '"posterity.models:LogisticRegression"',
-        '"posterity:nothing"',
-        '":"',
-        "{ a = 3 }",
-        "1979-05-27",
-        '"' + "x" * 5000 + '"',
-    )
+    plain = ("-1", "0", "1e400", "nan", "inf", "true", '""', "[]", "{}", "[[]]", '"\\u0000"',
+             "9" * 400, '"a"', "[" * 3000, '[["a", "a"]]', '[["a"], 3]', '"../site.toml"',
+             '"posterity.models:LogisticRegression"', '"posterity:nothing"', '":"', "{ a = 3 }",
+             "1979-05-27", '"' + "x" * 5000 + '"')  # fmt: skip
     return m.one(plain)
 
 
@@ -528,12 +495,8 @@ def main(number: int, progress: Path = PROGRESS) -> int:
         found, broken = campaign(done, stop)
         done, count, violations = stop, count + found, violations | broken
         seconds += time.perf_counter() - began
-        known = {
-            "inputs": done,
-            "seconds": round(seconds),
-            "outcomes": dict(sorted(count.items())),
-            "violations": violations,
-        }
+        known = {"inputs": done, "seconds": round(seconds), "outcomes": dict(sorted(count.items())),
+                 "violations": violations}  # fmt: skip
         progress.write_text(json.dumps(known, indent=1) + "\n")
         print(f"{done} inputs, {len(violations)} violations, {seconds:.0f} s", flush=True)
     return bool(violations)

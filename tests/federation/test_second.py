@@ -59,14 +59,7 @@ def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
     assert run.converge().status.state == SEVERAL
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        "diagonal",
-        pytest.param("full", marks=pytest.mark.slow),
-        pytest.param("product", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("family", ["full", "diagonal", "product"])
 def test_a_product_of_parameters_from_a_prior_mean_of_zero(family):
     rng, sites = np.random.default_rng(1), {}
     for site in "abc":
