@@ -71,7 +71,7 @@ def test_divergence_of_gaussians_is_the_closed_form(size: int) -> None:
 
 
 def test_divergence_does_not_depend_on_units() -> None:
-    target = TARGETS["Student, 3 degrees"]()
+    target = TARGETS["skew normal"]()
     law = Gaussians.of([0.4, 0.6], [[-1.0], [1.5]], [[1.0], [2.0]])
     own, other = divergence(target, law), divergence(scaled(target, 50.0), peers.stretched(law, 50))
     assert abs(own.reverse - other.reverse) < 1e-9 and abs(own.forward - other.forward) < 1e-9
