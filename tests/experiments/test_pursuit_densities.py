@@ -12,7 +12,7 @@ from pictures import shows_data
 
 from experiments.pursuit import densities, peers, predictions, two_modes
 from experiments.pursuit.quadrature import Gaussians, divergence
-from experiments.pursuit.targets import TARGETS, Target, cauchy, mixture, straight
+from experiments.pursuit.targets import TARGETS, Array, Target, cauchy, mixture, straight
 from posterity.families import DiagonalGaussian
 from posterity.models import FunctionModel
 
