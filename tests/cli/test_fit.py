@@ -12,7 +12,7 @@ import posterity
 from posterity import Ledger
 from posterity.errors import ArtifactError, StructureError
 from posterity.families import DiagonalGaussian, Gaussian, Plate
-from posterity.fitting import Recipe, check_same, fit
+from posterity.fitting import Reading, Recipe, check_same, fit
 from posterity.models import LinearRegression, Records
 
 COUNT = 200
@@ -218,11 +218,9 @@ def test_two_sites_are_fused_as_one_fit_of_both():
     recipe = posterity.inspect("both.safetensors").provenance["recipe"]
     assert recipe == posterity.inspect("all.safetensors").provenance["recipe"]
     succeed("fit", "south.csv", *flags, "--scale", "age=10", "-o", "south.safetensors")
-    before = contents()
-    error = fail(4, "fuse", "north.safetensors", "south.safetensors", "-o", "no.safetensors")
+    two, before = ["north.safetensors", "south.safetensors"], contents()
+    error = fail(4, "fuse", *two, "-o", "no.safetensors", "--budget", "64")  # in passes
     assert '--scale {} and {"age": 10.0}' in error["found"] and contents() == before
-    two = ["north.safetensors", "south.safetensors"]
-    fail(4, "fuse", *two, "-o", "no.safetensors", "--budget", "64")
     for given in (two, {"a": two[0], "b": two[1]}):
         for budget in (None, 2**26):
             with pytest.raises(posterity.errors.StructureError, match="different flags"):
@@ -410,7 +408,8 @@ def test_points_between_semicolons_are_asked_about():
         fit("t.csv", Recipe("logistic", "ill"))
     sums = []  # of the column, as the precision has them
     for mark in ".,":
-        found = fit("t.csv", Recipe("linear", "ill", noise_variance=1.0), decimal=mark)
+        found = fit("t.csv", Recipe("linear", "ill", noise_variance=1.0),
+                    reading=Reading(decimal=mark))  # fmt: skip
         sums.append(found.ledger.posterior.precision[0, 1])
     np.testing.assert_allclose(sums, [7.5, 7500.0])
 
@@ -436,7 +435,7 @@ WRONG = [
     (LINE + "--model logistic --target sick", 4, "'sick'; 'ill'; --target"),
     (LOGISTIC + "--columns age,weight", 4, "'weight'; --columns"),
     (LOGISTIC + "--columns age,ill", 2, "'ill'; target"),
-    (LOGISTIC + "--columns age --without sex", 2, "both columns and without"),
+    (LOGISTIC + "--columns age --without sex", 2, "columns and without"),
     (LOGISTIC, 5, "no number in line 2, column 'sex'; --category sex=; --without sex"),
     (LOGISTIC + "--category sex=female,other", 5, "'male'; column 'sex'; levels"),
     (LOGISTIC + "--category sex=female", 2, "--category sex=female"),

@@ -133,29 +133,18 @@ def test_a_site_without_records_is_asked_once():
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_a_site_joins_when_it_is_let_in(kind):
+def test_a_site_that_comes_late_is_asked_once_it_is_there(kind):
     star = Star(terms(kind), killed=0.0)
-    star.command("server", "begin", without=["d"])
-    star.run()
+    star.command("server", "begin")
+    star.run(100, deaf=("d",))
+    star.command("server", "pass_over", ["d"])
+    star.run(400, deaf=("d",))
     posterior = digest(star.course.run.posterior)
     assert posterior == digest(in_process("a", "b", "c", kind=kind).posterior)
-    star.command("server", "let_in", "d")
+    star.command("d", "start")
     star.run()
     assert digest(star.course.run.posterior) == digest(in_process().posterior)
-    for site in ("d", "server", "z"):
-        if site != "server":
-            with pytest.raises(Refusal):
-                star.command("server", "let_in", site)
-
-
-def test_a_site_is_let_in_while_others_work():
-    star = Star(terms("synchronous"), killed=0.0)
-    star.command("server", "begin", without=["d"])
-    star.run(100, deaf=("b",))
-    star.command("server", "let_in", "d")
-    assert list(star.course.open) == ["b"] and star.course.joining == ("d",)
-    star.run()
-    assert digest(star.course.run.posterior) == digest(in_process().posterior)
+    assert star.course.status.converged
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
@@ -172,8 +161,6 @@ def test_a_site_is_forgotten_and_no_later_answer_of_it_counts(kind):
     assert stands_at(star, done.run)
     memory = star.memories["server"]
     assert digest(factor) and memory.gone == {"b"}
-    with pytest.raises(Refusal):
-        star.command("server", "let_in", "b")
     star.send("b", "server", late)
     assert star.reasons()[-1] == "tombstone"
 
@@ -289,15 +276,13 @@ def test_a_new_epoch_begins_at_the_prior_and_voids_the_old_one():
     for number in (0, 1, 2, 2**53):
         with pytest.raises(Refusal):
             star.command("server", "begin", number)
-    with pytest.raises(Refusal):
-        star.command("server", "begin", without=list(COINS))
 
 
 def test_a_server_that_lost_its_store_hears_of_the_epochs_before():
     star = Star(terms(), killed=0.0)
     star.command("server", "begin", 5)
     star.run()
-    star.memories["server"] = ServerMemory.empty("server")
+    star.memories["server"] = star.loaded("server", Step(ServerMemory.empty("server")))
     star.command("server", "begin")
     star.run(100)
     assert star.memories["server"].highest == 5

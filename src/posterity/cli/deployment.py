@@ -191,7 +191,14 @@ def read_site(file: Path) -> SiteFiles:
     """The settings of one member in a ``site.toml``; errors as of :func:`read_terms`."""
     settings = read(SITE, {}, file)
     with settings.named():
-        terms, name = read_terms(Path(settings.need("federation"))), settings.need("name")
+        federation, name = Path(settings.need("federation")), settings.need("name")
+        if not federation.is_file():
+            raise ArtifactError(
+                found=f"no file {str(federation)!r} with what the members have agreed on",
+                expected="the federation.toml that all members have",
+                fix=f"Run: posterity site init {file.parent} --federation FILE",
+            )
+        terms = read_terms(federation)
         if name not in terms.members:
             raise UsageError(
                 found=f"name = {name!r}",

@@ -17,7 +17,7 @@ from posterity.artifact.manifest import as_text
 from posterity.engine.store import Outgoing
 from posterity.errors import ArtifactError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
-from posterity.federation import Agreement, Run, Schedule, Visit
+from posterity.federation import Run, Visit
 from posterity.federation.checkpoint import Members, visit_columns, visits_of
 from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Failure, Improvement, Question, loads
@@ -41,17 +41,17 @@ class Unanswered(Exception):
 class Elsewhere(Federation):
     """Sites in other processes, as their answers so far tell of them, by digest of the question."""
 
-    given: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Raise Unanswered unless all answers are there."""
-        missing = [each for each in questions if each.digest not in self.given]
+        missing = [each for each in questions if each.digest not in self.answers]
         if missing:
             raise Unanswered(missing)
 
     def demand(self, question: Question) -> Answer:
         """The answer, if it is there and no failure."""
-        answer = self.given.get(question.digest)
+        answer = self.answers.get(question.digest)
         if answer is None:
             raise Unanswered([question])
         if isinstance(answer, Failure):
@@ -70,8 +70,7 @@ class Course:
     ``run`` is the position where the ``phase`` began; its trace is in ``recent``, the last two
     visits of each site. ``answers`` came since then, by digest of the question; ``open`` is what
     sites are asked now. ``asked`` counts all questions. ``sweeps`` counts passes of refinement
-    after a site left or came, None where there is nothing to refine; ``joining`` are sites that
-    take part from the next step on.
+    after a site left or came back, None where there is nothing to refine.
     """
 
     run: Run
@@ -81,13 +80,17 @@ class Course:
     recent: Mapping[str, tuple[Visit, ...]] = dataclasses.field(default_factory=dict)
     asked: int = 0
     sweeps: int | None = None
-    joining: tuple[str, ...] = ()
     status: Status | None = None
     surveyed: int = 0
     """The number of questions that had been asked when the last survey was made."""
     live: State | None = None
     """The state within a step; found again from the answers where it is None."""
     proposed: ExponentialFamily | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an epoch was begun; before, it rests at the prior, without sites."""
+        return self.run.state.epoch[0] > 0
 
     @property
     def state(self) -> State:
@@ -107,7 +110,7 @@ class Course:
 
     def position(self) -> Run:
         """The run, which knows of the visits and the answers so far."""
-        federation = Elsewhere(self.run.agreement, {}, given=self.answers)
+        federation = Elsewhere(self.run.agreement, {}, answers=self.answers)
         trace = tuple(itertools.chain.from_iterable(self.recent.values()))
         return dataclasses.replace(self.run, federation=federation, trace=trace)
 
@@ -131,7 +134,6 @@ class Course:
             "asked": self.asked,
             "surveyed": self.surveyed,
             "sweeps": self.sweeps,
-            "joining": list(self.joining),
             "status": None if status is None else dataclasses.asdict(status),
         }
         return Outgoing("", as_text(head).encode())
@@ -157,15 +159,7 @@ class Course:
             content["members"] = members.others
         return Outgoing("", to_bytes(content))
 
-    @classmethod
-    def of_parts(
-        cls,
-        parts: Mapping[str, Outgoing],
-        open_: Mapping[str, Question],
-        agreed: Agreement,
-        schedule: Schedule,
-        **options: Any,
-    ) -> Self:
+    def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
         """The course of these parts and open questions; an ArtifactError if they are none."""
         try:
             head, status = json.loads(parts[RUN].content), None
@@ -176,7 +170,7 @@ class Course:
             own = {site: plain for site, (plain, _) in known.items()}
             pick = lambda field: {s: o[field] for s, o in own.items() if o[field] is not None}
             silent = frozenset(site for site, plain in own.items() if plain["silent"])
-            agreed = dataclasses.replace(agreed, sites=tuple(own), silent=silent)
+            agreed = dataclasses.replace(self.run.agreement, sites=tuple(own), silent=silent)
             names = head["schedule"]  # of dictionaries by site
             of_site = {s: o["schedule"] for s, o in own.items()}
             by_name = {n: {s: o[n] for s, o in of_site.items() if n in o} for n in names or ()}
@@ -189,17 +183,12 @@ class Course:
             )
             if head["status"] is not None:
                 status = Status(**head["status"] | {"reasons": tuple(head["status"]["reasons"])})
-            return cls(
-                Run(Elsewhere(agreed, {}), schedule, state, **options),
-                head["phase"],
-                {digest: loads(part) for digest, part in of(ANSWER).items()},
-                open_,
-                {site: visits for site, (_, visits) in known.items()},
-                head["asked"],
-                head["sweeps"],
-                tuple(head["joining"]),
-                status,
-                head["surveyed"],
+            run = dataclasses.replace(self.run, federation=Elsewhere(agreed, {}), state=state)
+            answers = {digest: loads(part) for digest, part in of(ANSWER).items()}
+            recent = {site: visits for site, (_, visits) in known.items()}
+            plain = {name: head[name] for name in ("phase", "asked", "sweeps", "surveyed")}
+            return dataclasses.replace(
+                self, run=run, answers=answers, open=open_, recent=recent, status=status, **plain
             )
         except (
             KeyError, TypeError, ValueError, AttributeError, IndexError, PosterityError

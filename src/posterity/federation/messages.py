@@ -204,7 +204,7 @@ class Token:
         """The sum, rounded to nearest once."""
         return self.exact_sum.value
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of its place and its sum; with ``previous`` the tokens of an epoch are a chain.
 

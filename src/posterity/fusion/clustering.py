@@ -24,6 +24,8 @@ from posterity.fusion.geometry import (
 )
 
 Array = np.ndarray
+MANY = 2**14
+"""Components beyond which those that change their group are added to its sum and taken from it."""
 SMALL = 2**14
 """Entries of a membership matrix below which a dense one is faster than a sparse one."""
 
@@ -219,10 +221,21 @@ class Clustering:
         return np.bincount(self.labels).astype(float)
 
     @functools.cached_property
+    def totals(self) -> Float[Array, "g dim"]:
+        """Sums of the coordinates of each group's components."""
+        return sums(self.local.points.coordinates, self.labels)
+
+    @functools.cached_property
+    def shape_totals(self) -> Float[Array, "g dim"]:
+        """The same of their shapes; there are some."""
+        shapes = self.local.shapes
+        assert shapes is not None
+        return sums(shapes.coordinates, self.labels)
+
+    @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        points = self.local.points
-        return points.centroids(sums(points.coordinates, self.labels) / self.counts[:, None])
+        return self.local.points.centroids(self.totals / self.counts[:, None])
 
     @functools.cached_property
     def misfit(self) -> float:
@@ -244,7 +257,7 @@ class Clustering:
             centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
         centres, shape = centroids.coordinates, np.zeros(len(counts))
         if shapes is not None:
-            moved_centres = sums(shapes.coordinates, self.labels) / counts[:, None]
+            moved_centres = self.shape_totals / counts[:, None]
             shape = shapes.potential_at(moved_centres)
             centres = np.hstack([centres, moved_centres])
         evidence = Evidence(centroids.potential, shape, local.surprise(centroids))
@@ -268,21 +281,35 @@ class Clustering:
         """Each site's best assignment to these centroids."""
         table, centroids, local = self.local.costs, self.centroids, self.local
         labels = table.cheapest(centroids)
-        sites = _contested(labels, local.starts, len(self.counts))
+        sites = _contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), ROOM):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(table.of(rows, centroids), bounds)
         return labels
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
-        """Other labels; groups that nobody uses disappear."""
-        return Clustering(self.local, packed(labels, len(self.counts)))
+        """Other labels; groups that nobody uses disappear.
+
+        Where few of very many components get another label, only these are added up.
+        """
+        new, groups = Clustering(self.local, packed(labels, len(self.counts))), len(self.counts)
+        moved = np.flatnonzero(labels != self.labels) if len(labels) > MANY else labels
+        if 4 * len(moved) > len(labels) or labels.max() >= groups:
+            return new
+        kept = _kept(labels, groups)
+        local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
+        for name, points in (("totals", local.points), ("shape_totals", local.shapes)):
+            if points is not None and name in vars(self):
+                rows = points.coordinates[moved]
+                change = sums(np.concatenate([rows, -rows]), both, groups)
+                vars(new)[name] = (vars(self)[name] + change)[kept]
+        return new
 
 
 def find_centroids(clusterings: Sequence[Clustering]) -> None:
     """Have the centroids of several clusterings of the same components found in one call."""
     points = clusterings[0].local.points
-    means = [sums(points.coordinates, c.labels) / c.counts[:, None] for c in clusterings]
+    means = [c.totals / c.counts[:, None] for c in clusterings]
     potential, start = points.potential_at(np.concatenate(means)), 0
     for clustering, mean in zip(clusterings, means, strict=True):
         end = start + len(mean)
@@ -292,17 +319,26 @@ def find_centroids(clusterings: Sequence[Clustering]) -> None:
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
     """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
+    kept = _kept(labels, groups)
+    number = np.zeros(kept.max() + 1, int)
+    number[kept] = np.arange(len(kept))
+    return labels if len(number) == len(kept) else number[labels]
+
+
+def _kept(labels: Int[Array, " n"], groups: int) -> Int[Array, " g"]:
+    """The label that each group has once they are :func:`packed`."""
     used = np.bincount(labels, minlength=groups) > 0
-    if used.all():
-        return labels
-    number, left = np.arange(len(used)), int(used.sum())
-    number[left:][used[left:]] = np.flatnonzero(~used[:left])
-    return number[labels]
+    left = int(used.sum())
+    kept = np.arange(left)
+    kept[~used[:left]] = left + np.flatnonzero(used[left:])
+    return kept
 
 
-def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
-    """Sums of the rows of each label."""
-    groups, total = int(labels.max()) + 1, len(labels)
+def sums(
+    rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
+) -> Float[Array, "g dim"]:
+    """Sums of the rows of each label, of ``groups`` or of as many as there are."""
+    groups, total = int(labels.max()) + 1 if groups is None else groups, len(labels)
     if groups * total <= SMALL:
         return np.eye(groups)[:, labels] @ rows
     ones, ends = np.ones(total), np.arange(total + 1)
@@ -320,8 +356,9 @@ def assign(
     if price < np.inf:
         labels[costs[np.arange(len(costs)), labels] > price] = groups
     # Where the nearest columns differ already, they are the best assignment.
-    for site in _contested(labels, starts, groups).tolist():
-        rows = slice(starts[site], starts[site + 1])
+    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    for at in _contested(labels, site, groups).tolist():
+        rows = slice(starts[at], starts[at + 1])
         own = costs[rows]
         if price < np.inf:
             own = np.hstack([own, np.full((len(own), len(own)), price)])
@@ -330,12 +367,17 @@ def assign(
 
 
 def _contested(
-    labels: Int[Array, " n"], starts: Int[Array, " bounds"], groups: int
+    labels: Int[Array, " n"], site: Int[Array, " n"], groups: int
 ) -> Int[Array, " some"]:
     """The sites of which two rows have one label below ``groups``."""
-    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    pairs = np.sort((site * groups + labels)[labels < groups])
-    return np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // groups)
+    pairs = (site * groups + labels)[labels < groups]
+    most = int(site[-1] + 1) * groups
+    if most <= 8 * len(labels):  # counting takes less than sorting, where there is room for it
+        taken = np.flatnonzero(np.bincount(pairs, minlength=most) > 1)
+    else:
+        pairs = np.sort(pairs)
+        taken = pairs[1:][pairs[1:] == pairs[:-1]]
+    return np.unique(taken // groups)
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
@@ -368,21 +410,25 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Each site's best labels, against centroids of all other sites' components."""
-    local, labels = clustering.local, clustering.labels
-    counts, points = clustering.counts, local.points
-    weighted = clustering.costs * (counts / (counts + 1))
-    # A group of one's own keeps its centroid, which staying costs nothing.
-    left = np.maximum(counts[labels] - 1, 1.0)[:, None]
-    total = clustering.centroids.coordinates[labels] * counts[labels, None]
-    shared = counts[labels] > 1
-    without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
-    others, share = points.centroids(without), np.where(shared, (left / (left + 1))[:, 0], 1.0)
-    sizes = np.diff(local.starts)
-    for size in set(sizes.tolist()):
-        rows = local.starts[:-1][sizes == size, None] + np.arange(size)
-        own = points.own_divergences(rows, others) * share[rows][:, None, :]
-        weighted[rows[:, :, None], labels[rows][:, None, :]] = own
-    return assign(weighted, local.starts)
+    local, counts, labels = clustering.local, clustering.counts, clustering.labels
+    out, row_bytes = np.empty_like(labels), 8 * len(counts) * local.largest()
+    for some in chunks(local.sites, row_bytes, ROOM):
+        first, end = local.starts[[some.start, some.stop]]
+        rows, starts = slice(first, end), local.starts[some.start : some.stop + 1] - first
+        points, own = local.points.take(rows), labels[rows]
+        weighted = clustering.costs[rows] * (counts / (counts + 1))
+        # A group of one's own keeps its centroid, which staying costs nothing.
+        left = np.maximum(counts[own] - 1, 1.0)[:, None]
+        total, shared = clustering.totals[own], counts[own] > 1
+        without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
+        others, share = points.centroids(without), np.where(shared, (left / (left + 1))[:, 0], 1.0)
+        sizes = np.diff(starts)
+        for size in set(sizes.tolist()):
+            at = starts[:-1][sizes == size, None] + np.arange(size)
+            costs = points.own_divergences(at, others) * share[at][:, None, :]
+            weighted[at[:, :, None], own[at][:, None, :]] = costs
+        out[rows] = assign(weighted, starts)
+    return out
 
 
 def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:

@@ -134,15 +134,15 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     members: Any = parts.members[rows]
     origin = middle(members)
     members = moved(members, origin)
-    others: Any = _others(block, rows, labels[rows], members, origin)
-    away = _away(members, others)
+    others, alike = _others(block, rows, labels[rows], members, origin)
+    away = _away(members, others, alike)
     far = np.flatnonzero(away > CONTRADICTION)
     if not len(far):
         return ""
     worst = int(far[away[far].argmax()])
     what, most = "all numbers together", CONTRADICTION
-    for mine, theirs in zip(members[worst].tables(), others[worst].tables(), strict=True):
-        z = apart(mine.law, theirs.law).reshape(-1)
+    for mine, theirs, here, there in _tables(members, others, alike, worst):
+        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(-1)
         if z.max(initial=0.0) > most:
             most, at = float(z.max()), int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
@@ -157,15 +157,25 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     )
 
 
-def _away(members: Any, others: Any) -> Float[Array, " n"]:
-    """Deviations between laws (n,) and others: of the number of which it is most, or of all."""
+def _away(members: Any, others: Any, alike: tuple[Any, Any] | None = None) -> Float[Array, " n"]:
+    """Deviations between laws (n,) and others: of the number of which it is most, or of all.
+
+    ``alike`` are the laws that either would be if its records were as those of the other.
+    """
     away = np.zeros(members.batch_shape)
-    for mine, theirs in zip(members.tables(), others.tables(), strict=True):
-        z = apart(mine.law, theirs.law).reshape(len(away), -1)
+    for mine, theirs, here, there in _tables(members, others, alike or (others, members)):
+        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(len(away), -1)
         away = np.maximum(away, z.max(1, initial=0.0))
     if members.gaussian and not members.diagonal:
         away = np.maximum(away, jointly(members, others))
     return away
+
+
+def _tables(
+    members: Any, others: Any, alike: tuple[Any, Any], at: Any = slice(None)
+) -> Iterator[tuple[Any, ...]]:
+    """The marginals of four laws side by side, of the rows ``at``."""
+    return zip(*(law[at].tables() for law in (members, others, *alike)), strict=True)
 
 
 def _in_closed_form(law: ExponentialFamily) -> bool:
@@ -178,11 +188,28 @@ def _in_closed_form(law: ExponentialFamily) -> bool:
 
 def _others(
     block: Block, rows: Int[Array, " n"], labels: Int[Array, " n"], members: Any, origin: Any
-) -> ExponentialFamily:
-    """What all others of each member's group say, beside its own prior where that is known."""
+) -> tuple[Any, tuple[Any, Any]]:
+    """What all others of each member's group say, beside its own prior where that is known; and
+    the laws that a member and these others would be if their records were as the other's.
+
+    A prior that is far from all records pulls at a site of few of them the most, which is no
+    contradiction: so each is compared with what as many records of the other's kind would make of
+    the same prior. Where records are not counted, or the prior is not known, it is the other.
+    """
     prior = _priors(block, rows, origin)
     learnt = members.natural_parameters - prior
-    return members.with_natural_parameters(_summed(learnt, labels)[labels] - learnt + prior)
+    theirs = _summed(learnt, labels)[labels] - learnt
+    law = members.with_natural_parameters
+    others, counts = law(theirs + prior), members.observations()
+    if counts is None or np.ndim(prior) == 0:
+        return others, (others, members)
+    own = counts - block.priors.at(block.site[rows]).observations()
+    rest = _summed(own[:, None], labels)[labels, 0] - own
+    ratio = np.where((own > 0) & (rest > 0), own / rest, np.nan)[:, None]
+    known = np.isfinite(ratio)
+    here = law(np.where(known, ratio * theirs, theirs) + prior)
+    there = law(np.where(known, learnt / ratio, learnt) + prior)
+    return others, (here, there)
 
 
 def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
@@ -198,20 +225,24 @@ def _summed(values: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Ar
     return total
 
 
-def apart(one: Marginal, other: Marginal) -> Float[Array, "..."]:
+def apart(
+    one: Marginal, other: Marginal, here: Any = None, there: Any = None
+) -> Float[Array, "..."]:
     """Deviations between the numbers of two laws, as if both were normal.
 
     Of normal laws it is the difference over the root of both variances. Of others each is the
-    deviate of the probability that it gives to values beyond the other's mean; they combine as
+    deviate of the probability that it gives to values beyond the mean that it should have: ``here``
+    for the first (the other's unless it is passed) and ``there`` for the other. They combine as
     those of normal laws do. Zero where nothing is known.
     """
-    first, second = one.mean, other.mean
-    rough = np.abs(first - second) / np.hypot(one.sd, other.sd)
+    here, there = other.mean if here is None else here, one.mean if there is None else there
+    either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
+    rough = 1 / np.hypot(1 / either[0], 1 / either[1])
     found = np.where(np.isfinite(rough) & (rough <= ROUGHLY), rough, 0.0)
     look = np.nonzero(rough > ROUGHLY)
     if len(look[0]):
         deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
-        both = deviate(one, second), deviate(other, first)
+        both = deviate(one, here), deviate(other, there)
         z = 1 / np.hypot(1 / both[0], 1 / both[1])
         z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
         found[look] = np.where(np.isinf(z), np.maximum(rough[look], CONTRADICTION), z)

@@ -20,7 +20,14 @@ from posterity.models.conjugate import (
     GaussianMeanCovariance,
 )
 from posterity.models.records import Records
-from posterity.models.regression import LinearRegression, LogisticRegression, PoissonRegression
+from posterity.models.regression import (
+    Adjusted,
+    GammaRegression,
+    LinearRegression,
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+)
 from posterity.models.topics import TopicModel
 
 if TYPE_CHECKING:
@@ -40,6 +47,7 @@ _WITH_JAX = {
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
 
 __all__ = [
+    "Adjusted",
     "BetaBernoulli",
     "BetaExponential",
     "ConjugateModel",
@@ -48,12 +56,14 @@ __all__ = [
     "ExpectedModel",
     "FunctionModel",
     "GammaPoisson",
+    "GammaRegression",
     "GaussianMean",
     "GaussianMeanCovariance",
     "HiddenMarkovModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "NegativeBinomialRegression",
     "NeuralNetwork",
     "PersonalModel",
     "PersonalRegression",
