@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from cli.commands import call, contents, document, refuse
+from cli.commands import call, contents, document, refuse, succeed
 
 import posterity
 from posterity.cli.jobs import problem_of
@@ -100,6 +100,10 @@ def test_what_people_read(folder):
 def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch):
     document("pursue", "pursuit.toml", code=9)
     whole, checkpoint = posterity.load("out.safetensors"), Path("out.safetensors.checkpoint")
+    succeed("predict", "out.safetensors", "sick.csv", "-o", "p.json")  # by its recipe
+    p, table = json.loads(Path("p.json").read_text())["p"], np.genfromtxt("sick.csv", delimiter=",")
+    draws = whole.sample(jax.random.key(0), (4000,)) @ np.c_[np.ones(40), table[1:, [0, 2]]].T
+    np.testing.assert_allclose(p, (1 / (1 + np.exp(-draws))).mean(0), atol=0.03)
     Path("out.safetensors").unlink()
     real = posterity.pursue
 

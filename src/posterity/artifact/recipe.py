@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.artifact.container import altered
@@ -20,7 +20,10 @@ from posterity.errors import UsageError
 RECIPE, SITES = "recipe", "sites"
 """Keys of the provenance: a recipe as JSON, and what is known of each site's records."""
 VERSION = 3
-MODELS = ("linear", "logistic", "poisson", "mixture")
+COUNTS = ("poisson", "negative-binomial")
+DISPERSED = ("negative-binomial", "gamma")
+"""Models of counts, which have exposures, and those of a known dispersion."""
+MODELS = ("linear", "logistic", *COUNTS, "gamma", "survival", "mixture")
 FAMILIES = ("gaussian", "diagonal")
 INTERCEPT = "intercept"
 """The name of the coefficient of the column of ones."""
@@ -34,8 +37,9 @@ USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
 """Of models with a link. An intercept is the predictor where all columns are 0, which may be far
 from any record."""
 FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
-LINKS = {"linear": "identity", "logistic": "logit", "poisson": "log"}
-"""The function of the target's mean that is linear in the coefficients."""
+LINKS = {"linear": "identity", "logistic": "logit"}
+"""The function of the target's mean that is linear in the coefficients; of all others it is the
+logarithm, of survival that of the hazard."""
 MOST_SITES = 10_000
 """Sites of which a file says one by one how many records they had."""
 
@@ -54,8 +58,8 @@ class Recipe:
     """The options that all sites share; those left out have the same default everywhere.
 
     Attributes:
-        model: ``"linear"``, ``"logistic"``, ``"poisson"`` or ``"mixture"``.
-        target: the column that is predicted; none of a mixture.
+        model: one of :data:`MODELS`.
+        target: the column that is predicted, of survival the time; none of a mixture.
         columns: those that it is predicted from; of a mixture those that it is of. All others of
             the table if left out, but ``without``.
         without: columns that are left out.
@@ -67,6 +71,10 @@ class Recipe:
         unit: by column the unit that its numbers are in, as people write it.
         intercept: whether regressions get a column of ones.
         exposure: of counts, the column of how much each record stands for; the rate is of one.
+        event: of survival, the column of whether the time ended by an event, 1, or by censoring, 0.
+        entry: of survival, the column of when a record came under observation; 0 if left out.
+        cuts: of survival, the times at which the hazard may change; it is constant without any.
+        dispersion: of negative binomial counts and of gamma values, which is known.
         offset: the column that is added to the linear predictor.
         weights: the column that says how many records like it a record stands for.
         prior_sd: standard deviations of the coefficients' prior about 0, in units after ``center``
@@ -91,6 +99,10 @@ class Recipe:
     unit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     intercept: bool = True
     exposure: str | None = None
+    event: str | None = None
+    entry: str | None = None
+    cuts: tuple[float, ...] = ()
+    dispersion: float | None = None
     offset: str | None = None
     weights: str | None = None
     prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
@@ -104,6 +116,13 @@ class Recipe:
     def regression(self) -> bool:
         """Whether a target is predicted from a linear predictor."""
         return self.model != "mixture"
+
+    @property
+    def hazards(self) -> tuple[str, ...]:
+        """The names of the log hazards of the intervals between cuts; none without cuts."""
+        ends = [0.0, *self.cuts]
+        names = [f"hazard[{a:g}-{b:g}]" for a, b in itertools.pairwise(ends)]
+        return (*names, f"hazard[{ends[-1]:g}-]") if self.cuts else ()
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -133,6 +152,7 @@ class Recipe:
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``."""
         names = [INTERCEPT] if self.intercept and self.regression else []
+        names = list(self.hazards) or names
         for term in self.coded():
             blocks = [self._factor_names(factor, full) for factor, full in term]
             names += [":".join(parts) for parts in itertools.product(*blocks)]
@@ -185,8 +205,8 @@ class Recipe:
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
-            if not self.intercept:
-                usual.pop(INTERCEPT, None)
+            if (wide := usual.get(INTERCEPT)) and (self.hazards or not self.intercept):
+                usual = {"": usual[""]} | dict.fromkeys(self.hazards, wide)
             own["prior_sd"] = usual | dict(self.prior_sd)
         if self.model == "linear" and self.noise_variance is None:
             own["noise_variance"] = ESTIMATE
@@ -206,11 +226,14 @@ class Recipe:
         if len(self.levels) == 2:
             target = f"{self.target} ({self.levels[1]} rather than {self.levels[0]})"
         ones = ["an intercept"] if self.intercept else []
+        ones = [f"hazards that change at {', '.join(map(str, self.cuts))}"] if self.cuts else ones
         lines = [
             f"Predicts {target} from {', '.join([*ones, *used])}: {self.model} regression, link "
-            f"{LINKS[self.model]}."
+            f"{LINKS.get(self.model, 'log')}."
         ]
         for what, column in (
+            ("Event", self.event),
+            ("Entry", self.entry),
             ("Exposure", self.exposure),
             ("Offset", self.offset),
             ("Weights of records", self.weights),
@@ -281,6 +304,10 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "unit": _by_name(_TEXT),
     "intercept": lambda value: isinstance(value, bool),
     "exposure": _OPTIONAL(_TEXT),
+    "event": _OPTIONAL(_TEXT),
+    "entry": _OPTIONAL(_TEXT),
+    "cuts": lambda value: isinstance(value, list) and all(map(_POSITIVE, value)),
+    "dispersion": _OPTIONAL(_POSITIVE),
     "offset": _OPTIONAL(_TEXT),
     "weights": _OPTIONAL(_TEXT),
     "prior_sd": _by_name(_POSITIVE),
@@ -315,7 +342,7 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
         if key not in SCHEMA or not SCHEMA[key](value):
             raise altered(f"a recipe with {key} = {json.dumps(value)[:100]}")
     del options["version"]
-    options["columns"] = tuple(options["columns"])
+    options["columns"], options["cuts"] = tuple(options["columns"]), tuple(options.get("cuts", ()))
     terms = options.get("terms", [])
     options["terms"] = tuple(tuple(map(tuple, term)) for term in terms)
     levels = options.get("categories", {})
@@ -385,12 +412,6 @@ def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> d
 # --- requests ------------------------------------------------------------------------------------
 
 
-class _Rule(NamedTuple):
-    wrong: bool
-    found: str
-    expected: str
-
-
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for what makes no sense whatever the records are."""
     one_of(*MODELS).check(model=recipe.model)
@@ -401,44 +422,57 @@ def check_recipe(recipe: Recipe) -> None:
     POSITIVE.or_none().check(component_sd=recipe.component_sd)
     if recipe.noise_variance != ESTIMATE:
         POSITIVE.or_none().check(noise_variance=recipe.noise_variance)
-    regression, poisson = recipe.regression, recipe.model == "poisson"
+    POSITIVE.or_none().check(dispersion=recipe.dispersion)
+    POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
+    regression, survival = recipe.regression, recipe.model == "survival"
     apart = [name for name in (recipe.offset, recipe.weights) if name]
-    rules = (
-        _Rule(
-            regression and not recipe.target, "no target", "the column to predict (--target NAME)"
-        ),
-        _Rule(
+    model = f"of model {recipe.model!r}"
+    rules = (  # what is wrong, what is found, what is expected
+        (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
+        (
             not regression and bool(recipe.target),
             f"target {recipe.target!r} of a mixture",
             "columns without a target (--without NAME leaves one out)",
         ),
-        _Rule(
+        (
             not regression and (recipe.components or 0) < 1,
             f"components {recipe.components}",
             "a whole number of components (--components K), at least 1",
         ),
-        _Rule(not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
-        _Rule(not regression and bool(apart), f"{apart} of a mixture", "columns of numbers alone"),
-        _Rule(not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
-        _Rule(regression and recipe.components is not None, "components of a regression", "none"),
-        _Rule(
-            regression and recipe.component_sd is not None, "component_sd of a regression", "none"
+        (not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
+        (not regression and bool(apart), f"{apart} of a mixture", "columns of numbers alone"),
+        (not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
+        (regression and recipe.components is not None, "components of a regression", "none"),
+        (regression and recipe.component_sd is not None, "component_sd of a regression", "none"),
+        (
+            survival and not recipe.event,
+            "survival without an event",
+            "the column of whether the time ended by one (--event NAME)",
         ),
-        _Rule(
-            recipe.exposure is not None and not poisson,
-            f"an exposure of model {recipe.model!r}",
+        (
+            not survival and any((recipe.event, recipe.entry, recipe.cuts)),
+            f"an event, entry or cuts {model}",
+            "them of --model survival alone",
+        ),
+        (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
+        (
+            (recipe.model in DISPERSED) != (recipe.dispersion is not None),
+            f"dispersion {recipe.dispersion} {model}",
+            "one of negative-binomial and gamma, and of these alone (--dispersion V)",
+        ),
+        (
+            recipe.exposure is not None and recipe.model not in COUNTS,
+            f"an exposure {model}",
             "one of counts alone (--model poisson)",
         ),
-        _Rule(
+        (
             recipe.noise_variance is not None and recipe.model != "linear",
-            f"a noise variance of model {recipe.model!r}",
+            f"a noise variance {model}",
             "one of --model linear alone",
         ),
-        _Rule(bool(recipe.prior_sd) and recipe.prior is not None, "a prior and prior_sd", "one"),
-        _Rule(recipe.columns is not None and bool(recipe.without), "columns and without", "one"),
+        (bool(recipe.prior_sd) and recipe.prior is not None, "a prior and prior_sd", "one"),
+        (recipe.columns is not None and bool(recipe.without), "columns and without", "one"),
     )
-    for rule in rules:
-        if rule.wrong:
-            raise UsageError(
-                found=rule.found, expected=rule.expected, fix="See posterity fit --help."
-            )
+    for wrong, found, expected in rules:
+        if wrong:
+            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")

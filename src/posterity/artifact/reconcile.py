@@ -25,7 +25,6 @@ from posterity.artifact.recipe import (
     sites_in,
 )
 from posterity.errors import StructureError
-from posterity.families import ExponentialFamily
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
 
@@ -83,11 +82,11 @@ def reconciled(
         notes.append(f"0 and 1 of {common.target!r} at {some(plain)}: taken for {zero} and {one}")
     names = common.coefficients()
     base = values[first].prior if isinstance(values[first], Ledger) else None
-    prior = None if base is None else _widened(base, common)
     for site, recipe in recipes.items():
         value, there = values[site], affine(recipe, common)
         moves = set(recipe.coefficients()) != set(names) or _moves(there, recipe, common)
         if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
+            prior = None if base is None else _widened(base, common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
             notes.append(f"{site!r} is put into the {what} of {first!r}")
@@ -134,7 +133,7 @@ def _differences(one: Recipe, other: Recipe) -> list[str]:
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     """Raise a StructureError for a difference that no affine function mends."""
-    moving = ("center", "scale", "categories") if common.terms else ()
+    moving = ("center", "scale", "categories") if common.terms or common.cuts else ()
     free = [key for key in _FREE if key not in moving]
     odd = [key for key in _differences(common, recipe) if key not in free]
     units = {
@@ -229,7 +228,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         StructureError: if that takes an intercept that there is not.
     """
     mine, names = recipe.coefficients(), common.coefficients()
-    if common.terms:  # whose columns are in the same units and levels
+    if common.terms or common.cuts:  # whose columns are in the same units and levels
         same = [[float(one == other) for other in names] for one in mine]
         return Affine(np.zeros(len(mine)), np.array(same))
     matrix = np.zeros((len(mine), len(names)))
@@ -283,6 +282,8 @@ def _moves(there: Affine, recipe: Recipe, common: Recipe) -> bool:
 
 def _widened(prior: Any, common: Recipe) -> Any:
     """The prior of the first site, and independent coefficients of levels that it did not know."""
+    if not prior.gaussian:
+        raise _unlike("the first site")
     names, known = common.coefficients(), names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
@@ -331,7 +332,7 @@ def expressed(
 
 def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
     """A law of the same family; a StructureError if it cannot hold these parameters."""
-    if not (isinstance(law, ExponentialFamily) and law.gaussian):
+    if not getattr(law, "gaussian", False):
         raise _unlike(site)
     if law.precision.ndim == 1:
         if np.count_nonzero(square - np.diag(np.diagonal(square))):
@@ -364,7 +365,7 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     weighted mean and deviation of every column. Where both differ by the same factor of
     :data:`CONVERTED` and more, a conversion seems to have been forgotten.
     """
-    if not (common.regression and common.intercept) or common.terms:
+    if not (common.regression and common.intercept) or common.terms or common.cuts:
         return []
     names = common.coefficients()
     plain = [name for name in common.columns or () if name not in common.categories]
@@ -372,6 +373,8 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
+            if not factor.gaussian:
+                continue
             order = names_of(factor).get("", names)
             if factor.precision.ndim != 2 or set(order) != set(names):
                 continue

@@ -33,6 +33,7 @@ class Predicted:
         recipe: what it is about, if it says so.
         target: what was observed (kept,), where the table has it.
         log_score: log density or chance of that, where it does not follow from the parts.
+        times: of survival, time, event and entry (kept, 3).
         notes: what is no error but should be known.
     """
 
@@ -42,6 +43,7 @@ class Predicted:
     recipe: Recipe | None
     target: np.ndarray | None
     log_score: np.ndarray | None
+    times: np.ndarray | None
     notes: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -65,16 +67,13 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     value, about = files.read_any(file)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    known = together(sites_in(about.provenance).values())
-    by_recipe = recipe is not None and recipe.regression
-    student = about.kind == "Student"
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
-    network = getattr(posterior, "network_layers", None) is not None
-    if student or network:
-        places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
-        asked = {k: settings[place] for k, place in places.items() if place in settings.values}
-        predict = _student(value, asked, file) if student else _network(posterior, asked, file)
-        names = files.inputs_of(value, about) if student else ()
+    student = about.kind == "Student"
+    call: Callable[[Any], Any] | None = None
+    places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
+    asked = {k: settings[place] for k, place in places.items() if place in settings.values}
+    if student or getattr(posterior, "network_layers", None) is not None:
+        call = _student(value, asked, file) if student else _network(posterior, asked, file)
     elif recipe is None or not recipe.regression:
         raise StructureError(
             found=f"a {type(posterior).__name__} in {str(file)!r}, which does not say what it "
@@ -84,13 +83,17 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
             fix="Name a file of the same model by --like; of another model make a student: "
             "posterity distill FILE -o student.safetensors.",
         )
-    if not by_recipe:
+    elif asked:
+        raise _drawn(asked, f"the regression in {str(file)!r}, whose averages are no draws")
+    names = files.inputs_of(value, about) if student else ()
+    if call is not None and (recipe is None or not recipe.regression):
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
         x = reordered(records, names, str(inputs), str(file))
-        parts = _called(predict, x, inputs)
         notes = unnamed({str(inputs): records.names} if names else {}, names)
-        kept = np.arange(len(x))
-        return Predicted(parts, kept, about.kind, recipe, records.y, None, tuple(notes))
+        rows = np.arange(len(x))
+        parts = _called(call, x, inputs)
+        return Predicted(parts, rows, about.kind, recipe, records.y, None, None, tuple(notes))
+    assert recipe is not None, "checked above"
     data, notes = table_of(settings, recipe, inputs, scored=scored)
     if scored and data.y is None:
         raise StructureError(
@@ -100,18 +103,19 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         )
     log_score = None
     y = data.y if recipe.model != "linear" or data.y is None else _raw(recipe, data.y)
-    if student or network:
+    if call is not None:
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
-        parts = _in_target_units(recipe, _called(predict, x, inputs))
+        parts = _in_target_units(recipe, _called(call, x, inputs))
     else:
         from posterity.fitting.predict import log_predictive
         from posterity.fitting.predict import predict as of_regression
 
+        known = together(sites_in(about.provenance).values())
         noise = settings["model.noise_variance"] or known.get("noise_variance")
         if noise is None and isinstance(recipe.noise_variance, float):
             noise = recipe.noise_variance
-        options = {"noise_variance": noise, "level": settings["level"]}
-        parts = of_regression(posterior, recipe, data, **options)
+        options = {"level": settings["level"], "times": settings["times"] or ()}
+        parts = of_regression(posterior, recipe, data, noise_variance=noise, **options)
         if scored:
             log_score = log_predictive(posterior, recipe, data, noise)
     if recipe.exposure and data.exposure is None:
@@ -123,7 +127,8 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     whole = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
         whole[name][data.kept] = own
-    return Predicted(whole, data.kept, about.kind, recipe, y, log_score, tuple(notes))
+    found = (y, log_score, data.times, tuple(notes))
+    return Predicted(whole, data.kept, about.kind, recipe, *found)
 
 
 def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:
@@ -155,12 +160,16 @@ def _called(predict: Callable[[Any], Any], x: np.ndarray, inputs: Path) -> Parts
 
 def _student(student: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
     if asked:
-        raise UsageError(
-            found=f"--{' --'.join(asked)} for the student in {str(file)!r}",
-            expected="none of them: a student knows what it predicts, and draws nothing",
-            fix="Leave them out.",
-        )
+        raise _drawn(asked, f"the student in {str(file)!r}, which knows what it predicts")
     return student.predict
+
+
+def _drawn(asked: dict[str, Any], of: str) -> UsageError:
+    return UsageError(
+        found=f"--{' --'.join(asked)} for {of}",
+        expected="none of them: they are of networks alone",
+        fix="Leave them out.",
+    )
 
 
 def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:

@@ -64,7 +64,6 @@ RECIPE = (
     Option("data.without", NAMES, "Columns not to use."),
     Option("data.center", by_name(NUMBER), "What to take off a column."),
     Option("data.scale", by_name(POSITIVE), "What to divide it by after that."),
-    Option("data.units", FILE, "The same from a .toml or .json that sites share."),
     Option("data.unit", by_name(TEXT), "The unit that a column's numbers are in, as ldl=mg/dL."),
     Option(
         "data.like",
@@ -72,6 +71,10 @@ RECIPE = (
         "A site's file, whose model, columns, units and prior are taken in place of flags; --unit, "
         "--convert, --rename and --category say how this table differs.",
     ),
+    Option("model.event", TEXT, "Of survival: the column of whether the time ended by an event."),
+    Option("model.entry", TEXT, "Of survival: the column of when observation began; 0."),
+    Option("model.cuts", list_of(POSITIVE), "Of survival: times at which the hazard may change."),
+    Option("model.dispersion", POSITIVE, "Of negative-binomial and gamma."),
     Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
     Option("model.offset", TEXT, "The column that is added to the linear predictor."),
     Option(
@@ -117,6 +120,7 @@ PREDICTING = (
     Option("inputs.array", TEXT, "Which array of an .npz, if several."),
     Option("data.like", FILE, "A file whose model, columns and units are those of a posterior."),
     *READING,
+    Option("times", list_of(POSITIVE), "Of survival: when; at its cuts if left out."),
     Option("level", SHARE, "Probability of the intervals.", default=0.9),
     Option(
         "samples",

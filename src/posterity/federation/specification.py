@@ -38,8 +38,12 @@ MODELS: dict[str, Callable[..., Any]] = {
     "linear-regression": models.LinearRegression,
     "logistic-regression": models.LogisticRegression,
     "poisson-regression": models.PoissonRegression,
+    "negative-binomial-regression": models.NegativeBinomialRegression,
+    "gamma-regression": models.GammaRegression,
+    "survival-regression": functools.partial(models.PoissonRegression, exposure=True),
 }
-REGRESSIONS = ("linear-regression", "logistic-regression", "poisson-regression")
+REGRESSIONS = tuple(name for name in MODELS if name.endswith("-regression"))
+"""Of which survival is one of counts: an event or none in a time at risk."""
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {

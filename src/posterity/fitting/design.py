@@ -24,6 +24,10 @@ class Design(NamedTuple):
 
     ``lines`` are those of the records in the file, ``kept`` their numbers among its ``total``
     records, of which ``dropped`` had a missing value.
+
+    Of survival a record stands once for each interval between cuts in which it was at risk: ``y``
+    is whether its event was there, ``exposure`` for how long. Where it is to be predicted it
+    stands once, and ``times`` (n, 3) are its time, event and entry, if they are there.
     """
 
     x: np.ndarray
@@ -37,8 +41,16 @@ class Design(NamedTuple):
     total: int
     dropped: int
     notes: tuple[str, ...]
+    times: np.ndarray | None = None
+
+    @property
+    def records(self) -> int:
+        """The number of records that are used."""
+        return self.total - self.dropped
 
 
+ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
+"""Columns of a recipe that are no inputs."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name when it reads one."""
 
@@ -50,7 +62,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         StructureError: if a column that the recipe names is not there, or one that it does not
             name holds row numbers.
     """
-    alone = {key: getattr(recipe, key) for key in ("target", "exposure", "offset", "weights")}
+    alone = {key: getattr(recipe, key) for key in ALONE}
     apart = [name for name in alone.values() if name]
     named: dict[str, Iterable[str]] = {
         **{f"--{key}": [name] for key, name in alone.items() if name},
@@ -63,7 +75,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     if recipe.columns is not None:
         if both := set(apart) & set(recipe.columns):
             raise UsageError(
-                found=f"{both.pop()!r} among --columns, and as target, exposure, offset or weights",
+                found=f"{both.pop()!r} among --columns, and by itself as --{', --'.join(ALONE)}",
                 expected="what is not predicted from itself",
                 fix="Leave it out of one.",
             )
@@ -199,7 +211,8 @@ def design(
         StructureError: if no records are left, unless it may be ``empty``.
     """
     path, used = cells.path, recipe.columns or ()
-    apart = [recipe.target if scored else None, recipe.exposure, recipe.weights]
+    target = [recipe.target, recipe.event, recipe.entry] if scored else []
+    apart = [*target, recipe.exposure, recipe.weights]
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*used, recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
@@ -224,8 +237,10 @@ def design(
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target or "", target)
-    extra = [values.get(name or "") for name in (recipe.exposure, recipe.offset, recipe.weights)]
-    for name, own in ((recipe.exposure, extra[0]), (recipe.weights, extra[2])):
+    exposure, offset, weights = (
+        values.get(name or "") for name in (recipe.exposure, recipe.offset, recipe.weights)
+    )
+    for name, own in ((recipe.exposure, exposure), (recipe.weights, weights)):
         if own is not None and (own <= 0).any():
             line = lines[int(np.argmax(own <= 0))]
             raise table_error(
@@ -248,15 +263,58 @@ def design(
             fix="Change units: --scale NAME=VALUE.",
         )
     rows, total = np.asarray(lines), len(cells.rows)
-    result = Design(x, target, *extra, tuple(names), rows, kept, total, dropped, tuple(notes))
+    result = Design(
+        x, target, exposure, offset, weights, names, rows, kept, total, dropped, tuple(notes)
+    )
     _check_target(result, recipe, path)
-    return result
+    if recipe.model != "survival":
+        return result
+    return _at_risk(result, recipe, values, path, predicting)
+
+
+def _at_risk(
+    data: Design, recipe: Recipe, values: Mapping[str, np.ndarray], path: Path, predicting: bool
+) -> Design:
+    """Records once for each interval in which they were at risk; to be predicted once in all.
+
+    Under a hazard that is constant in an interval the events there are Poisson counts, of which the
+    time at risk is the exposure (holford1980).
+    """
+    if predicting and not {recipe.target, recipe.event} <= values.keys():
+        return data._replace(y=None)
+    time, event = values[recipe.target or ""], values[recipe.event or ""]
+    entry = values.get(recipe.entry or "", np.zeros(len(time)))
+    wrong = (time <= entry) | (entry < 0) | ((event != 0) & (event != 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise table_error(
+            path,
+            f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",
+            "a time after the entry, which is not negative, and an event that is 0 or 1",
+        )
+    if predicting:
+        return data._replace(y=event, times=np.column_stack([time, event, entry]))
+    ends = np.array([0.0, *recipe.cuts, np.inf])
+    spent = np.minimum(time[:, None], ends[1:]) - np.maximum(entry[:, None], ends[:-1])
+    row, interval = np.nonzero(spent > 0)
+    here = (event[row] == 1) & (time[row] > ends[interval]) & (time[row] <= ends[interval + 1])
+    x = data.x[row]
+    if recipe.cuts:
+        x[np.arange(len(row)), interval] = 1.0
+    again = {
+        name: None if own is None else own[row]
+        for name, own in (("offset", data.offset), ("weights", data.weights))
+    }
+    spent, lines = spent[row, interval], data.lines[row]
+    return data._replace(x=x, y=1.0 * here, exposure=spent, lines=lines, **again)
 
 
 def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:
     """The columns of the design, (n,) each: products of what is made of a term's columns."""
     ones = np.ones(len(cells.rows))
     columns = [ones] if recipe.intercept and recipe.regression else []
+    if recipe.cuts:
+        columns = [0.0 * ones for _ in recipe.hazards]
     for term in recipe.coded():
         block = [ones]
         for factor, full in term:
@@ -391,7 +449,7 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
 
 def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
     y = design.y
-    if y is None or recipe.model == "linear":
+    if y is None or recipe.model in ("linear", "survival"):
         return
     if recipe.model == "logistic":
         wrong, expected = (y != 0) & (y != 1), "0 or 1, or two levels named by --category"
@@ -402,6 +460,8 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
                 expected="two: the one that is 0 and the one that is 1",
                 fix="Name two.",
             )
+    elif recipe.model == "gamma":
+        wrong, expected = y <= 0, "positive numbers"
     else:
         wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"
     if wrong.any():

@@ -29,12 +29,13 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
     ((('column', 'age'),), (('log', 'dose'),))
     """
     try:
-        from formulaic import Formula
+        import formulaic
         from formulaic.errors import FormulaicError
     except ImportError as error:
         raise MissingExtraError.of("formulaic", "formulas") from error
     try:
-        parsed: Any = Formula(formula)
+        make: Any = formulaic.Formula
+        parsed = make(formula)
         left, right = [str(term) for term in parsed.lhs], list(parsed.rhs)
     except (AttributeError, FormulaicError, SyntaxError, TypeError, ValueError) as error:
         text = " ".join(str(error).split())[:100]
@@ -156,14 +157,14 @@ def _spline(
     formula: str, text: str, numbers: list[Any], options: Mapping[str, Any]
 ) -> tuple[float, ...]:
     """The degree, lower and upper bound, and inner knots of a spline, none from data."""
-    named = {**({"df": numbers[0]} if numbers else {}), **options}
+    given = {**({"df": numbers[0]} if numbers else {}), **options}
     words = {"Boundary.knots": "bounds", "boundary_knots": "bounds"}
-    named = {words.get(word, word): value for word, value in named.items()}
+    named: dict[str, Any] = {words.get(word, word): value for word, value in given.items()}
     unknown = named.keys() - {"df", "knots", "degree", "lower_bound", "upper_bound", "bounds"}
     if unknown or None in named.values():
         raise _refused(formula, f"with {text!r}", "bs(x, knots=, degree=, lower_bound=, ...)")
     degree = int(named.get("degree", SPLINE_DEGREE))
-    bounds = named.get("bounds") or (named.get("lower_bound"), named.get("upper_bound"))
+    bounds: Any = named.get("bounds") or (named.get("lower_bound"), named.get("upper_bound"))
     knots = named.get("knots")
     if isinstance(knots, float):
         knots = (knots,)

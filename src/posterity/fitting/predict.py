@@ -1,18 +1,20 @@
 """Predictions of a regression from its posterior, with how sure they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import entr, expit, logsumexp, ndtr, ndtri
 
-from posterity.artifact.recipe import Recipe
-from posterity.errors import StructureError
-from posterity.families import Mixture
+from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.errors import StructureError, UsageError
+from posterity.families import Mixture, Transformed
 from posterity.families.names import names_of, order
+from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design
-from posterity.models import LogisticRegression, PoissonRegression, PredictorModel
-from posterity.models.cubature import hermite, log_normal_mean
+from posterity.fitting.regressions import model_of
+from posterity.models import LogisticRegression, PredictorModel
+from posterity.models.cubature import hermite, log_normal_mean, normal_pairs
 
 NODES, REACH, POINTS = 48, 40.0, 240
 """Gauss-Hermite nodes along a predictor that is known to one unit; else Gauss-Legendre nodes up to
@@ -49,7 +51,7 @@ class Predictor(NamedTuple):
     def log_average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """The logarithm of the average of the exponential of a function, (n,)."""
         logs = np.stack([each(*own) for own in self._components()])
-        return logsumexp(logs, axis=0, b=self.weights[:, None])
+        return np.asarray(logsumexp(logs, axis=0, b=self.weights[:, None]))
 
     def _components(self) -> Any:
         return zip(self.mean, self.deviation, strict=True)
@@ -62,21 +64,36 @@ def predictor(posterior: Any, data: Design) -> Predictor:
         StructureError: for a posterior that is no Gaussian, nor mixture of them, over the
             coefficients of these columns.
     """
+    weights, parts, names = _gaussians(posterior)
+    x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
+    mean = np.stack([x @ np.asarray(q.mean) for q in parts])
+    deviation = np.stack([_deviation(q, x) for q in parts])
+    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+
+
+def _gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
+    """The weights of a mixture of Gaussians, or one, its components, and their names."""
     mixture = isinstance(posterior, Mixture)
-    parts = posterior.components if mixture else posterior
+    whole: Any = posterior.components if mixture else posterior
+    names = tuple(names_of(whole).get("", ()))
+    identity = isinstance(whole, Transformed) and isinstance(whole.support, RealNumbers)
+    parts: Any = whole.law if identity else whole
     if not getattr(parts, "gaussian", False):
         raise StructureError(
             found=f"{posterior!r}",
             expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
             fix="Predict in Python by what made it, or distill it.",
         )
-    names = names_of(parts).get("", data.names)
-    x = data.x[:, order(data.names, names, "the table", "the posterior")]
-    weights = np.asarray(posterior.weights) if mixture else np.ones(1)
-    single = [parts[k] for k in range(len(weights))] if mixture else [parts]
-    mean = np.stack([x @ np.asarray(q.mean) for q in single])
-    deviation = np.stack([_deviation(q, x) for q in single])
-    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+    if not names and parts.own_size > 1:
+        raise StructureError(
+            found=f"coefficients without names: {posterior!r}",
+            expected="a name for each, by which columns are found",
+            fix="Name them, posterior.named([...]), and save it again.",
+        )
+    if not mixture:
+        return np.ones(1), [parts], names
+    weights = np.asarray(posterior.weights)
+    return weights, [parts[k] for k in range(len(weights))], names
 
 
 def _deviation(q: Any, x: np.ndarray) -> np.ndarray:
@@ -93,6 +110,7 @@ def predict(
     *,
     noise_variance: float | None = None,
     level: float = 0.9,
+    times: Sequence[float] = (),
 ) -> dict[str, np.ndarray]:
     """Predictions by name, each (n,).
 
@@ -102,6 +120,7 @@ def predict(
         data: the records, in the recipe's units.
         noise_variance: of a linear model, in the unit of its posterior.
         level: of the intervals, which are equal-tailed.
+        times: of survival, those at which its probability is wanted.
 
     Returns:
         Of a label ``p``, the probability of the second level, between ``low`` and ``high`` for what
@@ -109,8 +128,12 @@ def predict(
         and coefficients, in nats. Of a number the ``mean`` between ``low`` and ``high`` and its
         ``variance``, in the target's own unit; where the noise is known ``noise_variance``, and
         ``target_low`` and ``target_high``, between which a new record lies. Of a count, per
-        record, the expected ``mean`` between ``low`` and ``high``, and its ``variance``.
+        record, the expected ``mean`` between ``low`` and ``high``, and its ``variance``. Of
+        survival, at each of the times, ``survival_T``, the probability that the event comes later,
+        between ``low_T`` and ``high_T``; and ``risk``, the mean log hazard ratio.
     """
+    if recipe.model == "survival":
+        return _survival(posterior, recipe, data, times, level)
     f = predictor(posterior, data)
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = map(f.quantile, tails)
@@ -124,14 +147,14 @@ def predict(
             "entropy": total,
             "mutual_information": np.maximum(total - expected, 0.0),
         }
-    if recipe.model == "poisson":
-        times = np.ones(len(low)) if data.exposure is None else data.exposure
+    if recipe.model not in ("linear", "logistic"):
+        exposure = np.ones(len(low)) if data.exposure is None else data.exposure
         rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
         square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
         mean = f.average(rate)
         parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
         variance = np.maximum(f.average(square) - mean**2, 0.0)
-        return {k: v * times for k, v in parts.items()} | {"variance": variance * times**2}
+        return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
     target = recipe.target or ""
     scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
     mean = f.average(lambda mean, deviation: mean)
@@ -154,15 +177,18 @@ def log_predictive(
 
     Of a number it is a density in the target's own unit.
     """
+    if recipe.model == "survival":
+        return _log_survival(posterior, recipe, data)
     f, y = predictor(posterior, data), np.asarray(data.y)
     if recipe.model == "logistic":
         p = f.average(_chance), f.average(lambda mean, deviation: _chance(-mean, deviation))
         with np.errstate(divide="ignore"):
             return np.log(np.where(y > 0, *p))
-    if recipe.model == "poisson":
-        exposure = np.ones(len(y)) if data.exposure is None else data.exposure
-        own = np.stack([y, exposure], -1)[:, None]
-        return f.log_average(lambda m, s: _log_mean(PoissonRegression(exposure=True), m, s, own))
+    if recipe.model != "linear":
+        model = model_of(recipe.replaced(weights=None, offset=None))
+        if recipe.model in COUNTS:
+            y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
+        return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
     if noise_variance is None:
         raise StructureError(
             found="a linear model whose noise is not known",
@@ -173,6 +199,88 @@ def log_predictive(
     variance = lambda deviation: deviation**2 + noise_variance
     density = lambda m, s: -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
     return f.log_average(density) - np.log(scale)
+
+
+PAIRS, ROWS = 512, 1 << 12
+"""Mirrored draws of coefficients for survival, and records that are predicted at a time."""
+
+
+def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
+    """Quasi-random draws (m, d) of the coefficients, in the order of the columns; their weights."""
+    weights, parts, names = _gaussians(posterior)
+    places = order(names or data.names, data.names, "the posterior", "the table")
+    nodes = normal_pairs(len(places), PAIRS)
+    shares = np.repeat(weights / len(nodes), len(nodes))
+    draws = [q.mean + nodes @ np.linalg.cholesky(_covariance(q)).T for q in parts]
+    return np.concatenate(draws)[:, places], shares
+
+
+def _covariance(q: Any) -> np.ndarray:
+    return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
+
+
+def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
+    """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
+    count = len(recipe.hazards)
+    ends = np.array([0.0, *recipe.cuts, np.inf])
+    ratio = np.exp(z[:, count:] @ x[:, count:].T)
+    if not count:
+        return ratio * time
+    spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
+    return np.exp(z[:, :count]) @ spent.T * ratio
+
+
+def _survival(
+    posterior: Any, recipe: Recipe, data: Design, times: Sequence[float], level: float
+) -> dict[str, np.ndarray]:
+    """Survival at each time, averaged over draws of the coefficients."""
+    if not times and not recipe.cuts:
+        raise UsageError(
+            found="survival, and no times to predict it at",
+            expected="one time at least",
+            fix="Give --times T,T,...",
+        )
+    z, shares = _draws(posterior, data)
+    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    count = len(recipe.hazards)
+    result = {"risk": shares @ (z[:, count:] @ data.x[:, count:].T) + shift}
+    for time in times or recipe.cuts:
+        parts = [np.empty(len(data.x)) for _ in range(3)]
+        for start in range(0, len(data.x), ROWS):
+            rows = slice(start, start + ROWS)
+            hazard = _cumulative(recipe, z, data.x[rows], float(time)) * np.exp(shift[rows])
+            own = np.exp(-hazard)
+            sums = (shares @ own, *_quantiles(own, shares, level))
+            for part, values in zip(parts, sums, strict=True):
+                part[rows] = values
+        names = (f"survival_{time:g}", f"low_{time:g}", f"high_{time:g}")
+        result |= dict(zip(names, parts, strict=True))
+    return result
+
+
+def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.ndarray]:
+    """Equal-tailed ends of an interval of weighted draws (m, n), column by column."""
+    places = np.argsort(values, axis=0)
+    below = np.cumsum(shares[places], axis=0) - shares[places] / 2
+    ordered = np.take_along_axis(values, places, axis=0)
+    ends = ((1 - level) / 2, (1 + level) / 2)
+    at = [np.minimum((below < end).sum(0), len(values) - 1) for end in ends]
+    return [ordered[rows, np.arange(values.shape[1])] for rows in at]
+
+
+def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
+    """The log density of an event, or log probability of none, from entry to the time."""
+    assert data.times is not None, "scored tables have times"
+    z, shares = _draws(posterior, data)
+    time, event, entry = data.times.T
+    shift = np.zeros(len(time)) if data.offset is None else data.offset
+    count = len(recipe.hazards)
+    hazard = _cumulative(recipe, z, data.x, time) - _cumulative(recipe, z, data.x, entry)
+    log_rate = z[:, count:] @ data.x[:, count:].T + shift
+    if count:
+        log_rate += z[:, np.searchsorted(np.array(recipe.cuts), time)]
+    logs = event * log_rate - hazard * np.exp(shift)
+    return np.asarray(logsumexp(logs, axis=0, b=shares[:, None]))
 
 
 def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y: Any) -> np.ndarray:

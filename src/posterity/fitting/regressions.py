@@ -13,8 +13,10 @@ from posterity.federation import Run, federate
 from posterity.fitting.design import Design
 from posterity.models import (
     Adjusted,
+    GammaRegression,
     LinearRegression,
     LogisticRegression,
+    NegativeBinomialRegression,
     PoissonRegression,
     PredictorModel,
 )
@@ -30,9 +32,15 @@ def model_of(recipe: Recipe, noise_variance: float | None = None) -> PredictorMo
     """The library's model of a recipe; of counts, which have exposures."""
     if recipe.model == "linear":
         return LinearRegression(1.0 if noise_variance is None else noise_variance)
-    logistic = recipe.model == "logistic"
-    model = LogisticRegression() if logistic else PoissonRegression(exposure=True)
-    return Adjusted(model) if recipe.weights or (recipe.offset and logistic) else model
+    dispersion = recipe.dispersion or 1.0
+    kinds: dict[str, PredictorModel] = {
+        "logistic": LogisticRegression(),
+        "gamma": GammaRegression(dispersion),
+        "negative-binomial": NegativeBinomialRegression(dispersion, True),
+    }
+    model = kinds.get(recipe.model, PoissonRegression(exposure=True))
+    shifted = recipe.offset and recipe.model in ("logistic", "gamma")
+    return Adjusted(model) if recipe.weights or shifted else model
 
 
 def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +55,7 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
     if recipe.model == "linear":
         root = np.sqrt(weights)
         return x * root[:, None], (y - offset) * root
-    if recipe.model == "poisson":
+    if recipe.model not in ("logistic", "gamma"):
         exposure = np.exp(offset) * (1.0 if data.exposure is None else data.exposure)
         y, offset = np.column_stack([y, exposure]), np.zeros(len(x))
     adjusted = isinstance(model_of(recipe), Adjusted)

@@ -14,6 +14,7 @@ def scores(
     parts: dict[str, np.ndarray],
     log_score: np.ndarray | None = None,
     level: float | None = None,
+    times: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """How good predictions are, by score; all are averages over records.
 
@@ -23,13 +24,14 @@ def scores(
     than a record of label 0, None where either is missing, and ``calibration_error`` the mean
     distance of predicted from observed frequencies over :data:`BINS` groups. Of values ``rmse``
     is in their unit and ``coverage`` the share within the interval for a new record, which should
-    be ``level``.
+    be ``level``. Of survival ``concordance`` is the share of pairs whose order is known and right.
 
     Args:
         y: what was observed (n,): labels, classes from 0, values or counts.
         parts: predictions by name, as ``posterity predict`` writes them.
         log_score: (n,), where what made the predictions knows it; else it follows from them.
         level: of the intervals among the ``parts``.
+        times: of survival, time, event and entry of each record (n, 3).
     """
     result: dict[str, Any] = {"records": len(y)}
     if log_score is None:
@@ -56,6 +58,9 @@ def scores(
             "brier": float(((chances - one) ** 2).sum(1).mean()),
             "accuracy": float((chances.argmax(1) == y).mean()),
         }
+    if times is not None:
+        time, event, entry = times.T
+        return result | {"concordance": concordance(time, event, entry, parts["risk"])}
     result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
     if "target_low" in parts:
         inside = (parts["target_low"] <= y) & (y <= parts["target_high"])
@@ -109,3 +114,21 @@ def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
         }
         for own in groups
     ]
+
+
+def concordance(
+    time: np.ndarray, event: np.ndarray, entry: np.ndarray, risk: np.ndarray
+) -> float | None:
+    """Of pairs in which one had its event while the other was at risk and lived on, the share in
+    which the first had the higher risk; ties count half (harrell1996). None without such pairs.
+
+    >>> ones = np.ones(3)
+    >>> concordance(np.array([1.0, 2.0, 3.0]), ones, 0 * ones, np.array([3.0, 1.0, 2.0]))
+    0.6666666666666666
+    """
+    right = pairs = 0.0
+    for own, when in zip(risk[event > 0], time[event > 0], strict=True):
+        others = risk[(time > when) & (entry < when)]
+        right += (own > others).sum() + (own == others).sum() / 2
+        pairs += len(others)
+    return float(right / pairs) if pairs else None

@@ -116,8 +116,9 @@ class _Merges(NamedTuple):
 
     @classmethod
     def none(cls, traits: Array) -> "_Merges":
-        rows = np.zeros((4, 0), int)
-        return cls(*rows, np.zeros(0), traits[:0])
+        """No merges."""
+        none = np.zeros(0, int)
+        return cls(none, none, none, none, np.zeros(0), traits[:0])
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:

@@ -256,15 +256,15 @@ class Passes:
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
         """True where dissolving a group cannot pay, by a bound that takes no pass.
 
-        Centroids that follow their new members take back half of the rise of the misfit at most,
-        where no group takes in more members than it had.
+        A centroid of ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these
+        add to the misfit.
         """
         others = np.delete(np.arange(len(sweep.counts)), gone)
         more = np.bincount(sweep.second[sweep.labels == gone], minlength=len(sweep.counts))
-        if (more > sweep.counts)[others].any():
-            return False
         counts = (sweep.counts + more)[others]
-        return self._judged(sweep, others, counts, sweep.loss[gone] / 2) >= best
+        left = (sweep.counts[others] / counts)[more[others] > 0].min(initial=1.0)
+        counts = np.minimum(counts, self.criterion.sites)  # what is too many goes further away
+        return self._judged(sweep, others, counts, left * sweep.loss[gone]) >= best
 
 
 class _Accumulator:

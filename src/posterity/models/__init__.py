@@ -22,8 +22,10 @@ from posterity.models.conjugate import (
 from posterity.models.records import Records
 from posterity.models.regression import (
     Adjusted,
+    GammaRegression,
     LinearRegression,
     LogisticRegression,
+    NegativeBinomialRegression,
     PoissonRegression,
 )
 from posterity.models.topics import TopicModel
@@ -54,12 +56,14 @@ __all__ = [
     "ExpectedModel",
     "FunctionModel",
     "GammaPoisson",
+    "GammaRegression",
     "GaussianMean",
     "GaussianMeanCovariance",
     "HiddenMarkovModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "NegativeBinomialRegression",
     "NeuralNetwork",
     "PersonalModel",
     "PersonalRegression",
