@@ -12,10 +12,10 @@ from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import names_in, ordered
-from posterity.artifact.recipe import as_provenance
+from posterity.artifact.recipe import Recipe, as_provenance
 from posterity.artifact.reconcile import prior_digest
 from posterity.cli import files
-from posterity.cli.options import Settings, about_settings, conflict
+from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
 from posterity.errors import StructureError, UsageError
@@ -106,7 +106,9 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     else:
         model, recipe, target = of_recipe.model, of_recipe.recipe, of_recipe.recipe.target
         first = next(iter(tables.values())).names
-        prior = prior_of(first, recipe, None) if usual else _prior(settings, model, key)
+        prior = _of_units(recipe, first) if usual else _prior(settings, model, key)
+        if not usual and settings["prior.sd"]:
+            raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     columns = in_one_order(tables, own or columns_of(prior), target, regression)
@@ -205,6 +207,13 @@ def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distributi
     return files.read_prior(path)[0]
 
 
+def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
+    """The prior that a recipe describes by standard deviations."""
+    if recipe.prior is not None:
+        raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
+    return prior_of(names, recipe, None)
+
+
 def _personal(
     columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
 ) -> bool | list[int] | dict[int, float]:
@@ -290,7 +299,7 @@ def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, 
             expected="the variance of a coefficient before any data, or standard deviations",
             fix="Give it: variance = 1.0 suits columns of a scale near one.",
         )
-    prior = prior_of(table.names, recipe, None)
+    prior = _of_units(recipe, table.names)
     notes = (*sites.notes, *oddities([table.x], table.names))
     record = as_provenance(recipe, sites.facts)
     return Problem(kind, sites.model, prior, table.data, table.names, notes, reads, record)

@@ -2,19 +2,17 @@
 
 import csv
 import dataclasses
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posterity.adapters.tables.reader import clean, read_text
+from posterity.adapters.tables.reader import clean
 from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import DROP, READING
-from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
+from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
@@ -40,7 +38,6 @@ SHARED = (
     "data.without",
     "data.center",
     "data.scale",
-    "data.units",
     "prior.sd",
 )
 """Options that a recipe fixes: with ``--like`` none of them is given."""
@@ -249,21 +246,13 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 
 def _options(settings: Settings) -> dict[str, Any]:
     """The options that the files of all sites are to agree on."""
-    units = settings.path("data.units")
-    own = {key: dict(settings[f"data.{key}"] or {}) for key in ("center", "scale")}
-    for name, unit in _unit_file(units).items():
-        for key, value in unit.items():
-            if name in own[key]:
-                raise conflict(f"--{key} {name}", f"that of {str(units)!r}")
-            own[key][name] = float(value)
     columns, without = settings["data.columns"], settings["data.without"]
     return {
         "model": settings.need("model.kind").removesuffix("-regression"),
         **{key: clean_or_none(settings[f"model.{key}"]) for key in ALONE},
         "columns": None if columns is None else tuple(map(clean, columns)),
         "without": tuple(map(clean, without or ())),
-        **own,
-        "unit": settings["data.unit"] or {},
+        **{key: settings[f"data.{key}"] or {} for key in ("center", "scale", "unit")},
         "intercept": bool(settings["model.intercept"]),
         "cuts": tuple(settings["model.cuts"] or ()),
         "dispersion": settings["model.dispersion"],
@@ -287,24 +276,3 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
             )
         by_column[clean(name)] = levels
     return by_column
-
-
-def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
-    """Centers and scales by column, of a file like ``{"age": {"center": 60, "scale": 10}}``."""
-    if path is None:
-        return {}
-    text = read_text(path)
-    try:
-        parse = json.loads if path.suffix.lower() == ".json" else tomllib.loads
-        units = {clean(name): unit for name, unit in parse(text).items()}
-        for name, unit in units.items():
-            numbers = all(type(value) in (int, float) for value in unit.values())
-            if not (unit.keys() <= {"center", "scale"} and numbers):
-                raise ValueError(f"{name!r}: {unit!r}")
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise ArtifactError(
-            found=f"units {str(path)!r} that cannot be read ({error})",
-            expected='a .toml or .json of columns, as {"age": {"center": 60, "scale": 10}}',
-            fix="Compare with docs/fit.md.",
-        ) from error
-    return units

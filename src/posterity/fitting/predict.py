@@ -8,8 +8,9 @@ from scipy.special import entr, expit, logsumexp, ndtr, ndtri
 
 from posterity.artifact.recipe import COUNTS, Recipe
 from posterity.errors import StructureError, UsageError
-from posterity.families import Mixture
+from posterity.families import Mixture, Transformed
 from posterity.families.names import names_of, order
+from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
@@ -63,21 +64,36 @@ def predictor(posterior: Any, data: Design) -> Predictor:
         StructureError: for a posterior that is no Gaussian, nor mixture of them, over the
             coefficients of these columns.
     """
+    weights, parts, names = _gaussians(posterior)
+    x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
+    mean = np.stack([x @ np.asarray(q.mean) for q in parts])
+    deviation = np.stack([_deviation(q, x) for q in parts])
+    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+
+
+def _gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
+    """The weights of a mixture of Gaussians, or one, its components, and their names."""
     mixture = isinstance(posterior, Mixture)
-    parts = posterior.components if mixture else posterior
+    whole: Any = posterior.components if mixture else posterior
+    names = tuple(names_of(whole).get("", ()))
+    identity = isinstance(whole, Transformed) and isinstance(whole.support, RealNumbers)
+    parts: Any = whole.law if identity else whole
     if not getattr(parts, "gaussian", False):
         raise StructureError(
             found=f"{posterior!r}",
             expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
             fix="Predict in Python by what made it, or distill it.",
         )
-    names = names_of(parts).get("", data.names)
-    x = data.x[:, order(data.names, names, "the table", "the posterior")]
-    weights = np.asarray(posterior.weights) if mixture else np.ones(1)
-    single = [parts[k] for k in range(len(weights))] if mixture else [parts]
-    mean = np.stack([x @ np.asarray(q.mean) for q in single])
-    deviation = np.stack([_deviation(q, x) for q in single])
-    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+    if not names and parts.own_size > 1:
+        raise StructureError(
+            found=f"coefficients without names: {posterior!r}",
+            expected="a name for each, by which columns are found",
+            fix="Name them, posterior.named([...]), and save it again.",
+        )
+    if not mixture:
+        return np.ones(1), [parts], names
+    weights = np.asarray(posterior.weights)
+    return weights, [parts[k] for k in range(len(weights))], names
 
 
 def _deviation(q: Any, x: np.ndarray) -> np.ndarray:
@@ -132,13 +148,13 @@ def predict(
             "mutual_information": np.maximum(total - expected, 0.0),
         }
     if recipe.model not in ("linear", "logistic"):
-        times = np.ones(len(low)) if data.exposure is None else data.exposure
+        exposure = np.ones(len(low)) if data.exposure is None else data.exposure
         rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
         square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
         mean = f.average(rate)
         parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
         variance = np.maximum(f.average(square) - mean**2, 0.0)
-        return {k: v * times for k, v in parts.items()} | {"variance": variance * times**2}
+        return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
     target = recipe.target or ""
     scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
     mean = f.average(lambda mean, deviation: mean)
@@ -191,15 +207,11 @@ PAIRS, ROWS = 512, 1 << 12
 
 def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
     """Quasi-random draws (m, d) of the coefficients, in the order of the columns; their weights."""
-    mixture = isinstance(posterior, Mixture)
-    parts = posterior.components if mixture else posterior
-    names = names_of(parts).get("", data.names)
-    places = order(names, data.names, "the posterior", "the table")
-    weights = np.asarray(posterior.weights) if mixture else np.ones(1)
-    nodes = normal_pairs(len(names), PAIRS)
-    single = [parts[k] for k in range(len(weights))] if mixture else [parts]
-    draws = [q.mean + nodes @ np.linalg.cholesky(_covariance(q)).T for q in single]
+    weights, parts, names = _gaussians(posterior)
+    places = order(names or data.names, data.names, "the posterior", "the table")
+    nodes = normal_pairs(len(places), PAIRS)
     shares = np.repeat(weights / len(nodes), len(nodes))
+    draws = [q.mean + nodes @ np.linalg.cholesky(_covariance(q)).T for q in parts]
     return np.concatenate(draws)[:, places], shares
 
 
