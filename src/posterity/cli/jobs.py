@@ -18,6 +18,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
+from posterity.cli.schema import RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -33,19 +34,8 @@ OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSI
 WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
 OF_REGRESSIONS = (
-    "kind",
-    "target",
-    "formula",
-    "intercept",
-    "event",
-    "entry",
-    "cuts",
-    "dispersion",
-    "exposure",
-    "offset",
-    "weights",
-    "noise_variance",
-    "personal",
+    *("kind", "target", "intercept", "noise_variance", "personal"),
+    *(option.key for option in RECIPE if option.place.startswith("model.")),
 )
 """Options of a model that a regression has."""
 
