@@ -18,7 +18,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
-from posterity.cli.schema import RECIPE
+from posterity.cli.schema import DROP, READING, RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -156,18 +156,12 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    places = (
-        "model.formula",
-        "data.columns",
-        "data.like",
-        "data.center",
-        "data.scale",
-        "prior.sd",
-        "tables",
-    )
-    if given := [place for place in places if place in settings.values]:
+    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables -= {"model.dispersion"}  # which is the model's own too
+    given = [settings.flag(place) for place in settings.values if place in of_tables]
+    if given or kind in specification.OF_TABLES:
         raise UsageError(
-            found=f"{settings.flag(given[0])} beside model {kind}, or arrays",
+            found=f"{given[0] if given else 'arrays'} with model {kind}",
             expected="a regression whose records are tables with a header",
             fix="Leave it out, or save the records as .csv.",
         )

@@ -112,7 +112,7 @@ def predict(
     level: float = 0.9,
     times: Sequence[float] = (),
 ) -> dict[str, np.ndarray]:
-    """Predictions by name, each (n,).
+    """Predictions by name.
 
     Args:
         posterior: of the coefficients: a Gaussian or a mixture of Gaussians.
@@ -123,17 +123,21 @@ def predict(
         times: of survival, those at which its probability is wanted.
 
     Returns:
-        Of a label ``p``, the probability of the second level, between ``low`` and ``high`` for what
-        is not known of the coefficients; its ``entropy`` and the ``mutual_information`` of label
-        and coefficients, in nats. Of a number the ``mean`` between ``low`` and ``high`` and its
-        ``variance``, in the target's own unit; where the noise is known ``noise_variance``, and
-        ``target_low`` and ``target_high``, between which a new record lies. Of a count, per
-        record, the expected ``mean`` between ``low`` and ``high``, and its ``variance``. Of
-        survival, at each of the times, ``survival_T``, the probability that the event comes later,
-        between ``low_T`` and ``high_T``; and ``risk``, the mean log hazard ratio.
+        Each is (n,), but for one. Of a label ``p``, the probability of the second level, between
+        ``low`` and ``high`` for what is not known of the coefficients; its ``entropy`` and the
+        ``mutual_information`` of label and coefficients, in nats. Of a number the ``mean`` between
+        ``low`` and ``high`` and its ``variance``, in the target's own unit; where the noise is
+        known ``noise_variance``, and ``target_low`` and ``target_high``, between which a new record
+        lies. Of a count and a positive number the expected ``mean`` between ``low`` and ``high``,
+        and its ``variance``. Of survival, at each of the times, ``survival_T``, the probability
+        that the event comes later, between ``low_T`` and ``high_T``; and ``risk``, the mean log
+        hazard ratio. Of ordinal levels their probabilities ``mean`` (n, K), ``entropy`` and
+        ``mutual_information``.
     """
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
+    if recipe.model == "ordinal":
+        return _ordinal(posterior, recipe, data)
     f = predictor(posterior, data)
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = map(f.quantile, tails)
@@ -179,6 +183,10 @@ def log_predictive(
     """
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
+    if recipe.model == "ordinal":
+        chances = _ordinal(posterior, recipe, data)["mean"]
+        with np.errstate(divide="ignore"):
+            return np.log(chances[np.arange(len(chances)), np.asarray(data.y, dtype=int)])
     f, y = predictor(posterior, data), np.asarray(data.y)
     if recipe.model == "logistic":
         p = f.average(_chance), f.average(lambda mean, deviation: _chance(-mean, deviation))
@@ -201,7 +209,7 @@ def log_predictive(
     return f.log_average(density) - np.log(scale)
 
 
-PAIRS, ROWS = 512, 1 << 12
+PAIRS, ROWS = 512, 1 << 10
 """Mirrored draws of coefficients for survival, and records that are predicted at a time."""
 
 
@@ -221,13 +229,32 @@ def _covariance(q: Any) -> np.ndarray:
 
 def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
     """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
-    count = len(recipe.hazards)
+    count = len(recipe.baseline)
     ends = np.array([0.0, *recipe.cuts, np.inf])
     ratio = np.exp(z[:, count:] @ x[:, count:].T)
     if not count:
         return ratio * time
     spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
     return np.exp(z[:, :count]) @ spent.T * ratio
+
+
+def _ordinal(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
+    """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
+    z, shares = _draws(posterior, data)
+    count = len(recipe.baseline)
+    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    mean, inner = np.empty((len(data.x), count + 1)), np.empty(len(data.x))
+    for start in range(0, len(data.x), ROWS):
+        rows = slice(start, start + ROWS)
+        f = z[:, count:] @ data.x[rows, count:].T + shift[rows]
+        on = expit(f[..., None] + z[:, None, :count])
+        come = np.cumprod(np.concatenate([np.ones_like(on[..., :1]), on], -1), -1)
+        own = come * np.concatenate([1 - on, np.ones_like(on[..., :1])], -1)
+        mean[rows] = np.tensordot(shares, own, 1)
+        inner[rows] = shares @ entr(own).sum(-1)
+    total = entr(mean).sum(-1)
+    known = np.maximum(total - inner, 0.0)
+    return {"mean": mean, "entropy": total, "mutual_information": known}
 
 
 def _survival(
@@ -242,7 +269,7 @@ def _survival(
         )
     z, shares = _draws(posterior, data)
     shift = np.zeros(len(data.x)) if data.offset is None else data.offset
-    count = len(recipe.hazards)
+    count = len(recipe.baseline)
     result = {"risk": shares @ (z[:, count:] @ data.x[:, count:].T) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(data.x)) for _ in range(3)]
@@ -274,7 +301,7 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
     shift = np.zeros(len(time)) if data.offset is None else data.offset
-    count = len(recipe.hazards)
+    count = len(recipe.baseline)
     hazard = _cumulative(recipe, z, data.x, time) - _cumulative(recipe, z, data.x, entry)
     log_rate = z[:, count:] @ data.x[:, count:].T + shift
     if count:
