@@ -14,11 +14,8 @@ from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
-from posterity.models.cubature import hermite, log_normal_mean, normal_pairs
+from posterity.models.cubature import log_normal_mean, normal_pairs
 
-NODES, REACH, POINTS = 48, 40.0, 240
-"""Gauss-Hermite nodes along a predictor that is known to one unit; else Gauss-Legendre nodes up to
-this far from zero, where an entropy of a label ends."""
 HALVINGS = 60
 """Of the interval that holds a quantile of a mixture."""
 
@@ -315,28 +312,24 @@ def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y:
     return log_normal_mean(lambda u: model.predictor_log_likelihood(at(u), y), mean)
 
 
-def _chance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """``E[σ(f)]``: what is left of one by the expected slope of ``log σ(f)``."""
-    parts = LogisticRegression().predictor_expectation(-mean, deviation**2, np.ones(len(mean)))
+def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``E[log σ(-f)]``, ``E[σ(f)]`` and ``E[σ'(f)]`` of normal predictors, to 1e-12."""
+    zero = np.zeros(len(mean))
+    parts = LogisticRegression().predictor_expectation(mean, deviation**2, zero)
     assert parts is not None, "NumPy arrays have a closed form"
-    return np.clip(parts[1], 0.0, 1.0)
+    value, slope, bend = parts
+    return value, np.clip(-slope, 0.0, 1.0), -bend
+
+
+def _chance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """``E[σ(f)]``."""
+    return _label(mean, deviation)[1]
 
 
 def _mean_entropy(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """The expected entropy of a label, in nats; it is exponentially small far from zero."""
-    result = np.empty(len(mean))
-    narrow = deviation <= 1
-    points, chances = hermite(NODES)
-    own = mean[narrow, None] + deviation[narrow, None] * points
-    result[narrow] = _label_entropy(own) @ chances
-    nodes, weights = np.polynomial.legendre.leggauss(POINTS)
-    m, s = mean[~narrow, None], deviation[~narrow, None]
-    density = np.exp(-(((REACH * nodes - m) / s) ** 2) / 2) / (s * np.sqrt(2 * np.pi))
-    result[~narrow] = density @ (REACH * weights * _label_entropy(REACH * nodes))
-    return result
+    """The expected entropy of a label with log odds ``f``, in nats.
 
-
-def _label_entropy(f: np.ndarray) -> np.ndarray:
-    """Of a label with log odds ``f``, in nats."""
-    size = abs(f)
-    return np.log1p(np.exp(-size)) + size / (1 + np.exp(size))
+    It is ``-E[log σ(-f)] - E[f σ(f)]``, of which the last is ``m E[σ] + s² E[σ']`` (Stein).
+    """
+    value, chance, bend = _label(mean, deviation)
+    return np.maximum(-value - mean * chance - deviation**2 * bend, 0.0)
