@@ -222,9 +222,9 @@ def test_two_sites_are_fused_as_one_fit_of_both():
     error = fail(4, "fuse", *two, "-o", "no.safetensors", "--budget", "64")  # in passes
     assert '--scale {} and {"age": 10.0}' in error["found"] and contents() == before
     for given in (two, {"a": two[0], "b": two[1]}):
-        for budget in (None, 2**26):
-            with pytest.raises(posterity.errors.StructureError, match="different flags"):
-                posterity.fuse(given, budget=budget)
+        with pytest.warns(UserWarning, match="put into the units"):
+            again = posterity.fuse(given).posterior
+        agree(again, whole.posterior.mean, whole.posterior.covariance, 1e-6)
     line = ("--site", "south", "-o", "left.safetensors", "--receipt", "receipt.json")
     succeed("forget", "both.safetensors", *line)
     assert posterity.inspect("left.safetensors").provenance["recipe"] == recipe
@@ -258,18 +258,13 @@ def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
 
 def test_units_may_come_from_a_file_that_sites_share():
     put("t.csv", take(records(), "age", "ill"))
-    Path("u.toml").write_text("[age]\ncenter = 60\nscale = 10\n")
-    Path("u.json").write_text('{"age": {"center": 60, "scale": 10}}')
+    Path("u.toml").write_text("[data]\ncenter = {age = 60}\nscale = {age = 10}\n")
     line = ("fit", "t.csv", "--target", "ill", "--model", "logistic")
-    succeed(*line, "--units", "u.toml", "-o", "a.safetensors")
-    succeed(*line, "--units", "u.json", "-o", "b.safetensors")
-    succeed(*line, "--center", "age=60", "--scale", "age=10", "-o", "c.safetensors")
-    digests = {posterity.inspect(f"{name}.safetensors").digest for name in "abc"}
-    assert len(digests) == 1
-    refuse("fit t.csv --target ill --model logistic --units u.toml --scale age=2 -o d.safetensors",
-           2, "--scale age; u.toml")  # fmt: skip
-    Path("u.json").write_text('{"age": {"center": "x"}}')
-    refuse("fit t.csv --target ill --model logistic --units u.json -o d.safetensors", 5, "'age'")
+    succeed(*line, "u.toml", "-o", "a.safetensors")
+    succeed(*line, "--center", "age=60", "--scale", "age=10", "-o", "b.safetensors")
+    assert len({posterity.inspect(f"{name}.safetensors").digest for name in "ab"}) == 1
+    Path("u.toml").write_text('[data]\ncenter = {age = "x"}\n')
+    refuse("fit t.csv u.toml --target ill --model logistic -o d.safetensors", 2, "data.center.age")
 
 
 def test_a_prior_from_a_file_by_name():

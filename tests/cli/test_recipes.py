@@ -371,6 +371,14 @@ def test_evaluation_by_group_and_its_picture():
     refuse("evaluate m.safetensors new.csv", 4, "'ill'; --rename ill=NAME")
     refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
     refuse("predict m.safetensors t.csv -o p.csv --rename age=years", 4, "'years'; --rename")
+    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples; no draws")
+    x = columns["age"][:, None]
+    np.savez("named.npz", x=x, columns=np.array(["age"]))
+    np.savez("bare.npz", x=x)
+    succeed("predict", "m.safetensors", "named.npz", "-o", "a.csv")
+    succeed("predict", "m.safetensors", "t.csv", "-o", "b.csv")
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+    refuse("predict m.safetensors bare.npz -o p.csv", 4, "no names; `columns`")
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -380,7 +388,9 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     put("t.csv", take(records(50, 0), "age", "ill"))
     flags = ["--target", "ill", "--model", "logistic", "--center", "age=60", "--unit", "age=years"]
     for site in ("north", "south"):
-        succeed("fit", "t.csv", *flags, "--site", site, "-o", f"{site}.safetensors")
+        succeed(
+            "fit", "t.csv", *flags, "--site", site, "-o", f"{site}.safetensors", "--rounded", 20
+        )
     succeed("fuse", "north.safetensors", "south.safetensors", "-o", "both.safetensors")
     succeed("forget", "both.safetensors", "--site", "south", "-o", "left.safetensors",
             "--receipt", "r.json")  # fmt: skip
@@ -390,9 +400,11 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     known = {name: json.loads(own["sites"]) for name, own in about.items()}
     assert known["both"].keys() == {"north", "south"} and known["left"] == known["north"]
     assert "numpy" in known["left"]["north"]["versions"]
+    assert known["left"]["north"]["records"] == 40, "50, to the even one of two multiples of 20"
     succeed("export", "both.safetensors", "-o", "both.json")
     told = json.loads(Path("both.json").read_text())["recipe"]
     assert told == json.loads(about["both"]["recipe"])
+    refuse("export both.safetensors -o both.onnx", 4, "a Ledger; posterity distill")
     succeed("import", "both.json", "-o", "again.safetensors")
     for name in ("both", "again"):
         succeed("predict", f"{name}.safetensors", "t.csv", "-o", f"{name}.csv")
@@ -480,7 +492,7 @@ def test_the_distance_of_one_shot_from_all_records_is_known_beforehand():
     """Right in all, and each time within a factor that one scalar a site allows."""
     rng, ratios = np.random.default_rng(1), []
     far = lambda one, other: float(one.kl(other))
-    for _ in range(12):
+    for _ in range(9):
         names, beta = ("x", "z"), rng.normal(0, 0.7, 3)
         recipe = Recipe("logistic", "y", names, prior_sd={"": 3.0})
         sites = {}
@@ -500,7 +512,7 @@ def test_the_distance_of_one_shot_from_all_records_is_known_beforehand():
         expected, _ = expected_distance(ledger, facts)
         if expected is not None:
             ratios.append(expected / far(ledger.posterior, pooled))
-    assert len(ratios) > 8
+    assert len(ratios) > 6
     assert 0.5 < np.median(ratios) < 3
     assert np.mean((np.array(ratios) > 1 / 4) & (np.array(ratios) < 4)) > 0.7
 

@@ -13,7 +13,6 @@ from posterity.fusion import clustering as of_clustering
 from posterity.fusion import geometry as of_geometry
 from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, packed, sums
-from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import Costs, Points
 from posterity.fusion.search import _gains, _rivals, _without, search
 from tests.laws.table import TABLE
@@ -113,18 +112,6 @@ def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
         np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
     )
     assert _without(before, [1], _rivals(before)).same(anew)
-
-
-@given(seed=seeds)
-def test_sums_over_groups_make_the_description_length(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    misfit, surprise = 50 * rng.gamma(2.0, size=7), rng.gamma(2.0, size=(7, 4))
-    shape, counts = misfit * rng.random(7), rng.multinomial(16, np.ones(4) / 4, 7) + 1.0
-    criterion = Criterion(sites=20, total=20, located=int(rng.integers(3)), shaped=3, expected=4.0)
-    expected = criterion.length(misfit, shape, surprise, counts)
-    price = criterion.prices(surprise, counts).sum(1)
-    found = criterion.length_of_sums(misfit, shape, price, 4)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_what_dissolving_a_group_gains_is_foreseen() -> None:

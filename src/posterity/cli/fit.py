@@ -27,6 +27,7 @@ from posterity.cli.streams import bar
 MODELS = (
     "linear",
     "logistic",
+    "ordinal",
     "poisson",
     "negative-binomial",
     "gamma",
@@ -80,6 +81,7 @@ def _report(data: Data) -> Any:
     Option("model.components", COUNT, "Of a mixture."),
     Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
     Option("site", NAME, "The site; the file's name if left out."),
+    Option("rounded", COUNT, "Keep numbers of records as multiples of this.", default=1),
     Option("seed", NATURAL, "Of a mixture's starts.", default=0),
     OUTPUT,
     files="The site's records: a .csv with a header, a .parquet or an .xlsx; a TOML file that says "
@@ -99,16 +101,16 @@ def fit(settings: Settings) -> Data:
 
     What is fitted is kept in the file. Give the same flags at every site, or the file of one of
     them by --like: fuse puts files of other units and levels into one form, and refuses other
-    columns and models. Nothing is standardised by a site's own data: --center and --scale, or
-    --units, say in which units coefficients and priors are.
+    columns and models. Nothing is standardised by a site's own data: --center and --scale
+    say in which units coefficients and priors are.
     """
     from posterity.artifact.reconcile import prior_digest
     from posterity.cli.recipes import clean_or_none, requested
     from posterity.fitting import fit as fit_table
 
     path, output = settings.single("data.file"), settings.output
-    units, prior = settings.path("data.units"), settings.path("prior.file")
-    files.check_outputs([output], [path, units, prior, settings.path("data.like")])
+    prior = settings.path("prior.file")
+    files.check_outputs([output], [path, prior, settings.path("data.like"), settings.file])
     recipe, reading = requested(settings)
     before = None
     if prior is not None:
@@ -128,6 +130,7 @@ def fit(settings: Settings) -> Data:
             reading=reading,
             seed=settings["seed"],
         )
+    fitted = dataclasses.replace(fitted, rounded=settings["rounded"])
     ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
     written = files.write(ledger, output, "fit", fitted.provenance)
     return {

@@ -87,9 +87,14 @@ def _read(
 ) -> "Iterator[Several | Alone]":
     """The values of the files, many at a time; each file is recorded."""
     from posterity.artifact.many import Several, read_many
+    from posterity.artifact.reconcile import check_same
 
+    first: dict[str, Any] = {}
     for read in read_many(paths):
         several = isinstance(read, Several)
+        name = read.names[0] if several else read.name
+        first = first or {name: read.provenance}
+        check_same({**first, name: read.provenance})
         names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
         inputs.note(names, digests, read.provenance)
         yield read
@@ -99,7 +104,7 @@ def _read(
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
     """The values of the files, put into the units and levels of the first; each is recorded."""
     from posterity.artifact.many import Alone, name_of
-    from posterity.artifact.recipe import RECIPE, SITES, sites_in
+    from posterity.artifact.recipe import sites_in
     from posterity.artifact.reconcile import reconciled
     from posterity.ledger import Ledger
 
@@ -113,14 +118,4 @@ def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
     inputs.record |= done.provenance
     inputs.sites = sites_in(done.provenance)
     inputs.notes += done.notes
-    common = {key: text for key, text in done.provenance.items() if key == RECIPE}
-    return [
-        Alone(
-            name,
-            value,
-            about[name].digest,
-            {k: v for k, v in about[name].provenance.items() if k not in (RECIPE, SITES)}
-            | (common if RECIPE in about[name].provenance else {}),
-        )
-        for name, value in done.values.items()
-    ]
+    return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]

@@ -12,12 +12,13 @@ from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import names_in, ordered
-from posterity.artifact.recipe import as_provenance
+from posterity.artifact.recipe import Recipe, as_provenance
 from posterity.artifact.reconcile import prior_digest
 from posterity.cli import files
-from posterity.cli.options import Settings, about_settings, conflict
+from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
+from posterity.cli.schema import DROP, READING, RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -33,19 +34,8 @@ OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSI
 WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
 OF_REGRESSIONS = (
-    "kind",
-    "target",
-    "formula",
-    "intercept",
-    "event",
-    "entry",
-    "cuts",
-    "dispersion",
-    "exposure",
-    "offset",
-    "weights",
-    "noise_variance",
-    "personal",
+    *("kind", "target", "intercept", "noise_variance", "personal"),
+    *(option.key for option in RECIPE if option.place.startswith("model.")),
 )
 """Options of a model that a regression has."""
 
@@ -106,7 +96,9 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     else:
         model, recipe, target = of_recipe.model, of_recipe.recipe, of_recipe.recipe.target
         first = next(iter(tables.values())).names
-        prior = prior_of(first, recipe, None) if usual else _prior(settings, model, key)
+        prior = _of_units(recipe, first) if usual else _prior(settings, model, key)
+        if not usual and settings["prior.sd"]:
+            raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     columns = in_one_order(tables, own or columns_of(prior), target, regression)
@@ -164,18 +156,12 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    places = (
-        "model.formula",
-        "data.columns",
-        "data.like",
-        "data.center",
-        "data.scale",
-        "prior.sd",
-        "tables",
-    )
-    if given := [place for place in places if place in settings.values]:
+    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables -= {"model.dispersion"}  # which is the model's own too
+    given = [settings.flag(place) for place in settings.values if place in of_tables]
+    if given or kind in specification.OF_TABLES:
         raise UsageError(
-            found=f"{settings.flag(given[0])} beside model {kind}, or arrays",
+            found=f"{given[0] if given else 'arrays'} with model {kind}",
             expected="a regression whose records are tables with a header",
             fix="Leave it out, or save the records as .csv.",
         )
@@ -203,6 +189,13 @@ def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distributi
     if options:
         raise conflict("prior.file", f"prior.{next(iter(options))}")
     return files.read_prior(path)[0]
+
+
+def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
+    """The prior that a recipe describes by standard deviations."""
+    if recipe.prior is not None:
+        raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
+    return prior_of(names, recipe, None)
 
 
 def _personal(
@@ -290,7 +283,7 @@ def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, 
             expected="the variance of a coefficient before any data, or standard deviations",
             fix="Give it: variance = 1.0 suits columns of a scale near one.",
         )
-    prior = prior_of(table.names, recipe, None)
+    prior = _of_units(recipe, table.names)
     notes = (*sites.notes, *oddities([table.x], table.names))
     record = as_provenance(recipe, sites.facts)
     return Problem(kind, sites.model, prior, table.data, table.names, notes, reads, record)

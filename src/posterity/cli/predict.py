@@ -17,7 +17,7 @@ from posterity.errors import StructureError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from posterity.cli.predictors import Parts, Predicted
+    from posterity.cli.predictors import Parts
 
 FORMATS = (".csv", ".npz", ".json")
 MEANS = ("entropy", "mutual_information", "variance", "noise_variance")
@@ -185,15 +185,20 @@ def evaluate(settings: Settings) -> Data:
     files.check_outputs([], [file, inputs], plot)
     with bar("Predicting"):
         found = predicted(settings, file, inputs, scored=True)
-    y = _observed(found, inputs)
+    if found.target is None:
+        raise StructureError(
+            found=f"no target in {str(inputs)!r}",
+            expected="the column that was predicted",
+            fix="Name it by --target.",
+        )
+    y = np.asarray(found.target, dtype=float)
     parts = {name: own[found.kept] for name, own in columns_of(found.parts).items()}
-    levels = settings["level"]
 
     def score(rows: "np.ndarray") -> Data:
         own = {name: part[rows] for name, part in parts.items()}
         known = None if found.log_score is None else found.log_score[rows]
         times = None if found.times is None else found.times[rows]
-        return plain(scores(y[rows], own, known, levels, times))
+        return plain(scores(y[rows], own, known, settings["level"], times))
 
     whole, groups = score(np.arange(len(y))), {}
     if (by := settings["by"]) is not None:
@@ -218,19 +223,6 @@ def evaluate(settings: Settings) -> Data:
         "plot": None if plot is None else str(plot),
         "notes": list(found.notes),
     }
-
-
-def _observed(found: "Predicted", inputs: Path) -> Any:
-    """What was observed, one value a record that was predicted."""
-    import numpy as np
-
-    if found.target is None:
-        raise StructureError(
-            found=f"no target in {str(inputs)!r}",
-            expected="the column that was predicted",
-            fix="Name it by --target.",
-        )
-    return np.asarray(found.target, dtype=float)
 
 
 def _groups(inputs: Path, by: str) -> "np.ndarray":

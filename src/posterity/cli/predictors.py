@@ -70,9 +70,9 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     student = about.kind == "Student"
     call: Callable[[Any], Any] | None = None
+    places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
+    asked = {k: settings[place] for k, place in places.items() if place in settings.values}
     if student or getattr(posterior, "network_layers", None) is not None:
-        places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
-        asked = {k: settings[place] for k, place in places.items() if place in settings.values}
         call = _student(value, asked, file) if student else _network(posterior, asked, file)
     elif recipe is None or not recipe.regression:
         raise StructureError(
@@ -83,6 +83,8 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
             fix="Name a file of the same model by --like; of another model make a student: "
             "posterity distill FILE -o student.safetensors.",
         )
+    elif asked:
+        raise _drawn(asked, f"the regression in {str(file)!r}, whose averages are no draws")
     names = files.inputs_of(value, about) if student else ()
     if call is not None and (recipe is None or not recipe.regression):
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
@@ -158,12 +160,16 @@ def _called(predict: Callable[[Any], Any], x: np.ndarray, inputs: Path) -> Parts
 
 def _student(student: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
     if asked:
-        raise UsageError(
-            found=f"--{' --'.join(asked)} for the student in {str(file)!r}",
-            expected="none of them: a student knows what it predicts, and draws nothing",
-            fix="Leave them out.",
-        )
+        raise _drawn(asked, f"the student in {str(file)!r}, which knows what it predicts")
     return student.predict
+
+
+def _drawn(asked: dict[str, Any], of: str) -> UsageError:
+    return UsageError(
+        found=f"--{' --'.join(asked)} for {of}",
+        expected="none of them: they are of networks alone",
+        fix="Leave them out.",
+    )
 
 
 def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:

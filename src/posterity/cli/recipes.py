@@ -2,52 +2,31 @@
 
 import csv
 import dataclasses
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posterity.adapters.tables.reader import clean, read_text
+from posterity.adapters.tables.reader import clean
 from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
-from posterity.cli.schema import DROP, READING
-from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
+from posterity.cli.schema import DROP, READING, RECIPE
+from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
 from posterity.fitting.regressions import data_of, model_of, noise_of_residuals
 
-SHARED = (
-    "model.kind",
-    "model.formula",
-    "model.target",
-    "model.intercept",
-    "model.event",
-    "model.entry",
-    "model.cuts",
-    "model.dispersion",
-    "model.exposure",
-    "model.offset",
-    "model.weights",
-    "model.noise_variance",
-    "model.family",
-    "model.components",
-    "model.component_sd",
-    "data.columns",
-    "data.without",
-    "data.center",
-    "data.scale",
-    "data.units",
-    "prior.sd",
-)
+OF_FIT = ("family", "components", "component_sd")
+"""Parts of a recipe that posterity fit alone has options for."""
+SHARED = {
+    *(option.place for option in RECIPE if option.place not in ("data.unit", "data.like")),
+    *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
+}
 """Options that a recipe fixes: with ``--like`` none of them is given."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
 """Options that a formula takes the place of."""
-OF_FIT = ("family", "components", "component_sd")
-"""Parts of a recipe that posterity fit alone has options for."""
 
 
 def clean_or_none(name: str | None) -> str | None:
@@ -218,7 +197,7 @@ def table_of(
     recipe = labelled(recipe, reading)
     if inputs.suffix in (".npz", ".npy"):
         table = read_inputs(inputs, settings["inputs.array"])
-        cells, notes = reading.renamed(as_cells(inputs, table, recipe.columns or ())), []
+        cells, notes = reading.renamed(as_cells(inputs, table)), []
     else:
         cells, notes = records_of(inputs, reading)
     columns_to_predict(recipe, cells)
@@ -249,21 +228,13 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 
 def _options(settings: Settings) -> dict[str, Any]:
     """The options that the files of all sites are to agree on."""
-    units = settings.path("data.units")
-    own = {key: dict(settings[f"data.{key}"] or {}) for key in ("center", "scale")}
-    for name, unit in _unit_file(units).items():
-        for key, value in unit.items():
-            if name in own[key]:
-                raise conflict(f"--{key} {name}", f"that of {str(units)!r}")
-            own[key][name] = float(value)
     columns, without = settings["data.columns"], settings["data.without"]
     return {
         "model": settings.need("model.kind").removesuffix("-regression"),
         **{key: clean_or_none(settings[f"model.{key}"]) for key in ALONE},
         "columns": None if columns is None else tuple(map(clean, columns)),
         "without": tuple(map(clean, without or ())),
-        **own,
-        "unit": settings["data.unit"] or {},
+        **{key: settings[f"data.{key}"] or {} for key in ("center", "scale", "unit")},
         "intercept": bool(settings["model.intercept"]),
         "cuts": tuple(settings["model.cuts"] or ()),
         "dispersion": settings["model.dispersion"],
@@ -287,24 +258,3 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
             )
         by_column[clean(name)] = levels
     return by_column
-
-
-def _unit_file(path: Path | None) -> dict[str, dict[str, float | int]]:
-    """Centers and scales by column, of a file like ``{"age": {"center": 60, "scale": 10}}``."""
-    if path is None:
-        return {}
-    text = read_text(path)
-    try:
-        parse = json.loads if path.suffix.lower() == ".json" else tomllib.loads
-        units = {clean(name): unit for name, unit in parse(text).items()}
-        for name, unit in units.items():
-            numbers = all(type(value) in (int, float) for value in unit.values())
-            if not (unit.keys() <= {"center", "scale"} and numbers):
-                raise ValueError(f"{name!r}: {unit!r}")
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise ArtifactError(
-            found=f"units {str(path)!r} that cannot be read ({error})",
-            expected='a .toml or .json of columns, as {"age": {"center": 60, "scale": 10}}',
-            fix="Compare with docs/fit.md.",
-        ) from error
-    return units

@@ -64,7 +64,6 @@ RECIPE = (
     Option("data.without", NAMES, "Columns not to use."),
     Option("data.center", by_name(NUMBER), "What to take off a column."),
     Option("data.scale", by_name(POSITIVE), "What to divide it by after that."),
-    Option("data.units", FILE, "The same from a .toml or .json that sites share."),
     Option("data.unit", by_name(TEXT), "The unit that a column's numbers are in, as ldl=mg/dL."),
     Option(
         "data.like",

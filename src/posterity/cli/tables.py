@@ -18,7 +18,7 @@ from posterity.cli.options import (
 )
 from posterity.cli.report import Data, group, parameters
 from posterity.cli.schema import OUTPUT
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, StructureError
 
 if TYPE_CHECKING:
     from posterity.adapters.tables.files import Moments
@@ -125,6 +125,12 @@ def _graph(path: Path, output: Path) -> Data:
     from posterity.adapters.onnx import to_onnx
 
     student, about = files.read_any(path)
+    if about.kind != "Student":
+        raise StructureError(
+            found=f"a {about.kind} in {str(path)!r}, for a graph",
+            expected="a student, which is one network",
+            fix="Make one: posterity distill FILE -o student.safetensors.",
+        )
     to_onnx(student, output, provenance=about.provenance)
     return {
         "output": str(output),

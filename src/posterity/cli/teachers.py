@@ -85,13 +85,13 @@ def distillation_of(settings: Settings) -> Distilled:
     network = getattr(posterior, "network_layers", None) is not None
     size = posterior.layers.inputs if network else posterior.own_size
     names = () if network else listed(names_in(posterior))
-    pool, x = _pool(settings, names, size, str(path), recipe)
+    pool, x, notes = _pool(settings, names, size, str(path), recipe)
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
         teacher=Independent(posterior, model, x=x),
         inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
-        notes=tuple(unnamed(named, names) if names else ()),
+        notes=(*notes, *(unnamed(named, names) if names else ())),
         reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
         record={
             "teacher": repr(posterior),
@@ -118,12 +118,12 @@ def _of_data(settings: Settings) -> Distilled:
     )
     teacher = build(chains, run, "sampler")
     recipe = recipe_in(problem.record)
-    _, pool = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
+    _, pool, notes = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
     return Distilled(
         teacher=teacher,
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
-        notes=problem.notes,
+        notes=(*problem.notes, *notes),
         reads=(*problem.reads, *([place] if place else [])),
         record={
             "teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}",
@@ -182,13 +182,15 @@ def _model(
 
 def _pool(
     settings: Settings, names: tuple[str, ...], size: int, of: str, recipe: Recipe | None
-) -> tuple[Table | None, np.ndarray | None]:
-    """The file of inputs as the model takes them, and its inputs in the order of the names."""
-    path = settings.path("inputs.file")
+) -> tuple[Table | None, np.ndarray | None, list[str]]:
+    """The file of inputs as the model takes them, its inputs in the order of the names; notes."""
+    path, notes = settings.path("inputs.file"), []
     if path is None:
-        return None, None
+        return None, None, []
     if recipe is not None and recipe.regression:
-        data, _ = table_of(settings, recipe, path, scored=False)
+        data, notes = table_of(settings, recipe, path, scored=False)
+        if data.dropped:
+            notes.append(f"{data.dropped} of {data.total} inputs have a missing value: left out")
         pool = Table(data.x, None, data.names)
     else:
         pool = read_inputs(path, settings["inputs.array"])
@@ -199,7 +201,7 @@ def _pool(
             expected=f"{size}, as the network or regression takes",
             fix="Give the columns that it was trained on, without labels.",
         )
-    return pool, x
+    return pool, x, notes
 
 
 def _inputs(

@@ -48,6 +48,7 @@ class Fit:
         noise_variance: of a linear model, known or estimated.
         nats: how far from a Gaussian the site's likelihood is, where that is known
             (:mod:`~posterity.fitting.one_shot`).
+        rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
     """
 
@@ -59,14 +60,16 @@ class Fit:
     noise_variance: float | None
     notes: tuple[str, ...]
     nats: float | None = None
+    rounded: int = 1
 
     @property
     def provenance(self) -> dict[str, str]:
         """The provenance to save with the ledger: its recipe, and what is known of its records."""
         noise = {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
-        dropped = {"dropped": self.dropped} if self.dropped else {}
+        count = lambda number: self.rounded * round(number / self.rounded)
+        dropped = {"dropped": count(self.dropped)} if self.dropped else {}
         nats = {} if self.nats is None else {"nats": float(f"{self.nats:.3g}")}
-        known = {"records": self.records, **dropped, **noise, **nats, "versions": versions()}
+        known = {"records": count(self.records), **dropped, **noise, **nats, "versions": versions()}
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 

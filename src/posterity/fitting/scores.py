@@ -59,7 +59,8 @@ def scores(
             "accuracy": float((chances.argmax(1) == y).mean()),
         }
     if times is not None:
-        return result | {"concordance": concordance(*times.T, parts["risk"])}
+        time, event, entry = times.T
+        return result | {"concordance": concordance(time, event, entry, parts["risk"])}
     result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
     if "target_low" in parts:
         inside = (parts["target_low"] <= y) & (y <= parts["target_high"])

@@ -152,11 +152,14 @@ def _level_objectives(
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[merges.kept] - worth[merges.gone]
-        return worth[:total].sum() + np.concatenate([[0.0], change[order].cumsum()])
+        start = worth[:total].sum(0)
+        return start + np.concatenate([np.zeros((1, *start.shape)), change[order].cumsum(0)])
 
     misfit = local.judged.potential.sum() - levels(counts * evidence.potential)
     shape = local.shape_potential - levels(counts * evidence.shape)
-    price = levels(criterion.prices(evidence.surprise, counts))
+    _, _, surprise, typical = (values[:, None] for values in evidence)
+    prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
+    price, _ = criterion.shortest(levels(prices))
     return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
 
 
@@ -222,10 +225,11 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     if gap > HALVES:
         return np.inf
     share = len(mine) * len(theirs) / len(rows) ** 2
-    surprise = clustering.judged.evidence.surprise[[first, second]]
+    surprise, typical = (values[[first, second]] for values in clustering.judged.evidence[2:])
     parts, joint = counts[[first, second]], counts[[first, second]].sum()
     criterion, groups = local.criterion, len(counts)
-    price = criterion.prices(surprise.mean(keepdims=True), np.array([joint])).sum()
-    price -= criterion.prices(surprise, parts).sum()
+    _, spread = clustering.judged.prices(criterion, counts)
+    price = criterion.prices(surprise.mean(), typical.mean(), joint, spread)
+    price -= criterion.prices(surprise, typical, parts, spread).sum()
     price += criterion.columns(groups - 1) - criterion.columns(groups)
     return float(len(rows) * np.log1p(share * gap) / 2 + price)

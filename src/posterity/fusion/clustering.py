@@ -37,13 +37,19 @@ the levels of merging, whose objectives are true ones, the surer."""
 
 
 class Evidence(NamedTuple):
-    """The log normaliser at the average of each group, the same of its members' shapes, and
-    ``KL(centroid || population)``.
+    """What is known of groups from the averages of their members.
+
+    Attributes:
+        potential: the log normaliser, less what makes misfits of location quadratic.
+        shape: the log normaliser of the average shape.
+        surprise: nats of what the average says beyond the population.
+        typical: ``KL(typical shape || average shape)``; zero where nothing moves.
     """
 
     potential: Float[Array, " g"]
     shape: Float[Array, " g"]
     surprise: Float[Array, " g"]
+    typical: Float[Array, " g"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,18 +105,7 @@ class LocalComponents:
     @functools.cached_property
     def _population(self) -> tuple[Points, float]:
         """And ``KL(l || population)`` on average."""
-        judged = self.judged
-        total, inner = np.zeros((1, judged.coordinates.shape[1])), 0.0
-        whole = len(judged.parts) == 1  # whose gradient is kept
-        for rows in judged.parts:
-            dual = judged.gradient if whole else judged.members(rows).mean_parameters
-            total += dual.sum(0)
-            inner += np.einsum("nd,nd->", judged.coordinates[rows], dual)
-        mean = total / len(judged)
-        population = Points.of(judged.template.with_mean_parameters(mean))
-        surprise = population.potential[0] - judged.potential.mean() + inner / len(judged)
-        surprise -= population.coordinates[0] @ mean[0]
-        return population, max(float(surprise), 0.0)
+        return _population_of(self.judged)
 
     @functools.cached_property
     def shapes(self) -> Points | None:
@@ -137,6 +132,7 @@ class LocalComponents:
             sites=self.sites,
             total=len(judged),
             surprise=surprise,
+            shape=_population_of(self.shapes)[1] if self.shapes is not None else 0.0,
         )
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
@@ -147,18 +143,53 @@ class LocalComponents:
     def evidence(self, traits: Float[Array, "g traits"]) -> Evidence:
         """The evidence of groups with these averages of :meth:`traits`."""
         dim = self.judged.coordinates.shape[1]
-        centroids = self.judged.centroids(traits[:, :dim])
-        shape = np.zeros(len(traits))
-        if self.shapes is not None:
-            shape = self.shapes.potential_at(traits[:, dim:])
-        return Evidence(centroids.potential, shape, self.surprise(centroids))
+        return self.evidence_of(self.judged.centroids(traits[:, :dim]), traits)
+
+    def evidence_of(self, centroids: Centroids, traits: Float[Array, "g traits"]) -> Evidence:
+        """The same where centroids are known."""
+        surprise, potential = self.surprise(centroids), centroids.potential
+        if self.shapes is None:
+            nothing = np.zeros(len(traits))
+            return Evidence(potential, nothing, surprise, nothing)
+        averages = traits[:, centroids.coordinates.shape[1] :]
+        shape = self.shapes.potential_at(averages)
+        if self.criterion.both:
+            potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
+        return Evidence(potential, shape, surprise, self._apart(averages, shape))
+
+    def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
+        """``KL(average shape || the centroid's shape)``: an average of natural parameters is wider
+        than its members by how far apart they lie, so that its divergences grow with the logarithm
+        of a distance; with this they grow with its square, as errors of location do.
+        """
+        own = self.judged.family(centroids.coordinates)
+        there = moved(own, own.location())
+        stays = there.normalizer_stays
+        potential = centroids.potential if stays else np.asarray(there.log_normalizer())
+        step = there.natural_parameters - shapes.coordinates
+        rise = np.einsum("gd,gd->g", step, shapes.gradient)
+        return np.maximum(potential - shapes.potential - rise, 0.0)
+
+    def _apart(self, shapes: Array, potential: Array) -> Float[Array, " g"]:
+        """``KL(typical shape || shape)`` of averages of shapes."""
+        mean, slope, at = self.typical
+        return np.maximum(potential - at - (shapes - mean) @ slope, 0.0)
+
+    @functools.cached_property
+    def typical(self) -> tuple[Array, Array, float]:
+        """The average of all shapes, its dual, and its potential."""
+        assert self.shapes is not None
+        mean, slope = self.shapes.middle
+        return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
     @property
     def alone(self) -> Evidence:
         """The evidence of each component as a group of its own."""
         judged, shapes = self.judged, self.shapes
-        shape = np.zeros(len(judged)) if shapes is None else shapes.potential
-        return Evidence(judged.potential, shape, self.surprise(judged.alone))
+        shape = typical = np.zeros(len(judged))
+        if shapes is not None:
+            shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
+        return Evidence(judged.potential, shape, self.surprise(judged.alone), typical)
 
     @functools.cached_property
     def shape_potential(self) -> float:
@@ -166,7 +197,11 @@ class LocalComponents:
         return 0.0 if self.shapes is None else float(self.shapes.potential.sum())
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
-        """``KL(centroid || population)`` of averages of natural parameters."""
+        """What averages of natural parameters say beyond the population: ``KL(. || population)``,
+        or that of the average component's location, where shapes are priced by themselves.
+        """
+        if self.criterion.both:
+            return np.full(len(centroids.potential), self.criterion.place)
         return self.population.divergences(centroids)[0]
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
@@ -211,9 +246,32 @@ class Judged(NamedTuple):
         misfit = max(float(total - counts @ evidence.potential), 0.0)
         return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
 
+    def prices(self, criterion: Criterion, counts: Array) -> tuple[float, float]:
+        """The sum of the prices of all groups, and the spread of shapes that it is least with."""
+        _, _, surprise, typical = (values[:, None] for values in self.evidence)
+        prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
+        total, spread = criterion.shortest(prices.sum(0))
+        return float(total), float(spread)
+
     def length(self, criterion: Criterion, counts: Array) -> float:
         """Description length, in nats."""
-        return float(criterion.length(self.misfit, self.shape, self.evidence.surprise, counts))
+        price, _ = self.prices(criterion, counts)
+        return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
+
+
+def _population_of(points: Points) -> tuple[Points, float]:
+    """The member that minimises summed ``KL(l || .)``, and that divergence on average."""
+    total, inner = np.zeros((1, points.coordinates.shape[1])), 0.0
+    whole = len(points.parts) == 1  # whose gradient is kept
+    for rows in points.parts:
+        dual = points.gradient if whole else points.members(rows).mean_parameters
+        total += dual.sum(0)
+        inner += np.einsum("nd,nd->", points.coordinates[rows], dual)
+    mean = total / len(points)
+    population = Points.of(points.template.with_mean_parameters(mean))
+    surprise = population.potential[0] - points.potential.mean() + inner / len(points)
+    surprise -= population.coordinates[0] @ mean[0]
+    return population, max(float(surprise), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,12 +321,10 @@ class Clustering:
         points, centroids, shapes = local.judged, self.centroids, local.shapes
         if local.forward:
             centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
-        centres, shape = centroids.coordinates, np.zeros(len(counts))
+        centres = centroids.coordinates
         if shapes is not None:
-            moved_centres = self.shape_totals / counts[:, None]
-            shape = shapes.potential_at(moved_centres)
-            centres = np.hstack([centres, moved_centres])
-        evidence = Evidence(centroids.potential, shape, local.surprise(centroids))
+            centres = np.hstack([centres, self.shape_totals / counts[:, None]])
+        evidence = local.evidence_of(centroids, centres)
         total = points.potential.sum()
         return Judged.of(centres, evidence, counts, total, local.shape_potential)
 

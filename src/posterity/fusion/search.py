@@ -309,7 +309,8 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     """Nats by which the description were shorter without each group, to second order."""
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     judged, criterion = clustering.judged, local.criterion
-    surprise, dim = judged.evidence.surprise, local.judged.coordinates.shape[1]
+    surprise, typical = judged.evidence[2:]
+    dim, (_, spread) = local.judged.coordinates.shape[1], judged.prices(criterion, counts)
     pairs = labels * len(counts) + rivals.group
     joining = np.bincount(pairs, minlength=len(counts) ** 2)
     group, host = np.divmod(np.flatnonzero(joining), len(counts))
@@ -322,11 +323,12 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
         centroids = shapes.centroids(judged.centres[:, dim:])
         there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
         shape = shape + np.bincount(labels, (there - here) * share)
-    price = criterion.prices(surprise, counts)
+    price = criterion.prices(surprise, typical, counts, spread)
     larger = np.minimum(counts[host] + joining[joining > 0], local.sites)
-    rise = criterion.prices(surprise[host], larger) - price[host]
+    rise = criterion.prices(surprise[host], typical[host], larger, spread) - price[host]
     left = price.sum() - price + np.bincount(group, rise)
-    return clustering.objective - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
+    now = criterion.length_of_sums(judged.misfit, judged.shape, price.sum(), len(counts))
+    return now - criterion.length_of_sums(misfit, shape, left, len(counts) - 1)
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:

@@ -25,7 +25,7 @@ from posterity.artifact.aligned import (
 )
 from posterity.artifact.many import Alone, Several, name_of
 from posterity.artifact.recipe import RECIPE
-from posterity.artifact.reconcile import check_same
+from posterity.artifact.reconcile import check_same, reconciled
 from posterity.artifact.vocabulary import is_topics, over_words
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
@@ -263,14 +263,17 @@ class SitesInMemory(Sites):
     in_memory = True
 
     def read(self, posteriors: Iterable[Item]) -> None:
-        """Take all sites together."""
+        """Take all sites together, files of one model in the units and levels of the first."""
         opened: dict[str, Any] = {}
+        about: dict[str, Mapping[str, str]] = {}
         for name, value in one_by_one(posteriors):
-            if isinstance(value, Alone):
-                opened[self._enrol(value.name, value.value, value.provenance)] = value.value
-            else:
-                opened[self._enrol(name, value, {})] = value
-        self._take(dict(sorted(opened.items())))
+            alone = value if isinstance(value, Alone) else Alone(name or "", value, "", {})
+            own = self._enrol(name if alone is not value else alone.name, alone.value, {})
+            opened[own], about[own] = alone.value, alone.provenance
+        done = reconciled(opened, about)
+        for line in done.notes:
+            warnings.warn(line, stacklevel=4)
+        self._take(dict(sorted(done.values.items())))
         self._close()
 
     def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:
