@@ -189,9 +189,15 @@ class Runner:
             path = self.cache / f"network-{data}-{seed}-{k}.safetensors"
             if not path.exists():
                 network = trained(
-                    setting.layers, x, y, task=f"pair {k}", seed=seed, steps=setting.steps,
-                    variance=setting.variance, batch=setting.batch,
-                )  # fmt: skip
+                    setting.layers,
+                    x,
+                    y,
+                    task=f"pair {k}",
+                    seed=seed,
+                    steps=setting.steps,
+                    variance=setting.variance,
+                    batch=setting.batch,
+                )
                 own, _ = chances(network, tests, setting.draws)
                 posterity.save({"network": network, "answers": own}, path)
             answers.append(posterity.load(path)["answers"])

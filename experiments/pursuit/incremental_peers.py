@@ -81,9 +81,15 @@ def _points(
         for places in itertools.islice(every, setting.steps):
             images, labels = own[places], y[places]
             z, moments = _descend(
-                layers, z, moments, images, labels.astype(np.int32), mask, centre,
+                layers,
+                z,
+                moments,
+                images,
+                labels.astype(np.int32),
+                mask,
+                centre,
                 np.float32(strength / len(y)) * precision,
-            )  # fmt: skip
+            )
         if strength:
             z = np.asarray(z)
             fisher = len(y) * np.asarray(

@@ -6,16 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
 from experiments import harness
-from experiments.dark_knowledge.figures import COLORS, save
+from experiments.dark_knowledge.figures import COLORS
 from experiments.pursuit.quadrature import SIDES, Gaussians
 from experiments.pursuit.targets import Array, Target
 
@@ -23,25 +18,25 @@ GREY = "#8d99a6"
 
 
 def densities(
-    drawn: Mapping[str, Any], path: Path, own: str, boosting: Sequence[str],
+    drawn: Mapping[str, Any],
+    path: Path,
+    own: str,
+    boosting: Sequence[str],
     median: Callable[[Any], float],
-) -> None:  # fmt: skip
+) -> None:
     """A column a target; ours above, and the best of the boosting peers that ran below."""
-    canvas, axes = plt.subplots(
-        2, len(drawn), figsize=(2.7 * len(drawn), 5.6), layout="constrained", squeeze=False
-    )
-    for column, (name, (target, table)) in zip(axes.T, drawn.items(), strict=True):
-        ran = [peer for peer in boosting if peer in table]
-        rows = [own, *([min(ran, key=lambda peer: median(table[peer]))] if ran else [])]
-        for axis, method in zip(column, rows, strict=False):
-            shown = middle(table[method])
-            law = Gaussians.of(shown["weights"], shown["means"], shown["factors"])
-            panel = line if target.size == 1 else plane
-            panel(axis, target, law)
-            title = f"{name}\n{method}" if method == own else method
-            axis.set_title(f"{title}\nKL {shown['reverse']:.2g}", fontsize=8)
-            axis.tick_params(labelsize=6)
-    save(canvas, path)
+    with harness.figure(path, 2, len(drawn), figsize=(2.7 * len(drawn), 5.6)) as axes:
+        for column, (name, (target, table)) in zip(axes.T, drawn.items(), strict=True):
+            ran = [peer for peer in boosting if peer in table]
+            rows = [own, *([min(ran, key=lambda peer: median(table[peer]))] if ran else [])]
+            for axis, method in zip(column, rows, strict=False):
+                shown = middle(table[method])
+                law = Gaussians.of(shown["weights"], shown["means"], shown["factors"])
+                panel = line if target.size == 1 else plane
+                panel(axis, target, law)
+                title = f"{name}\n{method}" if method == own else method
+                axis.set_title(f"{title}\nKL {shown['reverse']:.2g}", fontsize=8)
+                axis.tick_params(labelsize=6)
 
 
 def middle(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -130,4 +130,4 @@ def exports(
         vars(sys.modules[package])[name] = value
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *home_of})
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes, *home_of})

@@ -10,11 +10,10 @@ from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
 import posterity
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
-from posterity.engine.course import RUN, SITE
-from posterity.engine.memory import ANSWER, Step
+from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
-from posterity.engine.star import QUESTION, ServerMemory
+from posterity.engine.star import QUESTION, RUN, SITE, ServerMemory
 from posterity.engine.store import Outgoing, Store
 from posterity.errors import ArtifactError
 from posterity.families import Beta, Gamma
@@ -298,6 +297,20 @@ def test_a_site_that_lost_its_store_answers_again():
     star.memories["b"] = star.memories["b"].empty("b", 1)
     star.run()
     assert stands_at(star, in_process(kind="asynchronous"))
+
+
+def test_new_terms_are_taken_over_and_who_joins_by_them_is_asked():
+    few = {name: str(KEYS[name].public) for name in ("a", "b", "c", "server")}
+    old, new = Star(terms(members=few)), Star(terms())
+    old.command("server", "begin")
+    old.run()
+    for name, memory in old.memories.items():
+        new.memories[name] = new.loaded(name, Step(new.machines[name].adopt(memory)))
+    new.memories["d"] = new.loaded("d", Step(Memory.empty("d", 2)))
+    new.command("server", "begin")
+    assert new.course.run.state.epoch == (2, "server")
+    new.run()
+    assert stands_at(new, in_process())
 
 
 def test_ledgers_of_two_regions_fuse_to_that_of_all():

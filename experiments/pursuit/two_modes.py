@@ -1,4 +1,4 @@
-"""Posteriors with two modes, by pursued mixtures: `python -m experiments.pursuit.modes`.
+"""Posteriors with two modes, by pursued mixtures: `python -m experiments.pursuit.two_modes`.
 
 A line with Student noise and two instruments that contradict each other; and a logistic regression
 on two features of which one matters, and that are all but the same in training.
@@ -146,7 +146,7 @@ def scores(name: str, seed: int, effort: Effort) -> dict[str, Any]:
 def run(
     effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, only_kept: bool = False
 ) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `modes.json` holds."""
+    """Measure, judge, draw and write; returns what `two_modes.json` holds."""
     goals, reports, few = [], {}, dataclasses.replace(effort, lines=0, twins=0)
     for name, (_, _, sets, setting) in PROBLEMS.items():
         rows = []
@@ -175,9 +175,9 @@ def run(
         **reports,
         "made with": harness.versions(),
     }
-    harness.write(results, "modes", found)
+    harness.write(results, "two_modes", found)
     if reports:
-        pictures.curves(reports, results / "modes.png")
+        pictures.curves(reports, results / "two_modes.png")
     return found
 
 
