@@ -104,6 +104,37 @@ def test_survival_is_poisson_regression_of_split_records(cuts):
     assert made.records == len(columns["x"])
 
 
+def test_ordinal_levels_are_climbed_one_by_one():
+    """Beside statsmodels' logistic regression of whether each level that was reached was left."""
+    rng, x = covariates(5)
+    odds = lambda j: 1 / (1 + np.exp(-(0.8 - 0.9 * j + x[:, 1:] @ [0.7, -0.5])))
+    beyond = rng.random((COUNT, 2)) < np.column_stack([odds(0), odds(1)])
+    grade = beyond[:, 0] * (1 + beyond[:, 1])
+    names = np.array(["low", "mid", "high"])
+    put("t.csv", {"x": x[:, 1], "z": x[:, 2], "grade": names[grade]})
+    line = "fit t.csv --target grade --model ordinal --prior-sd 1000 -o t.safetensors"
+    refuse(line, 2, "without levels; --category")
+    succeed(*line.split(), "--category", "grade=low,mid,high")
+    q = posterity.load("t.safetensors").posterior
+    assert q.names == ("above[low]", "above[mid]", "x", "z")
+    rows_ = [(np.eye(2)[j], x[i, 1:], grade[i] > j) for i in range(COUNT) for j in range(2)
+             if grade[i] >= j]  # fmt: skip
+    design_ = np.array([np.concatenate(own[:2]) for own in rows_])
+    other = api.GLM(np.array([own[2] for own in rows_], float), design_,
+                    family=api.families.Binomial()).fit()  # fmt: skip
+    close(q, other.params, other.cov_params())
+    document("predict", "t.safetensors", "t.csv", "-o", "p.npz")
+    mean = np.load("p.npz")["mean"]
+    first, second = (1 / (1 + np.exp(-(q.mean[j] + x[:, 1:] @ q.mean[2:]))) for j in range(2))
+    wanted = np.column_stack([1 - first, first * (1 - second), first * second])
+    np.testing.assert_allclose(mean, wanted, atol=0.01)
+    np.testing.assert_allclose(mean.sum(1), 1)
+    score = document("evaluate", "t.safetensors", "t.csv")["all"]
+    chosen = mean[np.arange(COUNT), grade]
+    assert score["log_score"] == pytest.approx(np.log(chosen).mean())
+    assert score["records"] == COUNT
+
+
 def test_many_cuts_are_coxs_regression():
     phreg = pytest.importorskip("statsmodels.duration.hazard_regression").PHReg
     columns = lives(1)

@@ -372,6 +372,13 @@ def test_evaluation_by_group_and_its_picture():
     refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
     refuse("predict m.safetensors t.csv -o p.csv --rename age=years", 4, "'years'; --rename")
     refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples; no draws")
+    x = columns["age"][:, None]
+    np.savez("named.npz", x=x, columns=np.array(["age"]))
+    np.savez("bare.npz", x=x)
+    succeed("predict", "m.safetensors", "named.npz", "-o", "a.csv")
+    succeed("predict", "m.safetensors", "t.csv", "-o", "b.csv")
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+    refuse("predict m.safetensors bare.npz -o p.csv", 4, "no names; `columns`")
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ VERSION = 3
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
 """Models of counts, which have exposures, and those of a known dispersion."""
-MODELS = ("linear", "logistic", *COUNTS, "gamma", "survival", "mixture")
+LABELS = ("logistic", "ordinal")
+"""Models whose target has levels by name."""
+MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
 FAMILIES = ("gaussian", "diagonal")
 INTERCEPT = "intercept"
 """The name of the coefficient of the column of ones."""
@@ -37,7 +39,7 @@ USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
 """Of models with a link. An intercept is the predictor where all columns are 0, which may be far
 from any record."""
 FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
-LINKS = {"linear": "identity", "logistic": "logit"}
+LINKS = {"linear": "identity", "logistic": "logit", "ordinal": "logit"}
 """The function of the target's mean that is linear in the coefficients; of all others it is the
 logarithm, of survival that of the hazard."""
 MOST_SITES = 10_000
@@ -118,8 +120,14 @@ class Recipe:
         return self.model != "mixture"
 
     @property
-    def hazards(self) -> tuple[str, ...]:
-        """The names of the log hazards of the intervals between cuts; none without cuts."""
+    def baseline(self) -> tuple[str, ...]:
+        """The names of coefficients in the place of an intercept; none where there is one.
+
+        Of survival the log hazards between cuts; of ordinal levels, for each but the last, the log
+        odds of going beyond it for those who come so far.
+        """
+        if self.model == "ordinal":
+            return tuple(f"above[{level}]" for level in self.levels[:-1])
         ends = [0.0, *self.cuts]
         names = [f"hazard[{a:g}-{b:g}]" for a, b in itertools.pairwise(ends)]
         return (*names, f"hazard[{ends[-1]:g}-]") if self.cuts else ()
@@ -152,7 +160,7 @@ class Recipe:
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``."""
         names = [INTERCEPT] if self.intercept and self.regression else []
-        names = list(self.hazards) or names
+        names = list(self.baseline) or names
         for term in self.coded():
             blocks = [self._factor_names(factor, full) for factor, full in term]
             names += [":".join(parts) for parts in itertools.product(*blocks)]
@@ -205,8 +213,8 @@ class Recipe:
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
-            if (wide := usual.get(INTERCEPT)) and (self.hazards or not self.intercept):
-                usual = {"": usual[""]} | dict.fromkeys(self.hazards, wide)
+            if (wide := usual.get(INTERCEPT)) and (self.baseline or not self.intercept):
+                usual = {"": usual[""]} | dict.fromkeys(self.baseline, wide)
             own["prior_sd"] = usual | dict(self.prior_sd)
         if self.model == "linear" and self.noise_variance is None:
             own["noise_variance"] = ESTIMATE
@@ -453,6 +461,11 @@ def check_recipe(recipe: Recipe) -> None:
             not survival and any((recipe.event, recipe.entry, recipe.cuts)),
             f"an event, entry or cuts {model}",
             "them of --model survival alone",
+        ),
+        (
+            recipe.model == "ordinal" and not recipe.levels,
+            f"ordinal {recipe.target!r} without levels",
+            "their names, ascending (--category TARGET=A,B,C)",
         ),
         (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
         (

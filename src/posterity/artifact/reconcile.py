@@ -133,7 +133,7 @@ def _differences(one: Recipe, other: Recipe) -> list[str]:
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     """Raise a StructureError for a difference that no affine function mends."""
-    moving = ("center", "scale", "categories") if common.terms or common.cuts else ()
+    moving = ("center", "scale", "categories") if common.terms or common.baseline else ()
     free = [key for key in _FREE if key not in moving]
     odd = [key for key in _differences(common, recipe) if key not in free]
     units = {
@@ -228,7 +228,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         StructureError: if that takes an intercept that there is not.
     """
     mine, names = recipe.coefficients(), common.coefficients()
-    if common.terms or common.cuts:  # whose columns are in the same units and levels
+    if common.terms or common.baseline:  # whose columns are in the same units and levels
         same = [[float(one == other) for other in names] for one in mine]
         return Affine(np.zeros(len(mine)), np.array(same))
     matrix = np.zeros((len(mine), len(names)))
@@ -365,42 +365,40 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     weighted mean and deviation of every column. Where both differ by the same factor of
     :data:`CONVERTED` and more, a conversion seems to have been forgotten.
     """
-    if not (common.regression and common.intercept) or common.terms or common.cuts:
+    if not (common.regression and common.intercept) or common.terms or common.baseline:
         return []
     names = common.coefficients()
     plain = [name for name in common.columns or () if name not in common.categories]
-    seen: dict[str, dict[str, tuple[float, float]]] = {}
+    at = [names.index(name) for name in plain]
+    units = np.array([(common.center.get(n, 0.0), _scale(common, n)) for n in plain]).T
+    sites, means, sds = [], [], []
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
-            if not factor.gaussian:
-                continue
             order = names_of(factor).get("", names)
-            if factor.precision.ndim != 2 or set(order) != set(names):
+            if not factor.gaussian or factor.diagonal or set(order) != set(names):
                 continue
-            row = factor.precision[order.index(INTERCEPT)]
-            total = row[order.index(INTERCEPT)]
-            for name in plain if total > 0 else ():
-                at, scale = order.index(name), _scale(common, name)
-                mean = row[at] / total
-                variance = factor.precision[at, at] / total - mean**2
-                raw = common.center.get(name, 0.0) + scale * mean
-                if variance > 1e-9 * (mean**2 + 1):
-                    seen.setdefault(name, {})[site] = (float(raw), scale * float(variance) ** 0.5)
+            places = [order.index(name) for name in names]
+            square = factor.precision[np.ix_(places, places)]
+            if plain and square[0, 0] > 0:
+                mean = square[0, at] / square[0, 0]
+                variance = np.diagonal(square)[at] / square[0, 0] - mean**2
+                sites.append(site)
+                means.append(units[0] + units[1] * mean)
+                sds.append(units[1] * np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1))))
     lines = []
-    for name, sites in seen.items():
-        middle = sorted(mean for mean, _ in sites.values())[(len(sites) - 1) // 2]
-        other = min(sites, key=lambda site: abs(sites[site][0] - middle))
-        if len(sites) == 2:
-            other = next(iter(sites))
-        typical, spread = sites[other]
-        for site, (mean, sd) in sites.items():
-            ratio, wide = mean / typical if typical else 0.0, sd / spread
+    for name, mean, sd in zip(plain, np.transpose(means), np.transpose(sds), strict=False):
+        # The first of two sites, of more the one in the middle.
+        other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = mean / mean[other]
+        rows = zip(sites, ratios, sd / sd[other], mean, sd, strict=True)
+        for site, ratio, wide, m, s in rows:
             far = min(ratio, wide) > CONVERTED or 0 < max(ratio, wide) < 1 / CONVERTED
             if far and 0.4 < ratio / wide < 2.5:
                 lines.append(
-                    f"{name!r} is {mean:.3g} ± {sd:.2g} at {site!r} and {typical:.3g} ± "
-                    f"{spread:.2g} at {other!r}: are they in one unit? If not, fit {site!r} again "
-                    f"with --convert {name}=FACTOR, which is about {1 / ratio:.2g}"
+                    f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
+                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, fit "
+                    f"{site!r} again with --convert {name}=FACTOR, which is about {1 / ratio:.2g}"
                 )
     return lines

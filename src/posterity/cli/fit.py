@@ -27,6 +27,7 @@ from posterity.cli.streams import bar
 MODELS = (
     "linear",
     "logistic",
+    "ordinal",
     "poisson",
     "negative-binomial",
     "gamma",

@@ -18,6 +18,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
+from posterity.cli.schema import DROP, READING, RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -33,19 +34,8 @@ OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSI
 WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
 OF_REGRESSIONS = (
-    "kind",
-    "target",
-    "formula",
-    "intercept",
-    "event",
-    "entry",
-    "cuts",
-    "dispersion",
-    "exposure",
-    "offset",
-    "weights",
-    "noise_variance",
-    "personal",
+    *("kind", "target", "intercept", "noise_variance", "personal"),
+    *(option.key for option in RECIPE if option.place.startswith("model.")),
 )
 """Options of a model that a regression has."""
 
@@ -166,18 +156,12 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    places = (
-        "model.formula",
-        "data.columns",
-        "data.like",
-        "data.center",
-        "data.scale",
-        "prior.sd",
-        "tables",
-    )
-    if given := [place for place in places if place in settings.values]:
+    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables -= {"model.dispersion"}  # which is the model's own too
+    given = [settings.flag(place) for place in settings.values if place in of_tables]
+    if given or kind in specification.OF_TABLES:
         raise UsageError(
-            found=f"{settings.flag(given[0])} beside model {kind}, or arrays",
+            found=f"{given[0] if given else 'arrays'} with model {kind}",
             expected="a regression whose records are tables with a header",
             fix="Leave it out, or save the records as .csv.",
         )

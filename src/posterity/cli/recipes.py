@@ -11,40 +11,22 @@ from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
-from posterity.cli.schema import DROP, READING
+from posterity.cli.schema import DROP, READING, RECIPE
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
 from posterity.fitting.regressions import data_of, model_of, noise_of_residuals
 
-SHARED = (
-    "model.kind",
-    "model.formula",
-    "model.target",
-    "model.intercept",
-    "model.event",
-    "model.entry",
-    "model.cuts",
-    "model.dispersion",
-    "model.exposure",
-    "model.offset",
-    "model.weights",
-    "model.noise_variance",
-    "model.family",
-    "model.components",
-    "model.component_sd",
-    "data.columns",
-    "data.without",
-    "data.center",
-    "data.scale",
-    "prior.sd",
-)
+OF_FIT = ("family", "components", "component_sd")
+"""Parts of a recipe that posterity fit alone has options for."""
+SHARED = {
+    *(option.place for option in RECIPE if option.place not in ("data.unit", "data.like")),
+    *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
+}
 """Options that a recipe fixes: with ``--like`` none of them is given."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
 """Options that a formula takes the place of."""
-OF_FIT = ("family", "components", "component_sd")
-"""Parts of a recipe that posterity fit alone has options for."""
 
 
 def clean_or_none(name: str | None) -> str | None:
@@ -215,7 +197,7 @@ def table_of(
     recipe = labelled(recipe, reading)
     if inputs.suffix in (".npz", ".npy"):
         table = read_inputs(inputs, settings["inputs.array"])
-        cells, notes = reading.renamed(as_cells(inputs, table, recipe.columns or ())), []
+        cells, notes = reading.renamed(as_cells(inputs, table)), []
     else:
         cells, notes = records_of(inputs, reading)
     columns_to_predict(recipe, cells)

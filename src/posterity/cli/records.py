@@ -126,14 +126,18 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
     return _split(table.names, x, clean(target))
 
 
-def as_cells(path: Path, table: Table, wanted: Sequence[str]) -> Cells:
-    """An array of inputs as the cells of a table, under its own names or those ``wanted``."""
-    x, names = table.x.reshape(len(table.x), -1), table.names or tuple(wanted)
-    if x.shape[1] != len(names):
+def as_cells(path: Path, table: Table) -> Cells:
+    """An array of inputs as the cells of a table of its columns' names.
+
+    Raises:
+        StructureError: if it has none, by which a model could find its columns.
+    """
+    x, names = table.x.reshape(len(table.x), -1), table.names
+    if not names:
         raise StructureError(
-            found=f"inputs of {x.shape[1]} numbers in {str(path)!r}",
-            expected=f"{len(names)}: the columns {some(names)} before any transformation",
-            fix="Give these columns, or name those that there are by an array `columns`.",
+            found=f"an array of inputs in {str(path)!r} whose columns have no names",
+            expected="names, by which a model finds its columns",
+            fix="Add an array `columns` of texts, or save the inputs as a .csv with a header.",
         )
     rows = [[repr(cell) for cell in row] for row in x.tolist()]
     return Cells(path, names, rows, list(range(1, len(x) + 1)), ",")

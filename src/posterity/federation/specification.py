@@ -40,10 +40,13 @@ MODELS: dict[str, Callable[..., Any]] = {
     "poisson-regression": models.PoissonRegression,
     "negative-binomial-regression": models.NegativeBinomialRegression,
     "gamma-regression": models.GammaRegression,
+    "ordinal-regression": functools.partial(models.LogisticRegression),
     "survival-regression": functools.partial(models.PoissonRegression, exposure=True),
 }
 REGRESSIONS = tuple(name for name in MODELS if name.endswith("-regression"))
-"""Of which survival is one of counts: an event or none in a time at risk."""
+OF_TABLES = ("ordinal-regression", "survival-regression")
+"""Regressions, and those whose records are made of a table's: labels of whether a level was left,
+counts of events in a time at risk."""
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {

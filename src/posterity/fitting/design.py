@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import INTERCEPT, Factor, Recipe
+from posterity.artifact.recipe import INTERCEPT, LABELS, Factor, Recipe
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
 
@@ -112,7 +112,7 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
         "--center": (recipe.center, plain),
         "--scale": (recipe.scale, plain),
         "--unit": (recipe.unit, [*plain, *([recipe.exposure] if recipe.exposure else [])]),
-        "--category": (recipe.categories, [*used, *(target if recipe.model == "logistic" else [])]),
+        "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
     }
     for flag, (names, known) in flags.items():
         if unknown := [name for name in names if name not in known]:
@@ -267,9 +267,31 @@ def design(
         x, target, exposure, offset, weights, names, rows, kept, total, dropped, tuple(notes)
     )
     _check_target(result, recipe, path)
-    if recipe.model != "survival":
-        return result
-    return _at_risk(result, recipe, values, path, predicting)
+    if recipe.model == "survival":
+        return _at_risk(result, recipe, values, path, predicting)
+    return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+
+
+def _climbed(data: Design, recipe: Recipe) -> Design:
+    """Records once for each level that they came to, and whether they went beyond it.
+
+    Going on is logistic at every level (the continuation-ratio model, fienberg2007).
+    """
+    reached = np.asarray(data.y, dtype=int)
+    steps = np.arange(len(recipe.baseline))
+    row, level = np.nonzero(steps <= reached[:, None])
+    return _again(data, row, level)._replace(y=1.0 * (reached[row] > level))
+
+
+def _again(data: Design, row: np.ndarray, place: np.ndarray) -> Design:
+    """Records several times, each time with a one in the place of its own baseline."""
+    x = data.x[row]
+    x[np.arange(len(row)), place] = 1.0
+    again = {
+        name: None if own is None else own[row]
+        for name, own in (("offset", data.offset), ("weights", data.weights))
+    }
+    return data._replace(x=x, lines=data.lines[row], **again)
 
 
 def _at_risk(
@@ -298,23 +320,17 @@ def _at_risk(
     spent = np.minimum(time[:, None], ends[1:]) - np.maximum(entry[:, None], ends[:-1])
     row, interval = np.nonzero(spent > 0)
     here = (event[row] == 1) & (time[row] > ends[interval]) & (time[row] <= ends[interval + 1])
-    x = data.x[row]
-    if recipe.cuts:
-        x[np.arange(len(row)), interval] = 1.0
-    again = {
-        name: None if own is None else own[row]
-        for name, own in (("offset", data.offset), ("weights", data.weights))
-    }
-    spent, lines = spent[row, interval], data.lines[row]
-    return data._replace(x=x, y=1.0 * here, exposure=spent, lines=lines, **again)
+    place = interval if recipe.cuts else np.zeros_like(interval)  # where the intercept is, if any
+    made = _again(data, row, place) if recipe.cuts or recipe.intercept else data
+    return made._replace(y=1.0 * here, exposure=spent[row, interval])
 
 
 def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:
     """The columns of the design, (n,) each: products of what is made of a term's columns."""
     ones = np.ones(len(cells.rows))
     columns = [ones] if recipe.intercept and recipe.regression else []
-    if recipe.cuts:
-        columns = [0.0 * ones for _ in recipe.hazards]
+    if recipe.baseline:
+        columns = [0.0 * ones for _ in recipe.baseline]
     for term in recipe.coded():
         block = [ones]
         for factor, full in term:
@@ -462,6 +478,8 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
             )
     elif recipe.model == "gamma":
         wrong, expected = y <= 0, "positive numbers"
+    elif recipe.model == "ordinal":
+        return
     else:
         wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"
     if wrong.any():

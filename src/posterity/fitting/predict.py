@@ -14,11 +14,8 @@ from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
-from posterity.models.cubature import hermite, log_normal_mean, normal_pairs
+from posterity.models.cubature import log_normal_mean, normal_pairs
 
-NODES, REACH, POINTS = 48, 40.0, 240
-"""Gauss-Hermite nodes along a predictor that is known to one unit; else Gauss-Legendre nodes up to
-this far from zero, where an entropy of a label ends."""
 HALVINGS = 60
 """Of the interval that holds a quantile of a mixture."""
 
@@ -112,7 +109,7 @@ def predict(
     level: float = 0.9,
     times: Sequence[float] = (),
 ) -> dict[str, np.ndarray]:
-    """Predictions by name, each (n,).
+    """Predictions by name.
 
     Args:
         posterior: of the coefficients: a Gaussian or a mixture of Gaussians.
@@ -123,17 +120,21 @@ def predict(
         times: of survival, those at which its probability is wanted.
 
     Returns:
-        Of a label ``p``, the probability of the second level, between ``low`` and ``high`` for what
-        is not known of the coefficients; its ``entropy`` and the ``mutual_information`` of label
-        and coefficients, in nats. Of a number the ``mean`` between ``low`` and ``high`` and its
-        ``variance``, in the target's own unit; where the noise is known ``noise_variance``, and
-        ``target_low`` and ``target_high``, between which a new record lies. Of a count, per
-        record, the expected ``mean`` between ``low`` and ``high``, and its ``variance``. Of
-        survival, at each of the times, ``survival_T``, the probability that the event comes later,
-        between ``low_T`` and ``high_T``; and ``risk``, the mean log hazard ratio.
+        Each is (n,), but for one. Of a label ``p``, the probability of the second level, between
+        ``low`` and ``high`` for what is not known of the coefficients; its ``entropy`` and the
+        ``mutual_information`` of label and coefficients, in nats. Of a number the ``mean`` between
+        ``low`` and ``high`` and its ``variance``, in the target's own unit; where the noise is
+        known ``noise_variance``, and ``target_low`` and ``target_high``, between which a new record
+        lies. Of a count and a positive number the expected ``mean`` between ``low`` and ``high``,
+        and its ``variance``. Of survival, at each of the times, ``survival_T``, the probability
+        that the event comes later, between ``low_T`` and ``high_T``; and ``risk``, the mean log
+        hazard ratio. Of ordinal levels their probabilities ``mean`` (n, K), ``entropy`` and
+        ``mutual_information``.
     """
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
+    if recipe.model == "ordinal":
+        return _ordinal(posterior, recipe, data)
     f = predictor(posterior, data)
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = map(f.quantile, tails)
@@ -179,6 +180,10 @@ def log_predictive(
     """
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
+    if recipe.model == "ordinal":
+        chances = _ordinal(posterior, recipe, data)["mean"]
+        with np.errstate(divide="ignore"):
+            return np.log(chances[np.arange(len(chances)), np.asarray(data.y, dtype=int)])
     f, y = predictor(posterior, data), np.asarray(data.y)
     if recipe.model == "logistic":
         p = f.average(_chance), f.average(lambda mean, deviation: _chance(-mean, deviation))
@@ -201,7 +206,7 @@ def log_predictive(
     return f.log_average(density) - np.log(scale)
 
 
-PAIRS, ROWS = 512, 1 << 12
+PAIRS, ROWS = 512, 1 << 10
 """Mirrored draws of coefficients for survival, and records that are predicted at a time."""
 
 
@@ -221,13 +226,32 @@ def _covariance(q: Any) -> np.ndarray:
 
 def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
     """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
-    count = len(recipe.hazards)
+    count = len(recipe.baseline)
     ends = np.array([0.0, *recipe.cuts, np.inf])
     ratio = np.exp(z[:, count:] @ x[:, count:].T)
     if not count:
         return ratio * time
     spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
     return np.exp(z[:, :count]) @ spent.T * ratio
+
+
+def _ordinal(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
+    """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
+    z, shares = _draws(posterior, data)
+    count = len(recipe.baseline)
+    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    mean, inner = np.empty((len(data.x), count + 1)), np.empty(len(data.x))
+    for start in range(0, len(data.x), ROWS):
+        rows = slice(start, start + ROWS)
+        f = z[:, count:] @ data.x[rows, count:].T + shift[rows]
+        on = expit(f[..., None] + z[:, None, :count])
+        come = np.cumprod(np.concatenate([np.ones_like(on[..., :1]), on], -1), -1)
+        own = come * np.concatenate([1 - on, np.ones_like(on[..., :1])], -1)
+        mean[rows] = np.tensordot(shares, own, 1)
+        inner[rows] = shares @ entr(own).sum(-1)
+    total = entr(mean).sum(-1)
+    known = np.maximum(total - inner, 0.0)
+    return {"mean": mean, "entropy": total, "mutual_information": known}
 
 
 def _survival(
@@ -242,7 +266,7 @@ def _survival(
         )
     z, shares = _draws(posterior, data)
     shift = np.zeros(len(data.x)) if data.offset is None else data.offset
-    count = len(recipe.hazards)
+    count = len(recipe.baseline)
     result = {"risk": shares @ (z[:, count:] @ data.x[:, count:].T) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(data.x)) for _ in range(3)]
@@ -274,7 +298,7 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
     shift = np.zeros(len(time)) if data.offset is None else data.offset
-    count = len(recipe.hazards)
+    count = len(recipe.baseline)
     hazard = _cumulative(recipe, z, data.x, time) - _cumulative(recipe, z, data.x, entry)
     log_rate = z[:, count:] @ data.x[:, count:].T + shift
     if count:
@@ -288,28 +312,24 @@ def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y:
     return log_normal_mean(lambda u: model.predictor_log_likelihood(at(u), y), mean)
 
 
-def _chance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """``E[σ(f)]``: what is left of one by the expected slope of ``log σ(f)``."""
-    parts = LogisticRegression().predictor_expectation(-mean, deviation**2, np.ones(len(mean)))
+def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``E[log σ(-f)]``, ``E[σ(f)]`` and ``E[σ'(f)]`` of normal predictors, to 1e-12."""
+    zero = np.zeros(len(mean))
+    parts = LogisticRegression().predictor_expectation(mean, deviation**2, zero)
     assert parts is not None, "NumPy arrays have a closed form"
-    return np.clip(parts[1], 0.0, 1.0)
+    value, slope, bend = parts
+    return value, np.clip(-slope, 0.0, 1.0), -bend
+
+
+def _chance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """``E[σ(f)]``."""
+    return _label(mean, deviation)[1]
 
 
 def _mean_entropy(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """The expected entropy of a label, in nats; it is exponentially small far from zero."""
-    result = np.empty(len(mean))
-    narrow = deviation <= 1
-    points, chances = hermite(NODES)
-    own = mean[narrow, None] + deviation[narrow, None] * points
-    result[narrow] = _label_entropy(own) @ chances
-    nodes, weights = np.polynomial.legendre.leggauss(POINTS)
-    m, s = mean[~narrow, None], deviation[~narrow, None]
-    density = np.exp(-(((REACH * nodes - m) / s) ** 2) / 2) / (s * np.sqrt(2 * np.pi))
-    result[~narrow] = density @ (REACH * weights * _label_entropy(REACH * nodes))
-    return result
+    """The expected entropy of a label with log odds ``f``, in nats.
 
-
-def _label_entropy(f: np.ndarray) -> np.ndarray:
-    """Of a label with log odds ``f``, in nats."""
-    size = abs(f)
-    return np.log1p(np.exp(-size)) + size / (1 + np.exp(size))
+    It is ``-E[log σ(-f)] - E[f σ(f)]``, of which the last is ``m E[σ] + s² E[σ']`` (Stein).
+    """
+    value, chance, bend = _label(mean, deviation)
+    return np.maximum(-value - mean * chance - deviation**2 * bend, 0.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import Recipe
+from posterity.artifact.recipe import LABELS, Recipe
 from posterity.errors import ConvergenceError, ConvergenceWarning, ParameterError, SiteError
 from posterity.families.names import some
 from posterity.federation import Run, federate
@@ -34,12 +34,12 @@ def model_of(recipe: Recipe, noise_variance: float | None = None) -> PredictorMo
         return LinearRegression(1.0 if noise_variance is None else noise_variance)
     dispersion = recipe.dispersion or 1.0
     kinds: dict[str, PredictorModel] = {
-        "logistic": LogisticRegression(),
+        **dict.fromkeys(LABELS, LogisticRegression()),
         "gamma": GammaRegression(dispersion),
         "negative-binomial": NegativeBinomialRegression(dispersion, True),
     }
     model = kinds.get(recipe.model, PoissonRegression(exposure=True))
-    shifted = recipe.offset and recipe.model in ("logistic", "gamma")
+    shifted = recipe.offset and recipe.model in (*LABELS, "gamma")
     return Adjusted(model) if recipe.weights or shifted else model
 
 
@@ -55,7 +55,7 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
     if recipe.model == "linear":
         root = np.sqrt(weights)
         return x * root[:, None], (y - offset) * root
-    if recipe.model not in ("logistic", "gamma"):
+    if recipe.model not in (*LABELS, "gamma"):
         exposure = np.exp(offset) * (1.0 if data.exposure is None else data.exposure)
         y, offset = np.column_stack([y, exposure]), np.zeros(len(x))
     adjusted = isinstance(model_of(recipe), Adjusted)
