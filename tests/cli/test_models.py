@@ -18,6 +18,13 @@ from posterity.artifact.recipe import Recipe
 from posterity.fitting import fit
 from posterity.fitting.design import design
 from posterity.fitting.predict import log_predictive, predict
+from posterity.models import (
+    Adjusted,
+    GammaRegression,
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+)
 
 api = pytest.importorskip("statsmodels.api")
 COUNT = 400
@@ -47,6 +54,44 @@ def close(q, params, covariance, within=0.12):
     sd = np.sqrt(np.diagonal(covariance))
     np.testing.assert_allclose((q.mean - params) / sd, 0, atol=within)
     np.testing.assert_allclose(np.sqrt(q.marginal_variance) / sd, 1, atol=within)
+
+
+MODELS = {
+    "gamma": (GammaRegression(0.5), lambda f: f.gamma(2.0, size=30)),
+    "counts": (NegativeBinomialRegression(0.7), lambda f: f.poisson(2.0, 30)),
+    "exposed": (
+        NegativeBinomialRegression(0.7, True),
+        lambda f: np.column_stack([f.poisson(2.0, 30), f.gamma(2.0, size=30)]),
+    ),
+    "adjusted": (
+        Adjusted(PoissonRegression(True)),
+        lambda f: np.column_stack([f.poisson(2.0, 30), *f.gamma(2.0, size=(3, 30))]),
+    ),
+    "weighted": (
+        Adjusted(LogisticRegression()),
+        lambda f: np.column_stack([f.integers(0, 2, 30), *f.gamma(2.0, size=(2, 30))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_slopes_and_expectations_are_those_of_the_likelihood(name):
+    model, draw = MODELS[name]
+    rng = np.random.default_rng(0)
+    mean, variance, y = rng.normal(size=30), rng.gamma(1.0, size=30), draw(rng)
+    model.check((rng.normal(size=(30, 2)), y))
+    value, slope = model.predictor_value_and_slope(mean, y)
+    at = lambda f: model.predictor_log_likelihood(f, y)
+    np.testing.assert_allclose(value, at(mean), rtol=1e-12)
+    np.testing.assert_allclose(slope, (at(mean + 1e-5) - at(mean - 1e-5)) / 2e-5, atol=1e-6)
+    assert (at(mean + 0.1) + at(mean - 0.1) < 2 * value + 1e-12).all(), "concave"
+    if (known := model.predictor_expectation(mean, variance, y)) is not None:
+        u, chances = np.polynomial.hermite_e.hermegauss(90)
+        f = mean[:, None] + np.sqrt(variance)[:, None] * u
+        parts = model.predictor_value_and_slope(f, y[:, None])
+        for one, other in zip(known, parts, strict=False):
+            np.testing.assert_allclose(one, other @ chances / chances.sum(), rtol=1e-6, atol=1e-8)
+    assert isinstance(model.predictor_mean(mean), np.ndarray)
 
 
 @pytest.mark.parametrize("model", ["negative-binomial", "gamma"])
