@@ -14,7 +14,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Evidence, LocalComponents
-from posterity.fusion.geometry import Points
+from posterity.fusion.geometry import CACHED, Points, chunks
 
 Array = np.ndarray
 MANY = 12
@@ -66,18 +66,18 @@ def agglomerate(local: LocalComponents) -> Merging:
     put in the order of their distances at the end (murtagh1983).
     """
     points, total = local.points, len(local.points)
-    one_way = points.divergences(points.alone)
-    distance = (one_way + one_way.T) / 4  # the rise by merging each pair, to second order
-    del one_way
+    distance = points.divergences(points.alone)
+    distance = distance + distance.T
+    distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
     counts, traits, made = np.ones(total), local.traits().copy(), np.arange(total)
     height = np.zeros(2 * total - 1)  # of each group; those after the first were merged
     nearest, stale, merges = np.zeros(total, int), np.arange(total), [_Merges.none(traits)]
     least, end = np.full(total, np.inf), total
     while len(stale):
-        some = distance[stale]
-        nearest[stale] = at = some.argmin(1)
-        least[stale] = some[np.arange(len(at)), at]
+        for part in chunks(len(stale), 8 * total, CACHED):
+            nearest[stale[part]] = distance[stale[part]].argmin(1)
+        least[stale] = distance[stale, nearest[stale]]
         first = np.flatnonzero((nearest[nearest] == np.arange(total)) & (least < np.inf))
         first = first[first < nearest[first]]
         first = first[np.argsort(least[first], kind="stable")]
@@ -152,11 +152,14 @@ def _level_objectives(
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[merges.kept] - worth[merges.gone]
-        return worth[:total].sum() + np.concatenate([[0.0], change[order].cumsum()])
+        start = worth[:total].sum(0)
+        return start + np.concatenate([np.zeros((1, *start.shape)), change[order].cumsum(0)])
 
     misfit = local.judged.potential.sum() - levels(counts * evidence.potential)
     shape = local.shape_potential - levels(counts * evidence.shape)
-    price = levels(criterion.prices(evidence.surprise, counts))
+    _, _, surprise, typical = (values[:, None] for values in evidence)
+    prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
+    price, _ = criterion.shortest(levels(prices))
     return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
 
 
@@ -212,7 +215,8 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     rows = np.flatnonzero((labels == first) | (labels == second))
     # What tells the two apart is linear in a component: how much nearer it is to one of them.
-    nearer = clustering.costs[rows, second] - clustering.costs[rows, first]
+    costs = clustering.costs(rows)
+    nearer = costs[:, second] - costs[:, first]
     mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
     distance = mine.mean() - theirs.mean()
     within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
@@ -221,10 +225,11 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     if gap > HALVES:
         return np.inf
     share = len(mine) * len(theirs) / len(rows) ** 2
-    surprise = clustering.judged.evidence.surprise[[first, second]]
+    surprise, typical = (values[[first, second]] for values in clustering.judged.evidence[2:])
     parts, joint = counts[[first, second]], counts[[first, second]].sum()
     criterion, groups = local.criterion, len(counts)
-    price = criterion.prices(surprise.mean(keepdims=True), np.array([joint])).sum()
-    price -= criterion.prices(surprise, parts).sum()
+    _, spread = clustering.judged.prices(criterion, counts)
+    price = criterion.prices(surprise.mean(), typical.mean(), joint, spread)
+    price -= criterion.prices(surprise, typical, parts, spread).sum()
     price += criterion.columns(groups - 1) - criterion.columns(groups)
     return float(len(rows) * np.log1p(share * gap) / 2 + price)
