@@ -74,6 +74,7 @@ RECIPE = (
     Option("model.event", TEXT, "Of survival: the column of whether the time ended by an event."),
     Option("model.entry", TEXT, "Of survival: the column of when observation began; 0."),
     Option("model.cuts", list_of(POSITIVE), "Of survival: times at which the hazard may change."),
+    Option("model.hazard", words("weibull", "gompertz"), "Of survival, in place of cuts."),
     Option("model.dispersion", POSITIVE, "Of negative-binomial and gamma."),
     Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
     Option("model.offset", TEXT, "The column that is added to the linear predictor."),

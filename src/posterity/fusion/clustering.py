@@ -14,8 +14,8 @@ from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import (
     PIECE,
+    ROOM,
     Centroids,
-    Costs,
     Divergence,
     Points,
     cheapest,
@@ -86,11 +86,6 @@ class LocalComponents:
         if not self.forward:
             return self.points
         return Points.of_parts(self.points.members, len(self.points), Divergence.REVERSE)
-
-    @functools.cached_property
-    def costs(self) -> Costs:
-        """Divergences to the centroids that were last asked for."""
-        return Costs(self.points)
 
     @property
     def forward(self) -> bool:
@@ -335,9 +330,18 @@ class Clustering:
         together = int(np.count_nonzero(np.bincount(pairs)))
         return groups == len(other.counts) == together
 
+    @functools.cached_property
+    def _costs(self) -> Float[Array, "n g"] | None:
+        """All divergences, unless they take more than :data:`ROOM`."""
+        points, centroids = self.local.points, self.centroids
+        small = 8 * len(points) * len(self.counts) <= ROOM
+        return points.divergences(centroids) if small else None
+
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
-        """Divergence of components to every centroid; good until others are asked for."""
-        return self.local.costs.of(rows, self.centroids)
+        """Divergence of components to every centroid."""
+        if self._costs is not None:
+            return self._costs[rows]
+        return self.local.points.take(rows).divergences(self.centroids)
 
     @functools.cached_property
     def own_costs(self) -> Float[Array, " n"]:
@@ -362,7 +366,10 @@ class Clustering:
     @functools.cached_property
     def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
         local = self.local
-        labels = local.costs.cheapest(self.centroids)
+        if self._costs is None:
+            labels = local.points.nearest(self.centroids)
+        else:
+            labels = cheapest(self._costs)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
             rows, bounds = local.rows_of(sites[some])
