@@ -5,13 +5,13 @@ Run `python -m benchmarks.artifact --help`; what is measured is in benchmarks/RE
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
+from benchmarks import session
 from benchmarks.artifact_point import Size
-from benchmarks.fusion import load, source, write
 from benchmarks.launch import Effort, launch
+from benchmarks.session import load, source, write
 
 OUTPUT = Path(__file__).parent / "results" / "artifact.json"
 WEIGHTS, SITES = 6_500_000, 100_000
@@ -51,22 +51,18 @@ def goals(found: dict[str, Any], ledgers: list[dict[str, Any]]) -> list[dict[str
         name = f"{one['sites']} sites of {one['family']} saved, loaded and added up, seconds of"
         for clock in ("wall", "cpu"):
             rows.append((f"{name} {clock} time", one[f"together_{clock}_s"], SECONDS))
-    return [{"goal": g, "found": f, "at_most": m, "met": f <= m} for g, f, m in rows]
+    return session.at_most(rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
+    parser = session.command_line(__doc__, OUTPUT, "a tenth of the sizes", limit=120)
     chosen = parser.parse_args(arguments)
-    effort = Effort(runs=3 if chosen.quick else 15, budget=60.0, limit=120)
+    effort = Effort(runs=3 if chosen.quick else 15, budget=60.0, limit=chosen.limit)
     sizes = (WEIGHTS // 10, SITES // 10) if chosen.quick else (WEIGHTS, SITES)
     result = run(effort, *sizes)
     write(chosen.output, result)
-    for goal in result["goals"]:
-        met = "met    " if goal["met"] else "not met"
-        print(f"{met} {goal['goal']}: {goal['found']:.2f}, at most {goal['at_most']}")
+    session.tell(result["goals"])
 
 
 if __name__ == "__main__":

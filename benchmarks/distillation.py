@@ -5,17 +5,17 @@ Run `python -m benchmarks.distillation --help`; what is measured is in benchmark
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import session
 from benchmarks.distillation_point import Problem
-from benchmarks.fusion import load, source, write
 from benchmarks.launch import Effort, launch
+from benchmarks.session import load
 
 OUTPUT = Path(__file__).parent / "results" / "distillation.json"
 SMALL = Problem((2, 10, 2), records=1000, batch=20, chains=1, steps=4000)
@@ -71,21 +71,13 @@ def quick(limit: int) -> Plan:
 
 def run(plan: Plan, output: Path, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """These parts, each written as it is found; others stay as the file has them; and the goals."""
-    result: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
-    for part in parts:
-        settings: dict[str, Any] = {
-            "environment": plan.effort.environment,
-            "cores": os.cpu_count(),
-            "source_sha256": source(),
-            "load_per_core_at_start": load(),
-        }
-        points = [point(KINDS[part], problem, plan.effort) for problem in getattr(plan, part)]
-        settings["load_per_core_at_end"] = load()
-        settings["source_unchanged"] = settings["source_sha256"] == source()
-        result[part] = {"settings": settings, "points": points}
-        result["goals"] = goals(result)
-        write(output, result)
-    return result
+
+    def measured(part: str) -> dict[str, Any]:
+        problems = getattr(plan, part)
+        return {"points": [point(KINDS[part], problem, plan.effort) for problem in problems]}
+
+    every = {part: functools.partial(measured, part) for part in parts}
+    return session.run(output, every, plan.effort, goals)
 
 
 def point(kind: str, problem: Problem, effort: Effort) -> dict[str, Any]:
@@ -110,17 +102,30 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
     flat = max(peaks) / peaks[0] if all(peaks) else None
     return [
         judged("large network: fastest peer / Langevin", peers(large), at_least=FASTER),
-        judged("large network: Langevin / gradient alone", inverse(large, "gradient"),
-               at_most=DEARER),
-        judged(f"{name}: BlackJAX vmapped in a scan / Langevin",
-               peers(many, ("BlackJAX in a scan",)), at_least=SCANNED),
-        judged(f"{name}: fastest eager peer / Langevin, a chain-step", peers(many, ONE_BY_ONE),
-               at_least=EAGER),
-        judged("large network: teacher and student / teacher alone",
-               [student.get("ratio_wall"), student.get("ratio_cpu")], at_most=BOTH),
-        judged(f"memory of {long.get('steps')} steps / that of {short.get('steps')}", [flat],
-               at_most=FLAT),
-    ]  # fmt: skip
+        judged(
+            "large network: Langevin / gradient alone", inverse(large, "gradient"), at_most=DEARER
+        ),
+        judged(
+            f"{name}: BlackJAX vmapped in a scan / Langevin",
+            peers(many, ("BlackJAX in a scan",)),
+            at_least=SCANNED,
+        ),
+        judged(
+            f"{name}: fastest eager peer / Langevin, a chain-step",
+            peers(many, ONE_BY_ONE),
+            at_least=EAGER,
+        ),
+        judged(
+            "large network: teacher and student / teacher alone",
+            [student.get("ratio_wall"), student.get("ratio_cpu")],
+            at_most=BOTH,
+        ),
+        judged(
+            f"memory of {long.get('steps')} steps / that of {short.get('steps')}",
+            [flat],
+            at_most=FLAT,
+        ),
+    ]
 
 
 def peers(point: dict[str, Any], which: tuple[str, ...] = ()) -> list[float | None]:
@@ -148,17 +153,10 @@ def judged(
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small networks, few steps")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
-    parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure")
+    parser = session.command_line(__doc__, OUTPUT, "small networks, few steps", parts=PARTS)
     chosen = parser.parse_args(arguments)
     result = run((quick if chosen.quick else full)(chosen.limit), chosen.output, chosen.only)
-    words = {True: "met    ", False: "not met", None: "unknown"}
-    for goal in result["goals"]:
-        numbers = ", ".join(f"{k} {v}" for k, v in goal.items() if k not in ("goal", "met"))
-        print(f"{words[goal['met']]} {goal['goal']}: {numbers}")
+    session.tell(result["goals"])
 
 
 if __name__ == "__main__":

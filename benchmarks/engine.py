@@ -6,15 +6,14 @@ says of scale in docs/scale.md. Disk is that of `ENGINE_FOLDER`, or of temporary
 
 from __future__ import annotations
 
-import argparse
+import functools
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
 
+from benchmarks import session
 from benchmarks.engine_point import Size
-from benchmarks.fusion import load, source, write
 from benchmarks.launch import Effort, launch
 
 OUTPUT = Path(__file__).parent / "results" / "engine.json"
@@ -25,7 +24,6 @@ HOP, BACK = 5e-3, 10.0
 """Seconds: of a hop beside its forced write, and until a killed agent answers again."""
 SITES = (10, 100, 1000)
 KINDS = (("star", "synchronous"), ("star", "sequential"), ("walk", "sequential"))
-PARTS = ("hops", "server", "process", "scale")
 
 
 def hops(effort: Effort, share: int) -> list[dict[str, Any]]:
@@ -51,11 +49,7 @@ def process(effort: Effort, share: int) -> list[dict[str, Any]]:
 def scale(effort: Effort, share: int) -> list[dict[str, Any]]:
     """Federations of more and more sites, until they rest; and how what they need grows."""
     rows = []
-    for protocol, schedule in (
-        ("star", "synchronous"),
-        ("star", "sequential"),
-        ("walk", "sequential"),
-    ):
+    for protocol, schedule in KINDS:
         points = [
             point("scale", Size(sites // share, SMALL, 50, protocol, schedule), effort)
             for sites in SITES
@@ -82,41 +76,29 @@ def point(kind: str, size: Size, effort: Effort) -> dict[str, Any]:
 def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
     """What was to be reached, and what was."""
     rows: list[tuple[str, float | None, float]] = []
-    named = {each["kind"]: each for part in PARTS for each in result.get(part, ())}
+    points = (each for part in PARTS for each in result.get(part, {}).get("points", ()))
+    named = {each["kind"]: each for each in points}
     bare = named.get("hop", {}).get("bare_commit_p50_s", 0.0)
     for kind in ("hop", "socket"):
         if "p50_s" in named.get(kind, {}):
             rows.append((f"{kind}, beside one forced write", named[kind]["p50_s"] - bare, HOP))
     if "process" in named:
         rows.append(("a killed agent answers again", named["process"].get("back_s"), BACK))
-    return [
-        {"goal": g, "found": f, "at_most": m, "met": f is not None and f <= m} for g, f, m in rows
-    ]
+    return session.at_most(rows)
+
+
+PARTS = {"hops": hops, "server": server, "process": process, "scale": scale}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes")
-    parser.add_argument(
-        "--only", nargs="+", choices=PARTS, default=PARTS, help="parts; others stay"
-    )
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
-    parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
+    parser = session.command_line(__doc__, OUTPUT, "a tenth of the sizes", parts=PARTS)
     chosen = parser.parse_args(arguments)
     effort = Effort(runs=5 if chosen.quick else 50, budget=60.0, limit=chosen.limit)
-    result: dict[str, Any] = {"settings": {}}
-    if chosen.output.exists():
-        result = json.loads(chosen.output.read_text())
-    for part in chosen.only:
-        settings = {"source_sha256": source(), "load_at_start": load()}
-        result[part] = globals()[part](effort, 10 if chosen.quick else 1)
-        result["settings"][part] = settings | {"load_at_end": load()}
-        result["goals"] = goals(result)
-        write(chosen.output, result)
-    for goal in result["goals"]:
-        found = "not finished" if goal["found"] is None else f"{goal['found']:.4g}"
-        print(f"{'met    ' if goal['met'] else 'not met'} {goal['goal']}: {found}")
+    share = 10 if chosen.quick else 1
+    measured = lambda part: {"points": PARTS[part](effort, share)}
+    every = {part: functools.partial(measured, part) for part in chosen.only}
+    session.tell(session.run(chosen.output, every, effort, goals)["goals"])
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ ROUGH, LIMIT = 150, 1500
 """Ticks after which faults end, and by which a run must have come to rest."""
 FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where stores lie: what is tested is the order of writes, not how fast a disk is."""
+RESULTS = Path(__file__).parent / "results"
 DISASTERS = (
     "forget",
     "disk",
@@ -128,10 +129,10 @@ class Disk(Store):
     def wal(self) -> Path:
         return self.path.with_name(f"{self.path.name}-wal")
 
-    def commit(self, *changes: Change) -> None:
+    def commit(self, change: Change) -> None:
         if self.fate != "before":
             self.forced = self.wal.stat().st_size if self.wal.exists() else 0
-            super().commit(*changes)
+            super().commit(change)
         if self.fate in ("before", "after"):
             self.close()
             raise Killed
@@ -531,7 +532,7 @@ def any_spelling(body: bytes) -> Token:
         return Token(**head, exact_sum=TreeSum(tuple(parts["exact_sum"])))
 
 
-canonical = messages._READERS["Token"]
+canonical = messages._token
 
 
 def for_anybody(terms: Terms, content: bytes, receiver: str, gone: dict) -> Letter:
@@ -553,7 +554,7 @@ MUTANTS = {
     "commit after send": Kinds(agent=SentFirst),
     "floor 0": Kinds(floor=False),
     "no canonical check": Kinds(
-        patches=(lambda: mock.patch.dict(messages._READERS, {"Token": any_spelling}),)
+        patches=(lambda: mock.patch.object(messages, "_token", any_spelling),)
     ),
     "log without fsync": Kinds(disk=Unforced),
     "no receiver check": Kinds(
@@ -606,17 +607,27 @@ def caught(
     return None
 
 
-def main(world: type[World] = World, mutants: Mapping[str, Kinds] = MUTANTS) -> None:
+def main(
+    world: type[World] = World,
+    mutants: Mapping[str, Kinds] = MUTANTS,
+    output: Path = RESULTS / "faults.json",
+) -> None:
     """The campaign, or with ``mutants`` on the command line how soon each of these is caught."""
     runs, start = int(sys.argv[1]), time.process_time()
+    result = json.loads(output.read_text()) if output.exists() else {}
     if "mutants" in sys.argv:
+        result["mutants"] = {}
         for name, mutant in mutants.items():
-            print(f"{name}: {caught(mutant, runs, 0, world) or 'NOT CAUGHT'}", flush=True)
-        return
-    count, broken = campaign(runs, 0, world)
-    print(json.dumps(dict(sorted(count.items())), indent=1))
-    seconds = time.process_time() - start
-    print(f"{runs} runs, {len(broken)} violations {broken}, {seconds:.0f} CPU s")
+            found = caught(mutant, runs, 0, world)
+            result["mutants"][name] = found and {"seed": found[0], "violation": found[1]}
+            print(f"{name}: {found or 'NOT CAUGHT'}", flush=True)
+    else:
+        count, broken = campaign(runs, 0, world)
+        seconds = time.process_time() - start
+        result["campaign"] = {"runs": runs, "violations": broken, "cpu_s": round(seconds)}
+        result["campaign"]["happened"] = dict(sorted(count.items()))
+        print(json.dumps(result["campaign"], indent=1))
+    output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

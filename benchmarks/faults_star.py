@@ -6,7 +6,7 @@
 The world is that of :mod:`benchmarks.faults`: real machines and stores, and a network that loses,
 doubles, alters and reorders. Here member ``a`` is the server, with records of its own; it is killed
 before and after its writes like any other, loses power and its disk, goes on without who is silent,
-lets a member in, and has another one forgotten.
+waits for a member that comes late, and has another one forgotten.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from unittest import mock
 from benchmarks.faults import (
     LIMIT,
     PRIOR,
+    RESULTS,
     ROUGH,
     Kinds,
     SentFirst,
@@ -124,12 +125,14 @@ class Star(World):
             if self.rng.random() < 0.5:
                 plan[int(self.rng.integers(5, ROUGH))] = what
         joins = int(self.rng.integers(20, ROUGH))
-        self.command("begin", without=[self.late] if self.late else [])
+        self.command("begin")
+        if self.late is not None:
+            self.command("pass_over", [self.late])
         for now in range(1, LIMIT):
             self.tick(now)
             if now == joins and self.late is not None:
                 self.create(self.late, self.agents[SERVER].memory.highest)
-                self.command("let_in", self.late)
+                self.act(self.late, lambda agent: agent.command(agent.machine.start))
             if now in plan:
                 self.disaster(plan[now], now)
             if now % 40 == 0:
@@ -200,6 +203,8 @@ class TakesTwice(Server):
         if not again or (held := course.run.state.entries.get(sender)) is None or not held.factor:
             return super()._receive_answer(memory, sender, answer)
         taken = loads(answer.content)
+        if not isinstance(taken, Improvement):
+            return super()._receive_answer(memory, sender, answer)
         total = course.run.state.exact_sum.changed(add=[taken.factor])
         state = dataclasses.replace(course.run.state, exact_sum=total)
         run = dataclasses.replace(course.run, state=state)
@@ -255,4 +260,4 @@ MUTANTS = {
 
 
 if __name__ == "__main__":
-    main(Star, MUTANTS)
+    main(Star, MUTANTS, RESULTS / "faults_star.json")

@@ -5,9 +5,7 @@ Run `python -m benchmarks.federation --help`; what is measured, and how, is in b
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from benchmarks import session
 from benchmarks.federation_point import HOPS_OF_A_RUN, Size
-from benchmarks.fusion import load, source, write
 from benchmarks.growth import exponent
 from benchmarks.launch import Effort, launch
+from benchmarks.session import load, source, write
 
 FEWER = {"REINFORCE speed": 50, "default speed": 10}
 """Where local iterations take longer, fewer visits are enough."""
@@ -260,17 +259,14 @@ TITLES = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few small points")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; a PNG goes beside it")
-    parser.add_argument("--limit", type=int, default=120, help="CPU seconds a point may take")
+    parser = session.command_line(__doc__, OUTPUT, "a few small points", limit=120)
     chosen = parser.parse_args(arguments)
     if chosen.quick:
         result = run(quick(chosen.limit), chosen.output, speeds=("conjugate speed",))
     else:
         result = run(full(chosen.limit), chosen.output)
     draw(result, chosen.output.with_suffix(".png"))
-    print(json.dumps(result["goals"], indent=1))
+    session.tell(result["goals"])
 
 
 if __name__ == "__main__":

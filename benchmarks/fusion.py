@@ -5,17 +5,13 @@ Run `python -m benchmarks.fusion --help`; what is measured, and how, is in bench
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import hashlib
-import json
-import os
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import posterity
-from benchmarks import goals
+from benchmarks import goals, session
 from benchmarks import plan as plans
 from benchmarks.growth import fits
 from benchmarks.launch import Effort, launch
@@ -30,15 +26,9 @@ WARM_UP = (
 
 def run(plan: plans.Plan, output: Path, only: Sequence[str]) -> dict[str, Any]:
     """Measure the parts asked for; each is written when it is done, the others stay as they are."""
-    result = json.loads(output.read_text()) if output.exists() else {}
-    for part in only:
-        before = settings(plan.effort)
-        measured = PARTS[part](plan)
-        before["load_per_core_at_end"] = load()
-        before["source_unchanged"] = source() == before["source_sha256"]
-        result[part] = {"settings": before, **measured}
-        write(output, result)
-    return result
+    parts, effort = {part: functools.partial(PARTS[part], plan) for part in only}, plan.effort
+    about = {"cpu_limit_s": effort.limit, "runs_at_most": effort.runs, "warm_up": WARM_UP}
+    return session.run(output, parts, effort, **about)
 
 
 def peers(plan: plans.Plan) -> dict[str, Any]:
@@ -88,33 +78,6 @@ def measure(series: plans.Series, effort: Effort) -> dict[str, Any]:
     }
 
 
-def settings(effort: Effort) -> dict[str, Any]:
-    """How it was run, for who reads the numbers."""
-    return {
-        "environment": effort.environment,
-        "source_sha256": source(),
-        "cores": os.cpu_count(),
-        "load_per_core_at_start": load(),
-        "cpu_limit_s": effort.limit,
-        "runs_at_most": effort.runs,
-        "warm_up": WARM_UP,
-    }
-
-
-def source() -> str:
-    """Digest of the code that is measured: a run that saw it change is no measurement."""
-    folder = Path(posterity.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-def load() -> float:
-    """Processes waiting for each core: above one, wall time is longer than the work."""
-    return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
-
-
 def show(point: dict[str, Any]) -> dict[str, Any]:
     """A line on the terminal."""
     ours = point.get("posterity", point)
@@ -126,18 +89,9 @@ def show(point: dict[str, Any]) -> dict[str, Any]:
     return point
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few small points")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="parts to run")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON; a PNG goes beside it")
-    parser.add_argument("--limit", type=int, default=120, help="CPU seconds a point may take")
+    parser = session.command_line(__doc__, OUTPUT, "a few small points", limit=120, parts=PARTS)
     parser.add_argument("--threads", type=int, default=1, help="threads of the linear algebra")
     chosen = parser.parse_args(arguments)
     make = plans.quick if chosen.quick else plans.full
@@ -146,8 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
         from benchmarks.figures import draw
 
         draw(result["series"], chosen.output.with_suffix(".png"))
-    for goal in (goal for part in chosen.only for goal in result[part]["goals"]):
-        print(f"{'met    ' if goal['met'] else 'not met'} {goal['goal']}")
+    session.tell(goal for part in chosen.only for goal in result[part]["goals"])
 
 
 if __name__ == "__main__":

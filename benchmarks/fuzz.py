@@ -45,7 +45,13 @@ from posterity.engine.messages import Answer, Handover, Notice, Question
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
 from posterity.engine.store import Store
-from posterity.engine.transports.unix import as_error, from_frame, read_frame, to_frame
+from posterity.engine.transports.unix import (
+    as_error,
+    framed,
+    from_message,
+    received,
+    to_message,
+)
 from posterity.errors import PosterityError
 from posterity.families import DiagonalGaussian
 from posterity.federation import Agreement, Site, SiteState, Token, turn
@@ -156,6 +162,12 @@ class Fuzz:
                 other = Envelope.from_bytes(self.case(m).content).payload.partition(b"\n")[2]
                 payload = head + b"\n" + other
             case _:
+                if m.happens(0.2):
+                    document = json.loads(head)
+                    names = {"name": m.one(("a", "../a", "a" * 200, "", 3, "a\n"))}
+                    named = isinstance(letter.body, Handover)
+                    document["body"] = names if named else m.document(document["body"])
+                    head = as_text(document).encode("utf-8", "surrogatepass")
                 payload = head + b"\n" + self._body(m, letter.body, body)
         kind = STATEMENT if m.happens(0.02) else MESSAGE
         key = KEYS[letter.sender if m.happens(0.9) else m.one(SITES)]
@@ -163,18 +175,12 @@ class Fuzz:
 
     def _body(self, m: Mutator, body: Any, content: bytes) -> bytes:
         """The body of a letter that says something else."""
-        if isinstance(body, Token):
+        if isinstance(body, Token | Question | Answer):
             return self._parts(m, content)
         if isinstance(body, Notice):
-            return self._statement(m, body.envelope)
-        if isinstance(body, Handover):
-            name = as_text({"name": m.one(("a", "../a", "a" * 200, "", 3, "a\n"))}).encode()
-            return name + b"\n" + (m.artifact(PRIOR) if m.happens(0.5) else body.content)
-        if isinstance(body, Question | Answer):
-            head = content.partition(b"\n")[0]
-            if m.happens(0.2):
-                head = m.text(json.loads(head), as_text).encode("utf-8", "surrogatepass")
-            return head + b"\n" + self._parts(m, body.content)
+            return self._statement(m, content)
+        if isinstance(body, Handover) and m.happens(0.5):
+            return m.artifact(PRIOR)
         return m.content(content)
 
     def _parts(self, m: Mutator, content: bytes) -> bytes:
@@ -227,7 +233,7 @@ class Fuzz:
         claims = [kind for kind in self.kinds if kind[0].islower()]
         case = m.one(self.found[m.one(claims)])
         body: Any = case.letter.body
-        envelope = self._statement(m, body.envelope)
+        envelope = self._statement(m, body.content)
         envelope = m.content(envelope) if m.happens(0.2) else envelope
         self._kept(case, case.machine.post(case.memory, envelope))
 
@@ -346,10 +352,10 @@ class Fuzz:
         if content is None:
             return
         with contextlib.suppress(PosterityError):
-            asked = from_frame(content)[0]
+            asked = from_message(content)[0]
             if asked.get("do") == "collect" and asked.get("wait") != 0:
                 return
-        answer, _ = from_frame(self._replied(content))
+        answer, _ = from_message(self._replied(content))
         if "bug" in str(answer.get("error", {}).get("expected")):
             raise Violation(f"{answer['error']['found']} for {content[:200]!r}")
         if "error" in answer:
@@ -358,11 +364,11 @@ class Fuzz:
     def _replied(self, content: bytes) -> bytes:
         """What the server sends for it; the agent begins anew where it was changed."""
         try:
-            answer = to_frame(*self.running.answer(*from_frame(content)))[4:]
+            answer = to_message(*self.running.answer(*from_message(content)))
         except Exception as error:
-            answer = to_frame(as_error(error))[4:]
+            answer = to_message(as_error(error))
         changed = self.running.agent.memory is not self.first
-        if changed and "error" in from_frame(answer)[0]:
+        if changed and "error" in from_message(answer)[0]:
             raise Violation(f"a memory that a refused request changed: {content[:200]!r}")
         if changed or self.running._stopping or len(self.running._inbox) > 100:
             self.running.agent.store.close()
@@ -441,8 +447,8 @@ def _through_a_socket(frame: bytes) -> bytes | None:
         here.settimeout(1.0)
         here.sendall(frame[:60_000])
         here.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(EOFError):
-            return read_frame(there, 2**20, wait=1.0, whole=1.0)
+        with contextlib.suppress(EOFError), framed(there.dup(), 1.0) as connection:
+            return received(connection, 2**20)
     return None
 
 

@@ -45,7 +45,8 @@ class World:
             machine = Server if kind == "star" and site == "a" else Machine
             own = Site.of(agreement, site, data)
             self.machines[site] = machine(self.terms, own, KEYS[site], lambda: 1e9)
-            self.memories[site] = machine.MEMORY.empty(site)
+            empty = Step(machine.MEMORY.empty(site)).change
+            self.memories[site] = self.machines[site].load(empty.state, empty.outbox)
         self.found: dict[str, list[Case]] = {}
         self.walk("a", lambda machine, memory: machine.begin(memory))
         self.walk("c", lambda machine, memory: machine.start(memory))
@@ -67,7 +68,7 @@ class World:
             case = Case(self, receiver, self.memories[receiver], content)
             body: Any = case.letter.body
             notice = isinstance(body, Notice)
-            kind = read(self.terms, body.envelope).claim if notice else type(body).__name__
+            kind = read(self.terms, body.content).claim if notice else type(body).__name__
             known = self.found.setdefault(kind, [])
             if len(known) < 12:
                 known.append(case)

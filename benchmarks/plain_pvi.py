@@ -81,9 +81,17 @@ def network_log_likelihood(z: jax.Array, x: jax.Array, y: jax.Array, sizes: Any)
 
 @functools.partial(jax.jit, static_argnames=("sizes", "steps", "samples", "rate"))
 def network_visit(
-    total: Natural, own: Natural, x: Any, y: Any, key: Any, *, sizes: Any, steps: int,
-    samples: int, rate: float,
-) -> tuple[Natural, Natural]:  # fmt: skip
+    total: Natural,
+    own: Natural,
+    x: Any,
+    y: Any,
+    key: Any,
+    *,
+    sizes: Any,
+    steps: int,
+    samples: int,
+    rate: float,
+) -> tuple[Natural, Natural]:
     """Variational online Newton with antithetic draws; no precision is more than halved."""
 
     def step(carry: Any, number: Any) -> tuple[Any, None]:

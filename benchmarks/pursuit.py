@@ -1,20 +1,19 @@
-"""Time to a given KL of pursued mixtures, beside boosting loops on NumPyro and Pyro.
+"""Time to a given KL of pursued mixtures, beside a boosting loop on NumPyro.
 
 Run `python -m benchmarks.pursuit --help`; what is measured is in benchmarks/README.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fusion import load, source, write
+from benchmarks import session
 from benchmarks.growth import at_most, exponent
 from benchmarks.launch import Effort, launch
 from benchmarks.pursuit_point import LOOPS, Problem
@@ -23,7 +22,7 @@ OUTPUT = Path(__file__).parent / "results" / "pursuit.json"
 LEVELS = (1.0, 0.5, 0.2, 0.1, 0.03, 0.01)
 """Of KL(q ‖ p), in nats."""
 OWN = "pursue"
-PEERS = ("NumPyro", "Pyro")
+PEERS = ("NumPyro",)
 LINEAR = 1.0
 
 
@@ -88,23 +87,12 @@ PARTS = {"speed": speed, "growth": growth}
 
 def run(plan: Plan, output: Path, parts: Sequence[str] = tuple(PARTS)) -> dict[str, Any]:
     """These parts, each written as it is found; others stay as the file has them; and the goals."""
-    result: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
-    for part in parts:
-        settings: dict[str, Any] = {
-            # what an earlier run compiled would make this one warm
-            "environment": {**plan.effort.environment, "JAX_ENABLE_COMPILATION_CACHE": "false"},
-            "cores": os.cpu_count(),
-            "source_sha256": source(),
-            "load_per_core_at_start": load(),
-        }
-        os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-        measured = PARTS[part](plan)
-        settings["load_per_core_at_end"] = load()
-        settings["source_unchanged"] = settings["source_sha256"] == source()
-        result[part] = {"settings": settings, **measured}
-        result["goals"] = [goal for own in PARTS for goal in result.get(own, {}).get("goals", [])]
-        write(output, result)
-    return result
+    cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}  # what an earlier run compiled is not warm
+    os.environ |= cold
+    every = {part: functools.partial(PARTS[part], plan) for part in parts}
+    goals = lambda result: [goal for own in PARTS for goal in result.get(own, {}).get("goals", [])]
+    environment = {**plan.effort.environment, **cold}
+    return session.run(output, every, plan.effort, goals, environment=environment)
 
 
 def point(loop: str, problem: Problem, effort: Effort) -> dict[str, Any]:
@@ -163,9 +151,10 @@ def compared(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             ]
             row[clock] = dict(zip(("level", "ratio"), both[-1], strict=True)) if both else None
         row["levels that ours reached and it did not"] = [
-            level for level in theirs
+            level
+            for level in theirs
             if theirs[level]["warm"] is None and own.get(level, {}).get("warm") is not None
-        ]  # fmt: skip
+        ]
         result[peer] = row
     return result
 
@@ -195,17 +184,10 @@ def faster(ratios: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small problems, few steps")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
-    parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=tuple(PARTS), help="parts")
+    parser = session.command_line(__doc__, OUTPUT, "small problems, few steps", parts=PARTS)
     chosen = parser.parse_args(arguments)
     result = run((quick if chosen.quick else full)(chosen.limit), chosen.output, chosen.only)
-    words = {True: "met    ", False: "not met", None: "unknown"}
-    for goal in result["goals"]:
-        numbers = ", ".join(f"{k} {v}" for k, v in goal.items() if k not in ("goal", "met"))
-        print(f"{words[goal['met']]} {goal['goal']}: {numbers}")
+    session.tell(result["goals"])
 
 
 if __name__ == "__main__":

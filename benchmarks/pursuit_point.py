@@ -61,9 +61,12 @@ def ours(problem: Problem, seed: int, note: Note) -> None:
         np.zeros(target.size), np.full(target.size, target.reach**2)
     )
     posterity.pursue(
-        target.log_density, base, components=problem.components, key=jax.random.key(seed),
+        target.log_density,
+        base,
+        components=problem.components,
+        key=jax.random.key(seed),
         progress=lambda step: note(gaussians(step.result.posterior)),
-    )  # fmt: skip
+    )
 
 
 # --- NumPyro ---------------------------------------------------------------------------------
@@ -141,74 +144,6 @@ def _numpyro_program(problem: Problem) -> Any:
     return run
 
 
-# --- Pyro ------------------------------------------------------------------------------------
-
-
-def pyro_loop(problem: Problem, seed: int, note: Note) -> None:
-    """The same on Pyro's SVI, as its tutorial has it, but for the mixture: its exact log density.
-
-    (The tutorial takes the density of one component that is drawn anew.)
-    """
-    import pyro
-    import pyro.distributions as dist
-    import torch
-    from pyro.infer import SVI, Trace_ELBO
-
-    target, rng = problem.density, np.random.default_rng(seed)
-    log_p = _torch_density(problem.target)
-    pyro.set_rng_seed(seed)
-    size = target.size
-    weights = np.zeros(problem.components)
-    means, deviations = np.zeros((0, size)), np.zeros((0, size))
-    for number in range(problem.components):
-        pyro.clear_param_store()
-        known = [torch.tensor(own, dtype=torch.float32) for own in (means, deviations)]
-        logs = torch.log(torch.tensor(weights[:number], dtype=torch.float32))
-        start = torch.tensor(target.reach * rng.normal(size=size), dtype=torch.float32)
-
-        def model(known: Any = known, logs: Any = logs, number: int = number) -> None:
-            with pyro.plate("draws", problem.draws):
-                # flat: its density is taken out again
-                wide = dist.Normal(torch.zeros(size), torch.ones(size)).to_event(1)
-                z = pyro.sample("z", wide)
-                gain = log_p(z) - wide.log_prob(z)
-                if number:
-                    each = dist.Normal(*known).to_event(1).log_prob(z[:, None])
-                    gain = gain - torch.logsumexp(each + logs, -1)
-                pyro.factor("residual", gain)
-
-        def guide(start: Any = start) -> None:
-            near = dist.constraints.interval(-FAR * target.reach, FAR * target.reach)
-            narrow = dist.constraints.interval(NARROWEST * target.reach, WIDEST * target.reach)
-            mean = pyro.param("mean", start, constraint=near)
-            first = torch.full((size,), 0.3 * target.reach)
-            deviation = pyro.param("deviation", first, constraint=narrow)
-            with pyro.plate("draws", problem.draws):
-                pyro.sample("z", dist.Normal(mean, deviation).to_event(1))
-
-        # constant: falling as NumPyro's does, it would make each step dearer
-        optimiser = pyro.optim.Adam({"lr": problem.rate / 2})
-        svi = SVI(model, guide, optimiser, Trace_ELBO())
-        for _ in range(problem.steps):
-            svi.step()
-        weights = _harmonic(weights, number)
-        own = [pyro.param(name).detach().numpy().astype(float) for name in ("mean", "deviation")]
-        means, deviations = np.vstack([means, own[0]]), np.vstack([deviations, own[1]])
-        note(Gaussians.of(weights[: number + 1], means, deviations))
-
-
-def _torch_density(name: str) -> Callable[[Any], Any]:
-    """Of the four modes in the plane and on a line, in PyTorch: (n,) of (n, d)."""
-    import torch
-
-    from experiments.pursuit import targets
-
-    known = {"four modes, 1-d": targets.FOUR_1D, "four modes, 2-d": targets.FOUR_2D}
-    weights, means, deviations = (torch.tensor(own, dtype=torch.float32) for own in known[name])
-    parts = torch.distributions.Independent(torch.distributions.Normal(means, deviations), 1)
-    return lambda z: torch.logsumexp(parts.log_prob(z[:, None]) + torch.log(weights), -1)
-
-
 def _harmonic(weights: np.ndarray, number: int) -> np.ndarray:
     new = 2 / (number + 2)
     weights = (1 - new) * weights
@@ -221,7 +156,6 @@ def _harmonic(weights: np.ndarray, number: int) -> np.ndarray:
 LOOPS: dict[str, Callable[[Problem, int, Note], None]] = {
     "pursue": ours,
     "NumPyro": numpyro_loop,
-    "Pyro": pyro_loop,
 }
 
 
@@ -250,9 +184,8 @@ def reached(loop: str) -> Callable[..., dict[str, Any]]:
 
     def measure(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:
         warnings.simplefilter("ignore")
-        package = {"NumPyro": "numpyro", "Pyro": "pyro"}.get(loop)
-        if package and importlib.util.find_spec(package) is None:
-            return {"absent": f"peer absent: no package {package}"}
+        if loop == "NumPyro" and importlib.util.find_spec("numpyro") is None:
+            return {"absent": "peer absent: no package numpyro"}
         cold = course(problem, loop, seed)
         warm, began = [], time.perf_counter()
         for number in range(runs):
@@ -280,10 +213,13 @@ def growth(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, A
     for number in range(runs + 1):
         stamps = [time.perf_counter()]
         posterity.pursue(
-            target.log_density, base, components=problem.components,
-            key=jax.random.key(seed + number), polish=None,
+            target.log_density,
+            base,
+            components=problem.components,
+            key=jax.random.key(seed + number),
+            polish=None,
             progress=lambda _, stamps=stamps: stamps.append(time.perf_counter()),
-        )  # fmt: skip
+        )
         steps.append(np.diff(stamps))
     least = min(map(len, steps))
     each = np.median([own[:least] for own in steps[1:]], 0)

@@ -5,13 +5,13 @@ Run `python -m benchmarks.stream --help`; what is measured is in benchmarks/READ
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fusion import load, source, write
+from benchmarks import session
 from benchmarks.launch import Effort, launch
 from benchmarks.problems import Shape
+from benchmarks.session import load, source, write
 
 OUTPUT = Path(__file__).parent / "results" / "stream.json"
 SITES = (25_000, 50_000, 100_000, 200_000)
@@ -54,23 +54,15 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
         (f"{large['sites']} sites, bytes", large.get("peak_bytes"), BYTES),
         ("objective beside that in memory", abs(result["beside_memory"]["objective_off"]), OFF),
     ]
-    return [
-        {"goal": g, "found": f, "at_most": m, "met": f is not None and f <= m} for g, f, m in rows
-    ]
+    return session.at_most(rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the sizes")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON")
-    parser.add_argument("--limit", type=int, default=900, help="CPU seconds a point may take")
-    chosen = parser.parse_args(arguments)
+    chosen = session.command_line(__doc__, OUTPUT, "a hundredth of the sizes").parse_args(arguments)
     effort = Effort(runs=1, budget=0.0, limit=chosen.limit)
     result = run(effort, 100 if chosen.quick else 1, chosen.output)
-    for goal in result["goals"]:
-        found = "not finished" if goal["found"] is None else f"{goal['found']:.4g}"
-        print(f"{'met    ' if goal['met'] else 'not met'} {goal['goal']}: {found}")
+    session.tell(result["goals"])
 
 
 if __name__ == "__main__":

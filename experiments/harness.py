@@ -10,11 +10,12 @@ import argparse
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,31 @@ def kept(
             return None
         replace(path, json.dumps(make()))
     return json.loads(path.read_text())
+
+
+def rows(
+    path: Path,
+    names: Sequence[str],
+    keys: Iterable[tuple[Any, ...]],
+    measure: Callable[..., Mapping[str, Any]],
+    minutes: float = math.inf,
+) -> list[dict[str, Any]]:
+    """Rows of a file, a line each, one for each key; those that it lacks are measured and added.
+
+    The values of a key go by ``names`` in its row. None is begun after so many ``minutes``:
+    programs that were compiled fill the memory, so that thousands had best be run in parts.
+    """
+    end, keys = time.monotonic() + 60 * minutes, list(keys)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    found = {tuple(row[name] for name in names): row for row in lines}
+    with path.open("a") as file:
+        for key in keys:
+            if key not in found and time.monotonic() < end:
+                found[key] = {**dict(zip(names, key, strict=True)), **measure(*key)}
+                file.write(json.dumps(found[key]) + "\n")
+                file.flush()
+    return [found[key] for key in keys if key in found]
 
 
 def replace(path: Path, text: str) -> None:
@@ -141,10 +167,13 @@ def write(folder: Path, name: str, document: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def figure(path: Path, rows: int = 1, columns: int = 1, **options: Any) -> Iterator[Any]:
+def figure(
+    path: Path, rows: int = 1, columns: int = 1, *, legend: int = 0, **options: Any
+) -> Iterator[Any]:
     """Axes (rows, columns) of a picture, which is written to ``path`` at the end.
 
-    ``options`` are those of :func:`matplotlib.pyplot.subplots`.
+    ``legend`` is the number of columns of one below all axes, of what the last of them that has
+    labels shows; zero for none. ``options`` are those of :func:`matplotlib.pyplot.subplots`.
     """
     import matplotlib
 
@@ -156,6 +185,10 @@ def figure(path: Path, rows: int = 1, columns: int = 1, **options: Any) -> Itera
     for axis in axes.ravel():
         axis.spines[["top", "right"]].set_visible(False)
     yield axes
+    shown = [axis.get_legend_handles_labels() for axis in axes.ravel()]
+    if legend and (labelled := [both for both in shown if both[1]]):
+        columns = min(legend, len(labelled[-1][1]))
+        canvas.legend(*labelled[-1], loc="outside lower center", ncols=columns)
     path.parent.mkdir(parents=True, exist_ok=True)
     canvas.savefig(path, dpi=150)
     plt.close(canvas)

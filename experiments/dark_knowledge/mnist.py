@@ -27,9 +27,11 @@ PAPER = {
     "setting": "784-400-400-10, batch 100, a million steps of SGLD at temperature 1, thinned by "
     "100, pixels / 126; mean and standard error of ten runs",
     "test error in %": {
-        "plug-in": [1.536, 0.0120], "SGLD": [1.271, 0.0126], "distilled": [1.307, 0.0169],
+        "plug-in": [1.536, 0.0120],
+        "SGLD": [1.271, 0.0126],
+        "distilled": [1.307, 0.0169],
     },
-}  # fmt: skip
+}
 GOALS = {"SGLD": 1.27, "distilled": 1.31}
 METHODS = ("plug-in", "SGLD", "distilled")
 STRANGE = 1000
@@ -43,9 +45,12 @@ def images(strange: int = STRANGE) -> Flat:
         fashion = intensities(arrays["x_test"][:strange])
     places = np.random.default_rng(0).permutation(len(fonts))[:strange]
     return Flat(
-        _flat(digits.x_train), digits.y_train, _flat(digits.x_test), digits.y_test,
+        _flat(digits.x_train),
+        digits.y_train,
+        _flat(digits.x_test),
+        digits.y_test,
         {"font digits": _flat(fonts[places]), "Fashion-MNIST": _flat(fashion)},
-    )  # fmt: skip
+    )
 
 
 def _flat(x: Images) -> Images:
@@ -116,9 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=Setting.draws, help="steps of the student")
     own = parser.parse_args(arguments)
     summary = run(
-        Setting(draws=own.draws), images(), own.seeds,
-        cache=own.cache, results=own.results, report=own.only_kept,
-    )  # fmt: skip
+        Setting(draws=own.draws),
+        images(),
+        own.seeds,
+        cache=own.cache,
+        results=own.results,
+        report=own.only_kept,
+    )
     harness.print_goals(summary["goals"])
 
 

@@ -100,9 +100,16 @@ class Setting:
         model = NeuralNetwork.of_layers(layers)
         prior = GaussianPrior(variance=self.variances).network(layers)
         return Langevin(
-            model, prior, data, kernel=kernel, chains=1, batch_size=self.batch, thin=thin,
-            climb=self.climb, burn_in=burn_in,
-        )  # fmt: skip
+            model,
+            prior,
+            data,
+            kernel=kernel,
+            chains=1,
+            batch_size=self.batch,
+            thin=thin,
+            climb=self.climb,
+            burn_in=burn_in,
+        )
 
 
 class Between(Inputs):

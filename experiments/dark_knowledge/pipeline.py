@@ -44,8 +44,6 @@ class Moved(Inputs):
     """Public images at random sizes, slants and places, without a label.
 
     Computer fonts are upright, all of one size; people write neither way. ``x`` (n, side, side).
-    With ``mixed`` every other input is a point between two of these images, and all have noise of
-    a standard deviation of 0.1.
     """
 
     x: Any
@@ -53,18 +51,9 @@ class Moved(Inputs):
     slant: float = 0.4
     stretch: float = 0.2
     move: float = 1.5
-    mixed: bool = False
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Images bent by a linear map each, flat (n, side²)."""
-        if not self.mixed:
-            return self._images(n, key)
-        first, second, third, last = jax.random.split(key, 4)
-        one, other = self._images(n, first), self._images(n, second)
-        u = jnp.where(jnp.arange(n) % 2 == 0, 1.0, jax.random.uniform(third, (n,)))[:, None]
-        return u * one + (1 - u) * other + 0.1 * jax.random.normal(last, one.shape)
-
-    def _images(self, n: int, key: jax.Array) -> Any:
         keys = jax.random.split(key, 5)
         x = jnp.asarray(self.x)[jax.random.randint(keys[0], (n,), 0, len(self.x))]
         between = lambda k, size, shape: jax.random.uniform(k, shape, minval=-size, maxval=size)
@@ -114,7 +103,6 @@ def kinds(public: Images) -> dict[str, Inputs]:
         "fonts, perturbed": Perturbed(flat, noise=0.1),
         "fonts, mixed": Mixup(flat),
         "fonts, bent": Moved(public),
-        "fonts, bent and mixed": Moved(public, mixed=True),
     }
 
 
@@ -147,10 +135,6 @@ class Trial:
             together = methods.together(sites)
             rows = {name: self._row(predict, units) for name, (predict, units) in together.items()}
             rows[FUSED] = self._row(alone(fused), sum(fused.layers.widths))
-        if SMALLER not in rows:
-            width = min(UNITS, *fused.layers.widths)
-            smaller = posterity.fuse(sites, components=width, rule="product").posterior
-            rows[SMALLER] = self._row(alone(smaller), width)
         for name, inputs in todo.items():
             if name not in rows:
                 rows[name] = self._distilled(fused, inputs)
@@ -173,9 +157,14 @@ class Trial:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the status is kept
             found = posterity.distill(
-                teacher(fused), student, key=jax.random.key(self.case.number), inputs=inputs,
-                steps=own.steps, batch_size=own.batch, learning_rate=own.rate,
-            )  # fmt: skip
+                teacher(fused),
+                student,
+                key=jax.random.key(self.case.number),
+                inputs=inputs,
+                steps=own.steps,
+                batch_size=own.batch,
+                learning_rate=own.rate,
+            )
         row = self._row(predictor(found.student), sum(student.widths))
         return row | {
             "steps": own.steps,
@@ -194,7 +183,6 @@ class Trial:
 
 
 FUSED = "fused (product)"
-SMALLER = "fused at once into the student's units"
 
 
 def teacher(fused: Network) -> Draws:
@@ -277,10 +265,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
     own = parser.parse_args(arguments)
     summary = run(
-        own.partitions, mnist(), font_digits(one_per_family=False).x, case=Case(),
-        effort=Effort(), fits=own.fits, cache=own.cache, results=own.results,
-        inputs=tuple(own.inputs), report=own.only_kept,
-    )  # fmt: skip
+        own.partitions,
+        mnist(),
+        font_digits(one_per_family=False).x,
+        case=Case(),
+        effort=Effort(),
+        fits=own.fits,
+        cache=own.cache,
+        results=own.results,
+        inputs=tuple(own.inputs),
+        report=own.only_kept,
+    )
     print(json.dumps(summary["table"], indent=1))
 
 

@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS, peers_modes, peers_nuts, peers_pbp
+from experiments.dark_knowledge import CACHE, RESULTS
 from experiments.data import UCI_NAMES, Regression, uci_regression
 from posterity import distill
 from posterity.distillation import Langevin, Perturbed
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.models.forward import outputs
-from posterity.networks import GaussianPrior, Layers, describe, train
+from posterity.networks import GaussianPrior, Layers
 
 Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
@@ -125,11 +125,14 @@ def teacher(
     """Chains on standardised records."""
     data = (x.astype(np.float32), (y / learnt.deviation).astype(np.float32))
     return Langevin(
-        net, learnt.prior(net), data,
-        chains=settings.chains, batch_size=settings.batch,
+        net,
+        learnt.prior(net),
+        data,
+        chains=settings.chains,
+        batch_size=settings.batch,
         thin=settings.thin if thin is None else thin,
         burn_in=settings.burn_in if burn_in is None else burn_in,
-    )  # fmt: skip
+    )
 
 
 def learn(net: NeuralNetwork, x: Array, y: Array, settings: Settings, *, key: Any) -> Learnt:
@@ -193,8 +196,8 @@ _values = jax.jit(_each, static_argnums=0)
 
 # --- one split -------------------------------------------------------------------------------
 
-TEACHER, STUDENT, PLUG_IN, VI, PBP = "SGLD", "distilled", "SGD", "VI", "PBP"
-PAPER = {TEACHER: -2.306, STUDENT: -2.350, PBP: -2.574, VI: -2.903, PLUG_IN: -2.7639}
+TEACHER, STUDENT = "SGLD", "distilled"
+PAPER = {TEACHER: -2.306, STUDENT: -2.350, "PBP": -2.574, "VI": -2.903, "SGD": -2.7639}
 """Table 5, Boston."""
 
 
@@ -218,9 +221,12 @@ def one_split(table: Regression, split: int, settings: Settings) -> dict[str, An
     )
     # The probe is only looked at: what the teacher says of the test inputs, over all its draws.
     student = distill(
-        chains, inputs=Perturbed(x.astype(np.float32), settings.spread), steps=settings.steps,
-        key=jax.random.fold_in(key, 1), probe=x_test.astype(np.float32),
-    )  # fmt: skip
+        chains,
+        inputs=Perturbed(x.astype(np.float32), settings.spread),
+        steps=settings.steps,
+        key=jax.random.fold_in(key, 1),
+        probe=x_test.astype(np.float32),
+    )
     end = time.perf_counter()
     predicted = student.student.predict(x_test.astype(np.float32))
     noise = learnt.noise_variance
@@ -256,76 +262,8 @@ def one_split(table: Regression, split: int, settings: Settings) -> dict[str, An
     return found
 
 
-def others(
-    table: Regression, split: int, settings: Settings, learnt: Mapping[str, float]
-) -> dict[str, float]:
-    """Test log likelihoods of the paper's rivals, with what was learnt for the chains."""
-    test = table.is_test[split]
-    units = Units.of(table.X[~test], table.y[~test])
-    sets = (
-        units.inputs(table.X[~test]), units.targets(table.y[~test]),
-        units.inputs(table.X[test]), units.targets(table.y[test]),
-    )  # fmt: skip
-    known = Learnt(
-        (learnt["deviation of the noise"] / units.y_scale) ** 2,
-        (learnt["prior variance, hidden"], learnt["prior variance, output"]),
-    )
-    net = network(table.X.shape[1], settings)
-    found = {
-        PLUG_IN: plugged_in(net, *sets, known, split),
-        VI: variational(net, *sets, known, split),
-        PBP: probabilistic(*sets, settings, split),
-    }
-    return {name: value - float(np.log(units.y_scale)) for name, value in found.items()}
-
-
-def plugged_in(
-    net: NeuralNetwork, x: Array, y: Array, x_test: Array, y_test: Array, learnt: Learnt, seed: int
-) -> float:
-    """The mode under the same prior, with the noise that leaves the least surprise in training."""
-    first, second = learnt.prior_variances
-    layers: Any = net.layers
-    hidden = layers.layers[0].inputs * layers.layers[0].outputs + layers.layers[0].outputs
-    prior = np.where(np.arange(layers.size) < hidden, first, second)
-    density = peers_nuts.values(layers, x, y, prior, learnt.noise_variance)
-    mode = peers_modes.mode(density, layers.size, seed=seed, starts=1, steps=1000)[None]
-    noise = float(np.mean((values(net, mode, x)[0] - y) ** 2))
-    return float(log_normal(y_test, values(net, mode, x_test)[0], noise).mean())
-
-
-def variational(
-    net: NeuralNetwork, x: Array, y: Array, x_test: Array, y_test: Array, learnt: Learnt, seed: int
-) -> float:
-    """Independent Gaussians by the library's own training, under the same prior and noise."""
-    assert net.layers is not None
-    first, second = learnt.prior_variances
-    targets = (y / learnt.deviation).astype(np.float32)[:, None]
-    fitted = train(
-        net.layers, (x.astype(np.float32), targets), key=jax.random.key(seed),
-        prior=GaussianPrior((first, second / learnt.noise_variance)), likelihood="gaussian",
-        noise_variance=1.0, steps=4000,
-    )  # fmt: skip
-    said: Any = describe(
-        fitted.posterior, x_test.astype(np.float32), key=jax.random.key(seed), likelihood="gaussian"
-    )
-    mean = learnt.deviation * said.mean.reshape(-1)
-    variance = learnt.noise_variance * (1 + said.variance.reshape(-1))
-    return float(log_normal(y_test, mean, variance).mean())
-
-
-def probabilistic(
-    x: Array, y: Array, x_test: Array, y_test: Array, settings: Settings, seed: int
-) -> float:
-    """PBP, which learns its own precisions."""
-    fitted = peers_pbp.fit(x, y, hidden=(settings.hidden,), seed=seed)
-    mean, variance, noise = fitted.predict(x_test)
-    return float(log_normal(y_test, mean, variance + noise).mean())
-
-
 # --- the run ---------------------------------------------------------------------------------
 
-RIVALS = ("boston",)
-"""Tables on which the others are run too: the paper has them for Boston."""
 LARGE = {
     "protein": Settings(hidden=100, batch=500, chains=4),
     **{name: Settings(batch=500, chains=4) for name in ("kin8nm", "naval", "power")},
@@ -340,8 +278,6 @@ def run(
     cache: Path = CACHE,
     *,
     only_kept: bool = False,
-    peers: bool = True,
-    backwards: bool = False,
 ) -> dict[str, Any]:
     """Measure, judge and write; returns what `regression.json` holds.
 
@@ -353,15 +289,10 @@ def run(
         count = len(table.is_test) if splits is None else min(splits, len(table.is_test))
         settings = LARGE.get(name, Settings())
         rows = []
-        for split in range(count)[:: -1 if backwards else 1]:
+        for split in range(count):
             make = functools.partial(one_split, table, split, settings)
             place = f"regression-{name}-{split}"
             row = harness.kept(cache, place, None if only_kept else make, settings)
-            if row is not None and name in RIVALS:
-                make = functools.partial(others, table, split, settings, row["learnt"])
-                place = f"regression-{name}-{split}-others"
-                rivals = harness.kept(cache, place, make if peers else None, settings)
-                row["test log likelihood"] |= rivals or {}
             if row is not None:
                 rows.append(row)
                 print(name, split, row["test log likelihood"], flush=True)
@@ -410,19 +341,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("tables", nargs="*", default=list(UCI_NAMES), help="names; all by default")
     parser.add_argument("--splits", type=int, default=None, help="the first so many")
-    parser.add_argument("--no-peers", action="store_true", help="without SGD, VI and PBP")
-    parser.add_argument("--backwards", action="store_true", help="the last split first")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its score below
     warnings.simplefilter("ignore", ConvergenceWarning)
     found = run(
-        chosen.tables,
-        chosen.splits,
-        chosen.results,
-        chosen.cache,
-        only_kept=chosen.only_kept,
-        peers=not (chosen.only_kept or chosen.no_peers),
-        backwards=chosen.backwards,
+        chosen.tables, chosen.splits, chosen.results, chosen.cache, only_kept=chosen.only_kept
     )
     for goal in found["goals"]:
         print("met " if goal["met"] else "not met ", goal["goal"], goal["measured"]["mean"])

@@ -104,9 +104,13 @@ def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Arr
     def make() -> Array:
         density = peers_nuts.values(LAYERS, x, y, prior, noise_variance())
         draws = peers_nuts.nuts(
-            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed,
+            density,
+            start,
+            warmup=reference.warmup,
+            draws=reference.draws,
+            seed=reference.seed,
             depth=reference.depth,
-        )  # fmt: skip
+        )
         return functions(draws.reshape(-1, LAYERS.size)).reshape(*draws.shape[:2], -1)
 
     parts = LAYERS, x.tobytes(), y.tobytes(), prior.tobytes(), noise_variance(), reference
@@ -153,9 +157,15 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    seeds=1, epochs=3, draws=25, thin=20, steps=300, listen=2, vi_steps=300,
+    seeds=1,
+    epochs=3,
+    draws=25,
+    thin=20,
+    steps=300,
+    listen=2,
+    vi_steps=300,
     reference=Reference(chains=2, warmup=100, draws=60, depth=6),
-)  # fmt: skip
+)
 
 
 def probabilistic(seed: int, effort: Effort) -> Band:
@@ -169,14 +179,21 @@ def variational(seed: int, effort: Effort) -> Band:
     """Independent Gaussians by the library's own training; the same prior, the noise known."""
     x, y = scaled()
     found = train(
-        LAYERS, (x.astype(np.float32), y.astype(np.float32)[:, None]),
-        key=jax.random.key(seed), prior=GaussianPrior(PRIOR_VARIANCES), likelihood="gaussian",
-        noise_variance=noise_variance(), steps=effort.vi_steps,
-    )  # fmt: skip
+        LAYERS,
+        (x.astype(np.float32), y.astype(np.float32)[:, None]),
+        key=jax.random.key(seed),
+        prior=GaussianPrior(PRIOR_VARIANCES),
+        likelihood="gaussian",
+        noise_variance=noise_variance(),
+        steps=effort.vi_steps,
+    )
     said: Any = describe(
-        found.posterior, (grid()[:, None] / X_SCALE).astype(np.float32),
-        key=jax.random.key(seed), samples=1000, likelihood="gaussian",
-    )  # fmt: skip
+        found.posterior,
+        (grid()[:, None] / X_SCALE).astype(np.float32),
+        key=jax.random.key(seed),
+        samples=1000,
+        likelihood="gaussian",
+    )
     mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
     return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
 
@@ -209,9 +226,11 @@ def sampled(seed: int, effort: Effort) -> Band:
 def distilled(seed: int, effort: Effort) -> Band:
     """A student of the same size; its two variances are outputs of their own."""
     found = distill(
-        teacher(effort.listen), inputs=Box([-REACH / X_SCALE], [REACH / X_SCALE]),
-        key=jax.random.key(seed), steps=effort.steps,
-    )  # fmt: skip
+        teacher(effort.listen),
+        inputs=Box([-REACH / X_SCALE], [REACH / X_SCALE]),
+        key=jax.random.key(seed),
+        steps=effort.steps,
+    )
     said = found.student.predict((grid()[:, None] / X_SCALE).astype(np.float32))
     mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
     return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)

@@ -159,9 +159,14 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    seeds=1, draws=100, steps=1500, paper_steps=1500, side=15,
-    reference=Reference(chains=2, warmup=150, draws=300), brief=True,
-)  # fmt: skip
+    seeds=1,
+    draws=100,
+    steps=1500,
+    paper_steps=1500,
+    side=15,
+    reference=Reference(chains=2, warmup=150, draws=300),
+    brief=True,
+)
 
 THIN = 25
 PAPER_STEP, PAPER_BURN_IN, PAPER_DRAWS = 0.05, 5000, 1000
@@ -215,17 +220,22 @@ def student(
     own: dict[str, Any] = {} if effort.steps is None else {"steps": effort.steps}
     chains = teacher()
     if paper:
-        chains = teacher(kernel=SGLD(step_size=PAPER_STEP), chains=1, burn_in=PAPER_BURN_IN,
-                         scaled=False)  # fmt: skip
+        chains = teacher(
+            kernel=SGLD(step_size=PAPER_STEP), chains=1, burn_in=PAPER_BURN_IN, scaled=False
+        )
         rates = optax.exponential_decay(
             PAPER_RATE, max(effort.paper_steps // PAPER_TIMES, 1), PAPER_DECAY, staircase=True
         )
         own = {"steps": effort.paper_steps, "optimiser": optax.sgd(rates)}
     begin = time.perf_counter()
     found = distill(
-        chains, Layers.dense(2, *hidden, 3 if split else 2), split=split,
-        inputs=Box([-BOX, -BOX], [BOX, BOX]), key=jax.random.key(seed), **own,
-    )  # fmt: skip
+        chains,
+        Layers.dense(2, *hidden, 3 if split else 2),
+        split=split,
+        inputs=Box([-BOX, -BOX], [BOX, BOX]),
+        key=jax.random.key(seed),
+        **own,
+    )
     return found, time.perf_counter() - begin
 
 
@@ -329,8 +339,11 @@ def run(
     flat = draws.reshape(-1, TEACHER.size)
     truth = {place: averaged(flat, x) for place, x in places(effort).items()}
     found = {
-        "paper": {"KL, table 2": PAPER, "how": "mean over inputs; that they are those of the grid "
-                  "on which students learn is our reading"},
+        "paper": {
+            "KL, table 2": PAPER,
+            "how": "mean over inputs; that they are those of the grid "
+            "on which students learn is our reading",
+        },
         "problem": f"{PER_CLASS} records a class; normal about (1, 1) and (-1, -1), deviation 1; "
         f"weights N(0, {PRIOR_VARIANCE:g}); grid of {effort.side}² points on "
         f"[-{BOX:g}, {BOX:g}]²; {TESTS} new records",
@@ -340,7 +353,7 @@ def run(
         "reference": reference_report(draws, places(effort), truth),
         **judged(rows, truth, effort),
         "made with": harness.versions(),
-    }  # fmt: skip
+    }
     harness.write(results, "toy2d", found)
     figures.plane(truth["grid"], rows[0], data(), effort, results)
     return found

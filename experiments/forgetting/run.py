@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import harness
 from experiments.forgetting.cases import CASES, LEAVER, NOISY, SETTINGS, Case
 from experiments.robustness.problems import Problem
 from experiments.robustness.reference import gap_of
@@ -146,21 +147,11 @@ def run(
     results: Path = RESULTS, kinds: Iterable[str] = tuple(CASES), most: int | None = None
 ) -> dict[str, Any]:
     """All cases, or ``most`` of each kind; those that are in the file already are not run again."""
-    results.mkdir(parents=True, exist_ok=True)
-    path, rows = results / "leavers.jsonl", {}
-    for row in map(json.loads, path.read_text().splitlines() if path.exists() else []):
-        rows[row["kind"], row["seed"]] = row
-    with path.open("a") as file:
-        for kind in kinds:
-            make, count = CASES[kind]
-            for seed in range(min(count, count if most is None else most)):
-                if (kind, seed) not in rows:
-                    row = {"kind": kind, "seed": seed, **measured(make(kind, seed))}
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                    rows[kind, seed] = row
-    found = summary(list(rows.values()))
-    (results / "expected.json").write_text(json.dumps(found, indent=1) + "\n")
+    counts = {kind: CASES[kind][1] if most is None else min(CASES[kind][1], most) for kind in kinds}
+    keys = [(kind, seed) for kind, count in counts.items() for seed in range(count)]
+    measure = lambda kind, seed: measured(CASES[kind][0](kind, seed))
+    found = summary(harness.rows(results / "leavers.jsonl", ("kind", "seed"), keys, measure))
+    harness.write(results, "expected", found)
     return found
 
 

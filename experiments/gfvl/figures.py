@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments import harness
 from experiments.gfvl.curves import Curve
 
 COLORS = ("#c1121f", "#1d70b8", "#2a9d4b", "#e08e0b", "#8a5fbf", "#555555")
@@ -26,50 +22,44 @@ Curves = Mapping[str, Curve]
 
 def figure3(curves: Curves, folder: Path) -> None:
     """Conjugate learning on three graphs."""
-    size = (3.7 * len(curves), 3.7)
-    canvas, axes = plt.subplots(
-        1, len(curves), figsize=size, sharey=True, layout="constrained", squeeze=False
-    )
-    for axis, (name, curve), color in zip(axes[0], curves.items(), COLORS, strict=False):
-        line(axis, name, curve, color, "visits")
-        decorate(axis, "slot", f"{name}, K = 10", bottom=1e-6)
-        axis.legend(frameon=False)
-    axes[0, 0].set_ylabel("KL(posterior ‖ true posterior), nats")
-    save(canvas, folder / "figure3.png")
+    options = {"figsize": (3.7 * len(curves), 3.7), "sharey": True}
+    with harness.figure(folder / "figure3.png", 1, len(curves), **options) as axes:
+        for axis, (name, curve), color in zip(axes[0], curves.items(), COLORS, strict=False):
+            line(axis, name, curve, color, "visits")
+            decorate(axis, "slot", f"{name}, K = 10", bottom=1e-6)
+            axis.legend(frameon=False)
+        axes[0, 0].set_ylabel("KL(posterior ‖ true posterior), nats")
 
 
 def figure4(results: Mapping[str, tuple[Curves, float]], folder: Path) -> None:
     """Local iterations, as the paper has them, under both losses and on both axes."""
-    canvas, axes = plt.subplots(
-        2, len(results), figsize=(5 * len(results), 7.6), layout="constrained", squeeze=False
-    )
-    for column, (loss, (curves, floor)) in zip(axes.T, results.items(), strict=True):
-        for axis, unit, label in zip(
-            column, ("iterations", "visits"), ("local iterations", "visits"), strict=True
-        ):
-            lines(axis, curves, unit, floor)
-            decorate(axis, label, f"{loss}", bottom=floor / 3)
-            axis.set_xscale("log")
-        column[0].legend(frameon=False, fontsize=8)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("KL(posterior ‖ true posterior), nats")
-    save(canvas, folder / "figure4.png")
+    units, size = {"iterations": "local iterations", "visits": "visits"}, (5 * len(results), 7.6)
+    with harness.figure(folder / "figure4.png", 2, len(results), figsize=size) as axes:
+        for column, (loss, (curves, floor)) in zip(axes.T, results.items(), strict=True):
+            for axis, (unit, label) in zip(column, units.items(), strict=True):
+                lines(axis, curves, unit, floor)
+                decorate(axis, label, f"{loss}", bottom=floor / 3)
+                axis.set_xscale("log")
+            column[0].legend(frameon=False, fontsize=8)
+        for axis in axes[:, 0]:
+            axis.set_ylabel("KL(posterior ‖ true posterior), nats")
 
 
 def figure4_ours(
     estimators: tuple[Curves, float], defaults: tuple[Curves, Any, float], folder: Path
 ) -> None:
     """The estimator alone changed; and the default with its variants."""
-    canvas, axes = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
-    lines(axes[0], estimators[0], "iterations", estimators[1])
-    decorate(axes[0], "local iterations", "sum loss, L = 1, rate 0.005", bottom=estimators[1] / 3)
-    lines(axes[1], defaults[0], "visits", defaults[2])
-    decorate(axes[1], "visits", "sum loss, default and variants", bottom=defaults[2] / 3)
-    axes[0].set_ylabel("KL(posterior ‖ true posterior), nats")
-    for axis in axes:
-        axis.set_xscale("log")
-        axis.legend(frameon=False, fontsize=8, loc="lower left")
-    save(canvas, folder / "figure4-estimators.png")
+    (curves, floor), (ours, _, least) = estimators, defaults
+    with harness.figure(folder / "figure4-estimators.png", 1, 2, figsize=(12, 4.6)) as axes:
+        left, right = axes[0]
+        lines(left, curves, "iterations", floor)
+        decorate(left, "local iterations", "sum loss, L = 1, rate 0.005", bottom=floor / 3)
+        lines(right, ours, "visits", least)
+        decorate(right, "visits", "sum loss, default and variants", bottom=least / 3)
+        left.set_ylabel("KL(posterior ‖ true posterior), nats")
+        for axis in axes[0]:
+            axis.set_xscale("log")
+            axis.legend(frameon=False, fontsize=8, loc="lower left")
 
 
 def figure5(
@@ -77,22 +67,21 @@ def figure5(
 ) -> None:
     """After a request to be forgotten: above conjugate, below not."""
     size = max(len(conjugate), len(waiting))
-    canvas, axes = plt.subplots(2, size, figsize=(4.4 * size, 7.6), layout="constrained")
-    for axis, (graph, curves) in zip(axes[0], conjugate.items(), strict=False):
-        lines(axis, curves, "visits", None)
-        decorate(axis, "visits since the request", f"Beta-Bernoulli, {graph}", bottom=1e-6)
-    for axis, (case, (curves, _, floor)) in zip(axes[1], waiting.items(), strict=False):
-        lines(axis, curves, "visits", floor)
-        title = f"Beta-exponential, complete, {case}"
-        decorate(axis, "visits since the request", title, bottom=floor / 3)
-    for axis in axes.flat:
-        if axis.lines:
-            axis.legend(frameon=False, fontsize=8)
-        else:
-            axis.set_axis_off()
-    for axis in axes[:, 0]:
-        axis.set_ylabel("KL(posterior ‖ that of those who stay), nats")
-    save(canvas, folder / "figure5.png")
+    with harness.figure(folder / "figure5.png", 2, size, figsize=(4.4 * size, 7.6)) as axes:
+        for axis, (graph, curves) in zip(axes[0], conjugate.items(), strict=False):
+            lines(axis, curves, "visits", None)
+            decorate(axis, "visits since the request", f"Beta-Bernoulli, {graph}", bottom=1e-6)
+        for axis, (case, (curves, _, floor)) in zip(axes[1], waiting.items(), strict=False):
+            lines(axis, curves, "visits", floor)
+            title = f"Beta-exponential, complete, {case}"
+            decorate(axis, "visits since the request", title, bottom=floor / 3)
+        for axis in axes.flat:
+            if axis.lines:
+                axis.legend(frameon=False, fontsize=8)
+            else:
+                axis.set_axis_off()
+        for axis in axes[:, 0]:
+            axis.set_ylabel("KL(posterior ‖ that of those who stay), nats")
 
 
 def lines(axis: Axes, curves: Curves, unit: str, floor: float | None) -> None:
@@ -115,11 +104,4 @@ def decorate(axis: Axes, label: str, title: str, *, bottom: float) -> None:
     """Scales, names and a light grid."""
     axis.set(yscale="log", xlabel=label, title=title)
     axis.set_ylim(bottom=bottom)
-    axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)
-
-
-def save(canvas: Any, path: Path) -> None:
-    """Write and close."""
-    canvas.savefig(path, dpi=130)
-    plt.close(canvas)

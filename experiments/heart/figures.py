@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments import harness
 from experiments.heart.forgetting import AGAIN, ATTACKS, BEFORE, MORE_SWEEPS, RETRAINED, SWEEPS
 from experiments.heart.forgetting import after as stage_after
 from experiments.heart.kinds import POOLED
@@ -41,16 +37,21 @@ Results = Mapping[str, Any]
 
 def draw(summary: Mapping[str, Any], folder: Path) -> None:
     """Write `likelihood.png`, `forgetting.png` and `membership.png` of the parts there are."""
-    figures = {"likelihood": _likelihood, "forgetting": _forgetting, "membership": _membership}
-    for name, figure in figures.items():
-        canvas = figure(summary["results"])
-        canvas.savefig(folder / f"{name}.png", dpi=130)
-        plt.close(canvas)
+    results = summary["results"]
+    scored = [part for part in results if "scores" in results[part]]
+    left = [part for part in results if "forgetting" in results[part]]
+    for name, panels, parts, rows, options in (
+        ("likelihood", _likelihood, scored, 1, {"sharey": True}),
+        ("forgetting", _forgetting, left, 1, {}),
+        ("membership", _membership, left, len(ATTACKS), {"sharey": True}),
+    ):
+        size = (4.4 * len(parts), 3.2 * rows + 0.8)
+        path = folder / f"{name}.png"
+        with harness.figure(path, rows, len(parts), legend=5, figsize=size, **options) as axes:
+            panels(results, parts, axes)
 
 
-def _likelihood(results: Results) -> Any:
-    parts = [part for part in results if "scores" in results[part]]
-    canvas, axes = _canvas(1, len(parts), sharey=True)
+def _likelihood(results: Results, parts: Sequence[str], axes: Any) -> None:
     groups = (EVERYONE, *SITES)
     for axis, part in zip(axes[0], parts, strict=True):
         scores = results[part]["scores"]
@@ -61,15 +62,11 @@ def _likelihood(results: Results) -> Any:
         names = [EVERYONE, *(NAMES[s] for s in SITES)]
         axis.set_xticks(range(len(groups)), names, fontsize=8)
         axis.set(title=TITLES[part])
-        _plain(axis)
+        axis.grid(alpha=0.25)
     axes[0, 0].set_ylabel("test log likelihood, nats a patient")
-    _legend(canvas, axes[0, 0])
-    return canvas
 
 
-def _forgetting(results: Results) -> Any:
-    parts = [part for part in results if "forgetting" in results[part]]
-    canvas, axes = _canvas(1, len(parts))
+def _forgetting(results: Results, parts: Sequence[str], axes: Any) -> None:
     for axis, part in zip(axes[0], parts, strict=True):
         forgetting = results[part]["forgetting"]
         if part == "logistic":
@@ -80,8 +77,6 @@ def _forgetting(results: Results) -> Any:
             _distance(axis, forgetting, MORE_SWEEPS, path)
             what, unit = "predictions", "nats a patient"
         axis.set(title=f"{TITLES[part]}: {what}", ylabel=f"KL to retrained, {unit}")
-    _legend(canvas, axes[0, -1])
-    return canvas
 
 
 def _distance(
@@ -100,12 +95,10 @@ def _distance(
     names = [BEFORE, "sub-\ntracted", *(f"{n}" for n in sweeps[1:])]
     axis.set_xticks(range(len(stages)), names, fontsize=8)
     axis.set(yscale="log", xlabel="sweeps of refinement after forgetting")
-    _plain(axis)
+    axis.grid(alpha=0.25)
 
 
-def _membership(results: Results) -> Any:
-    parts = [part for part in results if "forgetting" in results[part]]
-    canvas, axes = _canvas(len(ATTACKS), len(parts), sharey=True)
+def _membership(results: Results, parts: Sequence[str], axes: Any) -> None:
     for row, attack in zip(axes, ATTACKS, strict=True):
         for axis, part in zip(row, parts, strict=True):
             stages = (BEFORE, stage_after(0), refined_name(part), RETRAINED)
@@ -118,20 +111,8 @@ def _membership(results: Results) -> Any:
             names = ("before", "subtracted", "refined", "retrained")
             axis.set_xticks(range(len(stages)), names)
             axis.set(title=f"{TITLES[part]}: {attack} attack")
-            _plain(axis)
+            axis.grid(alpha=0.25)
         row[0].set_ylabel("AUC; 1/2 is chance")
-    _legend(canvas, axes[0, 0])
-    return canvas
-
-
-def _canvas(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
-    size = (4.4 * columns, 3.2 * rows + 0.8)
-    return plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **options)
-
-
-def _legend(canvas: Any, axis: Axes) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
 
 
 def _points(axis: Axes, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:
@@ -139,8 +120,3 @@ def _points(axis: Axes, x: Any, values: Sequence[Mapping[str, Any]], **style: An
     errors = [value["standard error"] or 0.0 for value in values]
     means = [value["mean"] for value in values]
     axis.errorbar(x, means, errors, linestyle="", markersize=5, capsize=2, **style)
-
-
-def _plain(axis: Axes) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25)

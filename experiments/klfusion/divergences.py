@@ -1,9 +1,8 @@
 """Other divergences on the mixtures of figure 3: `python -m experiments.klfusion.divergences`.
 
-The same local fits are fused by KL's two directions, Jeffreys' divergence, Rényi's of order 1/2,
-the squared 2-Wasserstein distance and optimal transport of whole mixtures, against the
-heterogeneity of sites: with the number of components found, given, and judged again. Beside the
-errors of figure 3 there is the log likelihood of observations at ten new sites. Writes
+The same local fits are fused by KL's two directions, Jeffreys' divergence and Rényi's of order 1/2,
+against the heterogeneity of sites: with the number of components found, given, and judged again.
+Beside the errors of figure 3 there is the log likelihood of observations at ten new sites. Writes
 `divergences.json` and `divergences.png` into `results` beside this file. Local fits are shared with
 `gmm`; errors are kept beside them, under `divergences`, so that a stopped run goes on: remove that
 folder to measure anew.
@@ -34,17 +33,11 @@ from experiments.klfusion.local_fits import (
 )
 from experiments.klfusion.metrics import hausdorff, size_error
 from experiments.klfusion.ours import to_plate
-from experiments.klfusion.transport import OptimalTransport, Wasserstein
 from posterity.errors import IdentificationWarning
 
 RESULTS = Path(__file__).parent / "results"
-DIVERGENCES = {
-    **{name: name for name in ("reverse", "forward", "jeffreys", "renyi")},
-    "wasserstein": Wasserstein(),
-    "optimal-transport": OptimalTransport(),
-}
-"""By name what `posterity.fuse(divergence=...)` takes; other experiments may pass them as well."""
-JUDGED = ("jeffreys", "wasserstein")
+DIVERGENCES = ("reverse", "forward", "jeffreys", "renyi")
+JUDGED = ("jeffreys",)
 MEASURES = ("hausdorff", "size error", "held-out log likelihood", "seconds")
 NEW_SITES, NEW_POINTS = 10, 300
 SHOWN = tuple(point for point in POINTS if point.figure == 3)
@@ -75,11 +68,10 @@ def new_observations(problem: Problem, point: Point, repetition: int) -> Array:
 
 def judged_again(sites: Mapping[str, posterity.Plate], divergence: str) -> posterity.Fusion:
     """Of the numbers within two of the one found, that whose matching is described shortest."""
-    by = DIVERGENCES[divergence]
-    found = posterity.fuse(sites, divergence=by)
+    found = posterity.fuse(sites, divergence=divergence)
     least = max(site.size for site in sites.values())
     numbers = range(max(least, found.components - 2), found.components + 3)
-    tried = [posterity.fuse(sites, divergence=by, components=k) for k in numbers]
+    tried = [posterity.fuse(sites, divergence=divergence, components=k) for k in numbers]
     return min(tried, key=lambda f: f.plate.confidence.clustering.objective)  # pyright: ignore
 
 
@@ -88,8 +80,7 @@ def fused_by(name: str, sites: Mapping[str, posterity.Plate], true: int) -> post
     if name.endswith(AGAIN):
         return judged_again(sites, name.removesuffix(AGAIN))
     given = true if name.endswith(GIVEN) else None
-    by = DIVERGENCES[name.removesuffix(GIVEN)]
-    return posterity.fuse(sites, divergence=by, components=given)
+    return posterity.fuse(sites, divergence=name.removesuffix(GIVEN), components=given)
 
 
 def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, int, float, float]:
@@ -186,44 +177,36 @@ def run(
         measured = measure(cache, points, repetitions, rows())
     summary = summarise(measured)
     harness.write(results, "divergences", summary)
-    draw(measured, results)
+    draw(summary, results)
     return summary
 
 
-def draw(measured: Mapping[Point, Mapping[str, Array]], folder: Path) -> None:
+def draw(summary: Mapping, folder: Path) -> None:
     """Write `divergences.png`: three measures against heterogeneity, the number found."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     titles = (
         "Hausdorff distance of means",
         "error in the number of components",
         "held-out log likelihood, less 'reverse'",
     )
-    x = np.array([point.heterogeneity for point in measured])
-    canvas, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    for index, (axis, title) in enumerate(zip(axes, titles, strict=True)):
-        for place, name in enumerate(DIVERGENCES):
-            values = np.array([table[name][:, index] for table in measured.values()])
-            if index == 2:
-                values = values - [table["reverse"][:, index] for table in measured.values()]
-            spread = values.std(1, ddof=min(1, values.shape[1] - 1)) / np.sqrt(values.shape[1])
-            # Side by side, so that curves that coincide are seen to.
-            aside = 0.008 * (place - (len(DIVERGENCES) - 1) / 2)
-            axis.errorbar(
-                x + aside, values.mean(1), spread, label=name, marker="osv^D*"[place], markersize=5,
-                linewidth=2.2 if name == "reverse" else 1.3, capsize=2,
-            )  # fmt: skip
-        axis.set(xlabel="heterogeneity of sites", title=title)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    for axis in axes[:2]:
-        axis.set_ylim(bottom=0)
-    canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    canvas.savefig(folder / "divergences.png", dpi=150)
-    plt.close(canvas)
+    points = [point for point in SHOWN if point.name in summary["points"]]
+    tables = [summary["points"][point.name] for point in points]
+    x = np.array([point.heterogeneity for point in points])
+    with harness.figure(folder / "divergences.png", 1, 3, figsize=(13, 4)) as axes:
+        for name, title, axis in zip(MEASURES[:3], titles, axes[0], strict=True):
+            paired = name == MEASURES[2]
+            for place, method in enumerate(DIVERGENCES):
+                rows = [table[method][name] for table in tables]
+                rows = [row["less the default"] for row in rows] if paired else rows
+                mean, spread = ([row[kind] for row in rows] for kind in ("mean", "standard error"))
+                # Side by side, so that curves that coincide are seen to.
+                aside = 0.008 * (place - (len(DIVERGENCES) - 1) / 2)
+                width = 2.2 if method == "reverse" else 1.3
+                axis.errorbar(x + aside, mean, spread, label=method, linewidth=width, capsize=2)
+            axis.set(xlabel="heterogeneity of sites", title=title)
+            axis.grid(alpha=0.25)
+            if not paired:
+                axis.set_ylim(bottom=0)
+        axes[0, 0].legend()
 
 
 def main() -> None:

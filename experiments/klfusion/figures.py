@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments import harness
 from experiments.klfusion.generate import Array
 from experiments.klfusion.local_fits import Point
 
@@ -31,16 +27,14 @@ def draw(measured: Mapping[Point, Mapping[str, Array]], folder: Path) -> None:
     """Write `figure2.png` and `figure3.png` for the points there are."""
     for figure in sorted({point.figure for point in measured}):
         points = [point for point in measured if point.figure == figure]
-        canvas, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
         x = [p.separation if figure == 2 else p.heterogeneity for p in points]
         titles = ("Hausdorff distance of means", "error in the number of components")
-        for measure, (axis, title) in enumerate(zip(axes, titles, strict=True)):
-            _curves(axis, x, [measured[point] for point in points], measure)
-            axis.set(xlabel=LABELS[figure], title=title)
-            axis.set_ylim(bottom=0)
-        canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        canvas.savefig(folder / f"figure{figure}.png", dpi=150)
-        plt.close(canvas)
+        path = folder / f"figure{figure}.png"
+        with harness.figure(path, 1, 2, legend=3, figsize=(9.5, 3.8)) as axes:
+            for measure, (axis, title) in enumerate(zip(axes[0], titles, strict=True)):
+                _curves(axis, x, [measured[point] for point in points], measure)
+                axis.set(xlabel=LABELS[figure], title=title)
+                axis.set_ylim(bottom=0)
 
 
 def _curves(axis: Axes, x: list[float], errors: list[Mapping[str, Array]], measure: int) -> None:
@@ -62,5 +56,4 @@ def _curves(axis: Axes, x: list[float], errors: list[Mapping[str, Array]], measu
             capsize=2,
             zorder=3 if name == "posterity" else 2,
         )
-    axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25)

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments import harness
 from experiments.personal.methods import LOCAL, PARTIAL, POOLED
 from experiments.personal.studies import SPREADS
 
@@ -23,12 +19,10 @@ PARTS = {"population": "#1d70b8", "log spread": "#e08e0b", "sites": "#2a9d4b"}
 
 def draw(summary: Mapping[str, Any], folder: Path) -> None:
     """Write `personal.png`."""
-    canvas, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    _by_spread(axes[0], summary["results"])
-    _real(axes[1], summary["results"])
-    _agreement(axes[2], summary["NUTS"])
-    canvas.savefig(folder / "personal.png", dpi=130)
-    plt.close(canvas)
+    with harness.figure(folder / "personal.png", 1, 3, figsize=(13, 4)) as axes:
+        _by_spread(axes[0, 0], summary["results"])
+        _real(axes[0, 1], summary["results"])
+        _agreement(axes[0, 2], summary["NUTS"])
 
 
 def _by_spread(axis: Axes, results: Mapping[str, Any]) -> None:

@@ -19,14 +19,13 @@ from experiments import harness
 from experiments.pursuit import CACHE, RESULTS, peers, pictures
 from experiments.pursuit.peers import Found
 from experiments.pursuit.quadrature import Gaussians, divergence
-from experiments.pursuit.targets import NEAR, TARGETS, Target, scaled
+from experiments.pursuit.targets import NEAR, TARGETS, Target
 from posterity.errors import ConvergenceWarning
-from posterity.families import DiagonalGaussian, Gaussian
+from posterity.families import DiagonalGaussian
 from posterity.pursuit import Fixed
 
 PROTOTYPE = {
     "four modes, 1-d": {"plain VI": 1.17, "λ = 1": 0.23, "λ by ELBO": 0.083, "polished": 1e-4},
-    "Cauchy": {"plain VI": 1.25, "λ = 1": 0.74, "λ by ELBO": 0.045, "polished": 0.02},
     "two far modes": {"plain VI": 682, "λ = 1": 0.011, "λ by ELBO": 0.005, "polished": 0.002},
     "ring of six": {"plain VI": 6.0, "λ = 1": 0.10, "λ by ELBO": 0.09, "polished": 3e-4},
     "banana": {"plain VI": 52, "λ = 1": 0.48, "λ by ELBO": 0.32, "polished": 0.08},
@@ -53,12 +52,11 @@ class Effort:
     """How much is run."""
 
     targets: tuple[str, ...] = tuple(TARGETS)
-    components: tuple[int, ...] = (6, 8)
+    components: int = 6
     seeds: int = 5
     methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT)
     once: tuple[str, ...] = (GREEDY, PLAINEST, REFERENCE)
-    """Methods that are run last, with the first number of components alone."""
-    scales: tuple[float, ...] = (0.01, 100.0)
+    """Methods that are run last."""
     evaluations: int | None = None
     """Of peers: as many as ours took at most, where not given."""
     draws: int = 1000
@@ -67,24 +65,23 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    targets=("two far modes",), components=(2,), seeds=1, scales=(),
-    methods=(OURS, PLAIN, "boosting VI, line search"), evaluations=4000, draws=50, once=(),
-)  # fmt: skip
+    targets=("two far modes",),
+    components=2,
+    seeds=1,
+    methods=(OURS, PLAIN, "boosting VI, line search"),
+    evaluations=4000,
+    draws=50,
+    once=(),
+)
 
 
 # --- ours ------------------------------------------------------------------------------------
 
 
-def ours(
-    target: Target, *, components: int, seed: int, full: bool = False, **options: Any
-) -> Found:
+def ours(target: Target, *, components: int, seed: int, **options: Any) -> Found:
     """By the verb, from the base law that everyone has."""
     zero, variance = np.zeros(target.size), np.full(target.size, target.reach**2)
-    base = (
-        Gaussian.from_standard(zero, np.diag(variance))
-        if full
-        else DiagonalGaussian.from_standard(zero, variance)
-    )
+    base = DiagonalGaussian.from_standard(zero, variance)
     found = posterity.pursue(
         target.log_density, base, components=components, key=jax.random.key(seed), **options
     )
@@ -95,10 +92,7 @@ def gaussians(mixture: Any) -> Gaussians:
     """A Mixture of the library as numbers."""
     parts = mixture.components.standard_parameters()
     mean = np.asarray(parts["mean"], np.float64)
-    if "covariance" in parts:
-        roots = np.linalg.cholesky(np.asarray(parts["covariance"], np.float64))
-    else:
-        roots = np.sqrt(np.asarray(parts["variance"], np.float64))
+    roots = np.sqrt(np.asarray(parts["variance"], np.float64))
     return Gaussians.of(np.asarray(mixture.weights, np.float64), mean, roots)
 
 
@@ -129,56 +123,45 @@ def measured(target: Target, found: Sequence[Found]) -> list[dict[str, Any]]:
     return rows
 
 
-def run_method(
-    name: str, target: Target, components: int, evaluations: int, effort: Effort, full: bool = False
-) -> list[dict[str, Any]]:
+def run_method(name: str, target: Target, evaluations: int, effort: Effort) -> list[dict[str, Any]]:
     """All seeds of a method."""
-    seeds = range(effort.seeds)
-    budget = {"evaluations": evaluations, "seeds": seeds, "full": full}
+    seeds, components = range(effort.seeds), effort.components
+    budget = {"evaluations": evaluations, "seeds": seeds}
     if name in OPTIONS:
         few = seeds if name == OURS else range(min(effort.seeds, 3))
-        options = {"components": components, "full": full, **OPTIONS[name]}
-        found = [ours(target, seed=seed, **options) for seed in few]
+        options = OPTIONS[name]
+        found = [ours(target, components=components, seed=seed, **options) for seed in few]
     elif name == PLAIN:
         found = peers.joint(target, components=1, batch=16, **budget)
     elif name == JOINT:
         found = peers.joint(target, components=components, **budget)
     elif name == REFERENCE:
-        found = [
-            peers.nuts(target, components=components, seed=seed, draws=effort.draws, full=full)
-            for seed in range(1)
-        ]
+        found = [peers.nuts(target, components=components, seed=0, draws=effort.draws)]
     else:
         found = peers.boost(target, peers.PEERS[name], components=components, **budget)
     return measured(target, found)
 
 
 def one_target(
-    target: Target,
-    components: int,
-    effort: Effort,
-    cache: Path,
-    full: bool = False,
-    only_kept: bool = False,
+    target: Target, effort: Effort, cache: Path, *, only_kept: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
     """Rows of each method; ours first, for its evaluations are everyone's budget."""
-    kind = "full" if full else "diagonal"
     table: dict[str, list[dict[str, Any]]] = {}
     budget = effort.evaluations or 0
     for name in effort.methods:
-        make = functools.partial(run_method, name, target, components, budget, effort, full)
-        parts = [target.name, components, name, effort.seeds, kind]
+        make = functools.partial(run_method, name, target, budget, effort)
+        parts = [target.name, effort.components, name, effort.seeds]
         if name not in (*OPTIONS, REFERENCE):
             parts.append(budget)
         make = None if only_kept else make
-        rows = harness.kept(cache, f"densities-{kind}", make, *parts)
+        rows = harness.kept(cache, "densities", make, *parts)
         if rows is None:
             continue
         table[name] = rows
         if name == OURS and not effort.evaluations:
             took = int(np.median([row["evaluations"] for row in table[name]]))
             budget = max(took, LEAST)
-        print(f"{target.name:22} {components} {kind} {name:32}", line(table[name]), flush=True)
+        print(f"{target.name:22} {name:32}", line(table[name]), flush=True)
     return table
 
 
@@ -244,17 +227,11 @@ def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str
 
 
 def run(
-    effort: Effort,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    *,
-    wide: bool = True,
-    only_kept: bool = False,
+    effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, only_kept: bool = False
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `densities.json` holds.
 
-    It is written whenever a target is done; ``wide`` adds full covariances and other units;
-    ``only_kept`` writes down what was run before.
+    It is written whenever a target is done; ``only_kept`` writes down what was run before.
     """
     tables: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
@@ -274,11 +251,11 @@ def run(
         "made with": harness.versions(),
     }
     last = dataclasses.replace(effort, methods=effort.once)
-    passes = [(number, effort) for number in effort.components]
-    for components, these in [*passes, (effort.components[0], last)]:
+    components = effort.components
+    for these in (effort, last):
         for name in effort.targets:
             target = TARGETS[name]()
-            table = one_target(target, components, these, cache, only_kept=only_kept)
+            table = one_target(target, these, cache, only_kept=only_kept)
             if not table:
                 continue
             own = tables.setdefault(
@@ -294,40 +271,13 @@ def run(
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
             harness.write(results, "densities", found)
     found["not run"] = [
-        f"{name}, {number} components, {method}"
-        for number in effort.components
+        f"{name}, {method}"
         for name in effort.targets
         for method in effort.methods
-        if method not in tables.get(name, {}).get(f"{number} components", {})
+        if method not in tables.get(name, {}).get(f"{components} components", {})
     ]
     harness.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
-    if wide and effort.scales:
-        found["full covariances"] = covariances(effort, cache)
-        found["other units"] = units(effort, cache)
-        harness.write(results, "densities", found)
-    return found
-
-
-def covariances(effort: Effort, cache: Path) -> dict[str, Any]:
-    """In the plane, Gaussians of any covariance."""
-    few = dataclasses.replace(effort, methods=(OURS,), seeds=min(effort.seeds, 3))
-    targets = [TARGETS[name]() for name in effort.targets]
-    return {
-        target.name: report(one_target(target, effort.components[0], few, cache, full=True)[OURS])
-        for target in targets
-        if target.size > 1
-    }
-
-
-def units(effort: Effort, cache: Path) -> dict[str, Any]:
-    """The first target in units that are far too small or too large, the base law with it."""
-    found = {}
-    for scale in effort.scales:
-        target = scaled(TARGETS[effort.targets[0]](), scale)
-        few = dataclasses.replace(effort, methods=(OURS,), seeds=min(effort.seeds, 3))
-        table = one_target(target, effort.components[0], few, cache)
-        found[target.name] = report(table[OURS])
     return found
 
 
@@ -336,7 +286,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("targets", nargs="*", default=list(TARGETS), help="names; all by default")
     parser.add_argument("--seeds", type=int, default=None, help="how many")
-    parser.add_argument("--components", type=int, nargs="+", default=None, help="how many")
     parser.add_argument("--narrow", action="store_true", help="no reference and no variants")
     chosen = parser.parse_args(arguments)
     # what has not converged is judged by its divergence
@@ -345,16 +294,9 @@ def main(arguments: list[str] | None = None) -> None:
     effort = dataclasses.replace(
         effort,
         seeds=chosen.seeds or effort.seeds,
-        components=tuple(chosen.components or effort.components),
         once=() if chosen.narrow else effort.once,
     )
-    found = run(
-        effort,
-        chosen.results,
-        chosen.cache,
-        wide=not chosen.narrow and not chosen.only_kept,
-        only_kept=chosen.only_kept,
-    )
+    found = run(effort, chosen.results, chosen.cache, only_kept=chosen.only_kept)
     for goal in found["goals"]:
         rest = {name: value for name, value in goal.items() if name not in ("goal", "met")}
         print("met     " if goal["met"] else "not met ", goal["goal"], rest)

@@ -2,46 +2,40 @@
 
 MNIST and Fashion-MNIST, 0-1, 2-3, ..., 8-9 (`forth`) and the other way round (`back`), one head for
 all, no task named at test: accuracy and log loss on all classes seen so far, after each task. The
-rules of `posterity.pursuit.learning`, beside fine-tuning, EWC, variational continual learning,
-replay through a network and joint training. Writes `incremental.json` and `incremental.png`. What
-takes long is kept in a folder, a file a job: the same command goes on where it was. `--only-kept`
-reads what there is.
+learner of `posterity.pursuit.learning`, mixtures of a network a task (with even weights, and gated
+by where an input lies), learning again from a few records, fine-tuning, EWC and joint training.
+Writes `incremental.json` and `incremental.png`. What takes long is kept in a folder, a file a job:
+the same command goes on where it was. `--only-kept` reads what there is.
 """
 
 from __future__ import annotations
 
-import argparse
+import functools
 import io
-import json
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import posterity
+from experiments import harness
 from experiments.data import intensities, mnist, read
 from experiments.klfusion.networks.deep import lenet
-from experiments.pursuit import incremental_figures
+from experiments.pursuit import CACHE, RESULTS
 from experiments.pursuit import incremental_peers as peers
 from experiments.pursuit.image_features import ImageFeatures
-from experiments.pursuit.replay import ReplayLearner, kept_records
-from experiments.pursuit.task_mixtures import GatedLearner, MixtureLearner
+from experiments.pursuit.replay import deformed, kept_records
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
-from posterity.families.network import Network
 from posterity.pursuit.learning import ConjugateLearner
 
 Array = np.ndarray
 Curve = list[dict[str, float]]
 
-RESULTS = Path(__file__).parent / "results"
-CACHE = Path(tempfile.gettempdir()) / "posterity-incremental"
 ORDERS = {"forth": (0, 1, 2, 3, 4), "back": (4, 3, 2, 1, 0)}
-
-
+TINY = np.finfo(float).tiny
 LENET = lenet()
 
 
@@ -57,7 +51,11 @@ class Images:
 
 @dataclass(frozen=True)
 class Setting:
-    """How much of what; the small version of the tests has less of all."""
+    """How much of what; the small version of the tests has less of all.
+
+    ``coreset`` is the number of records of each class that are kept, ``copies`` that of their
+    deformed copies, ``cells`` and ``width`` are of the features of images.
+    """
 
     classes: int = 10
     layers: Layers = LENET
@@ -122,7 +120,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         return f"{self.data}-{self.seed}-{self.order}-{self.method}".replace(" ", "_")
 
 
@@ -130,182 +128,135 @@ class Runner:
     """Runs jobs, and keeps their curves and the networks of tasks in a folder."""
 
     def __init__(self, setting: Setting, cache: Path, images: Callable[[str], Images]) -> None:
-        self.setting, self.cache, self.images = setting, cache, images
-        self.held: dict[Any, Any] = {}
-        cache.mkdir(parents=True, exist_ok=True)
+        self.setting, self.cache = setting, cache
+        # The last of each kind is held: jobs of one set and seed follow each other.
+        once = functools.lru_cache(1)
+        self.data, self.few, self.features = once(images), once(self.few), once(self.features)
+        self.networks, self.conjugate = once(self.networks), functools.lru_cache(3)(self.conjugate)
 
     def run(self, job: Job) -> dict[str, Any]:
         """The curve of a job, and how long it took; from its file if there is one."""
-        path = self.cache / f"{job.name}.json"
-        if not path.exists():
-            begun = time.process_time()
+
+        def make() -> dict[str, Any]:
+            clock = harness.Clock()
             curve = METHODS[job.method](self, job)
-            found = {**vars(job), "curve": curve, "cpu s": round(time.process_time() - begun, 1)}
-            path.write_text(json.dumps(found))
-        return json.loads(path.read_text())
+            return {**vars(job), "curve": curve, "cpu s": round(clock.seconds["CPU seconds"], 1)}
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What was made under the key, which is the last of its kind that is held."""
-        kind = key[0]
-        if kind not in self.held or self.held[kind][0] != key:
-            self.held[kind] = key, make()
-        return self.held[kind][1]
+        return harness.kept(self.cache, job.name, make)
 
-    def data(self, name: str) -> Images:
-        """One of the sets."""
-        return self.once(("data", name), lambda: self.images(name))
-
-    def few(self, job: Job) -> tuple[list[tuple[Array, Array]], Array, Array]:
+    def few(self, data: str, seed: int) -> tuple[list[tuple[Array, Array]], Array, Array]:
         """The networks' share: tasks 0, 1, ... of a random part of the images, and tests."""
-        own, setting = self.data(job.data), self.setting
-        places = np.random.default_rng(job.seed).permutation(len(own.y))[: setting.network_images]
-        flat = own.x[places].reshape(len(places), -1)
-        labels = own.y[places]
+        own, setting = self.data(data), self.setting
+        places = np.random.default_rng(seed).permutation(len(own.y))[: setting.network_images]
+        flat, labels = own.x[places].reshape(len(places), -1), own.y[places]
         tasks = [(flat[labels // 2 == k], labels[labels // 2 == k]) for k in ORDERS["forth"]]
         tests = slice(0, setting.network_tests)
-        return tasks, own.x_test[tests], own.y_test[tests]
+        return tasks, own.x_test[tests].reshape(-1, flat.shape[1]), own.y_test[tests]
 
-    def features(self, job: Job) -> ImageFeatures:
+    def images(self, data: str, flat: Array) -> Array:
+        """Flat images in their shape."""
+        return flat.reshape(-1, *self.data(data).x.shape[1:])
+
+    def features(self, data: str, seed: int) -> ImageFeatures:
         """Those of a seed."""
-        setting, shape = self.setting, self.data(job.data).x.shape[1:]
-        return ImageFeatures(shape, setting.cells, width=setting.width, seed=job.seed)
+        setting, shape = self.setting, self.data(data).x.shape[1:]
+        return ImageFeatures(shape, setting.cells, width=setting.width, seed=seed)
 
-    def conjugate(self, job: Job) -> ConjugateLearner:
-        """After all tasks, of all images."""
+    def conjugate(self, data: str, seed: int, of: str) -> ConjugateLearner:
+        """After all tasks: of ``"all"`` images, of the networks' ``"few"``, or of those ``"kept"``.
 
-        def make() -> ConjugateLearner:
-            own = self.data(job.data)
-            learner = ConjugateLearner(self.setting.classes, self.features(job))
-            for k in ORDERS["forth"]:
-                of = own.y // 2 == k
-                learner = learner.observe(f"pair {k}", own.x[of], own.y[of])
-            return learner
+        What is kept of a task are a few records of each class, with deformed copies.
+        """
+        setting, own = self.setting, self.data(data)
+        learner = ConjugateLearner(setting.classes, self.features(data, seed))
+        for k in ORDERS["forth"]:
+            x, y, originals = own.x[own.y // 2 == k], own.y[own.y // 2 == k], None
+            if of != "all":
+                flat, y = self.few(data, seed)[0][k]
+                x = self.images(data, flat)
+            if of == "kept":
+                x, y = kept_records(x, y, setting.coreset)
+                y, originals = (np.tile(row, setting.copies + 1) for row in (y, np.arange(len(y))))
+                x = deformed(x, setting.copies, seed)
+            learner = learner.observe(f"pair {k}", x, y, originals)
+        return learner
 
-        return self.once(("conjugate", job.data, job.seed), make)
-
-    def gate(self, job: Job) -> ConjugateLearner:
-        """After all tasks, of the networks' share of the images."""
-
-        def make() -> ConjugateLearner:
-            learner = ConjugateLearner(self.setting.classes, self.features(job))
-            shape = self.data(job.data).x.shape[1:]
-            for k, (x, y) in enumerate(self.few(job)[0]):
-                learner = learner.observe(f"pair {k}", x.reshape(-1, *shape), y)
-            return learner
-
-        return self.once(("gate", job.data, job.seed), make)
-
-    def networks(self, job: Job) -> tuple[dict[str, Network], dict[str, Array], dict[str, Array]]:
-        """Of each task: its network, the counts of its classes, and its answers on the tests."""
-        import posterity
-
-        def make() -> Any:
-            setting, (tasks, tests, _) = self.setting, self.few(job)
-            found: Any = ({}, {}, {})
-            for k, (x, y) in enumerate(tasks):
-                name = f"pair {k}"
-                path = self.cache / f"network-{job.data}-{job.seed}-{k}.safetensors"
-                if not path.exists():
-                    network = trained(
-                        setting.layers, x, y, task=name, seed=job.seed, steps=setting.steps,
-                        variance=setting.variance, batch=setting.batch,
-                    )  # fmt: skip
-                    own, _ = chances(network, tests, setting.draws)
-                    posterity.save({"network": network, "answers": own}, path)
-                kept = posterity.load(path)
-                found[0][name], found[2][name] = kept["network"], kept["answers"]
-                found[1][name] = np.bincount(y, minlength=setting.classes).astype(float)
-            return found
-
-        return self.once(("networks", job.data, job.seed), make)
+    def networks(self, data: str, seed: int) -> list[Array]:
+        """The answers of each task's network on the tests, (n, classes)."""
+        setting, (tasks, tests, _) = self.setting, self.few(data, seed)
+        answers = []
+        for k, (x, y) in enumerate(tasks):
+            path = self.cache / f"network-{data}-{seed}-{k}.safetensors"
+            if not path.exists():
+                network = trained(
+                    setting.layers,
+                    x,
+                    y,
+                    task=f"pair {k}",
+                    seed=seed,
+                    steps=setting.steps,
+                    variance=setting.variance,
+                    batch=setting.batch,
+                )
+                own, _ = chances(network, tests, setting.draws)
+                posterity.save({"network": network, "answers": own}, path)
+            answers.append(posterity.load(path)["answers"])
+        return answers
 
 
-def _conjugate(runner: Runner, job: Job) -> Curve:
-    whole, own = runner.conjugate(job), runner.data(job.data)
-    return _stages(runner, job, whole, own.x_test, own.y_test)
-
-
-def _stages(runner: Runner, job: Job, whole: Any, x: Array, y: Array) -> Curve:
-    """Of an order-free learner: with the tasks that are still to come forgotten."""
-    curve, order = [], ORDERS[job.order]
-    for count in range(1, len(order) + 1):
-        learner = whole.forget(*(f"pair {k}" for k in order[count:]))
-        seen = seen_after(runner.setting, order, count)
-        own = np.isin(y, seen)
-        curve.append(measured(learner.predict(x[own]).log_chances, y[own], seen))
-    return curve
-
-
-def _mixed(make: Callable[[Runner, Job, Any, Any], Any]) -> Callable[[Runner, Job], Curve]:
-    """A rule that mixes the answers of networks, by the weights of its learner."""
+def _conjugate(of: str) -> Callable[[Runner, Job], Curve]:
+    """A learner that knows no order: with the tasks that are still to come forgotten."""
 
     def run(runner: Runner, job: Job) -> Curve:
-        networks, counts, answers = runner.networks(job)
-        _, x, y = runner.few(job)
-        whole, curve, order = make(runner, job, networks, counts), [], ORDERS[job.order]
+        whole, own = runner.conjugate(job.data, job.seed, of), runner.data(job.data)
+        curve, order = [], ORDERS[job.order]
         for count in range(1, len(order) + 1):
             learner = whole.forget(*(f"pair {k}" for k in order[count:]))
             seen = seen_after(runner.setting, order, count)
-            own = np.isin(y, seen)
-            weights = learner.weights_at(x[own])
-            chance = sum(
-                weight[:, None] * answers[task][own]
-                for weight, task in zip(weights.T, learner.tasks, strict=True)
-            )
-            logs = np.log(np.maximum(chance, np.finfo(float).tiny))
-            curve.append(measured(logs, y[own], seen))
+            tests = np.isin(own.y_test, seen)
+            logs = learner.predict(own.x_test[tests]).log_chances
+            curve.append(measured(logs, own.y_test[tests], seen))
         return curve
 
     return run
 
 
-def _network_options(setting: Setting) -> dict[str, Any]:
-    return {"layers": setting.layers, "draws": setting.draws, "prior_variance": setting.variance}
+def _mixed(gated: bool) -> Callable[[Runner, Job], Curve]:
+    """The networks of tasks, mixed by even weights, or by where an input lies.
 
+    The slides of egorov2019 have ``1/T`` for each of ``T`` tasks. A gate is a conjugate learner: a
+    task weighs the chance of each class at ``x`` times its share of the class's records.
+    """
 
-def _gated(runner: Runner, job: Job, networks: Any, counts: Any) -> GatedLearner:
-    options = _network_options(runner.setting)
-    return GatedLearner(**options, networks=networks, counts_by_task=counts, gate=runner.gate(job))
-
-
-def _constant(weights: str) -> Callable[[Runner, Job, Any, Any], MixtureLearner]:
-    def make(runner: Runner, job: Job, networks: Any, counts: Any) -> MixtureLearner:
-        setting = runner.setting
-        few = {}
-        if weights == "coreset":
-            tasks = enumerate(runner.few(job)[0])
-            few = {f"pair {k}": kept_records(x, y, setting.coreset) for k, (x, y) in tasks}
-        return MixtureLearner(
-            **_network_options(setting), networks=networks, counts_by_task=counts,
-            weights=weights, coreset=setting.coreset if few else 0, kept=few,
-        )  # fmt: skip
-
-    return make
-
-
-def _coreset(runner: Runner, job: Job) -> Curve:
-    setting, own = runner.setting, runner.data(job.data)
-
-    def make() -> ReplayLearner:
-        learner = ReplayLearner(
-            setting.classes, setting.coreset, setting.copies, runner.features(job), job.seed
-        )
-        shape = own.x.shape[1:]
-        for k, (x, y) in enumerate(runner.few(job)[0]):
-            learner = learner.observe(f"pair {k}", x.reshape(-1, *shape), y)
-        return learner
-
-    whole = runner.once(("replay", job.data, job.seed), make)
-    return _stages(runner, job, whole, own.x_test, own.y_test)
-
-
-def _peer(method: Any, **options: Any) -> Callable[[Runner, Job], Curve]:
     def run(runner: Runner, job: Job) -> Curve:
-        setting, (tasks, x, y) = runner.setting, runner.few(job)
-        order, flat = ORDERS[job.order], x.reshape(len(x), -1)
-        found = method(_training(setting, job), [tasks[k] for k in order], flat, **options)
+        answers = runner.networks(job.data, job.seed)
+        tasks, x, y = runner.few(job.data, job.seed)
+        classes, curve, order = runner.setting.classes, [], ORDERS[job.order]
+        counts = np.stack([np.bincount(own, minlength=classes) for _, own in tasks], 1)
+        for count in range(1, len(order) + 1):
+            known = list(order[:count])
+            seen = seen_after(runner.setting, order, count)
+            own = np.isin(y, seen)
+            weights = np.full((own.sum(), count), 1 / count)
+            if gated:
+                gate = runner.conjugate(job.data, job.seed, "few")
+                gate = gate.forget(*(f"pair {k}" for k in order[count:]))
+                shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
+                weights = gate.predict(runner.images(job.data, x[own])).mean @ shares
+            mixed = sum(w[:, None] * answers[k][own] for w, k in zip(weights.T, known, strict=True))
+            curve.append(measured(np.log(np.maximum(mixed, TINY)), y[own], seen))
+        return curve
+
+    return run
+
+
+def _peer(method: Any) -> Callable[[Runner, Job], Curve]:
+    def run(runner: Runner, job: Job) -> Curve:
+        tasks, x, y = runner.few(job.data, job.seed)
+        order = ORDERS[job.order]
+        found = method(_training(runner.setting, job), [tasks[k] for k in order], x)
         return [
-            measured(logs, y, seen_after(setting, order, count))
+            measured(logs, y, seen_after(runner.setting, order, count))
             for count, logs in enumerate(found, 1)
         ]
 
@@ -313,20 +264,17 @@ def _peer(method: Any, **options: Any) -> Callable[[Runner, Job], Curve]:
 
 
 def _training(setting: Setting, job: Job) -> peers.Training:
-    return peers.Training(
-        setting.layers, setting.steps, setting.batch, setting.variance, setting.coreset,
-        setting.draws, job.seed,
-    )  # fmt: skip
+    return peers.Training(setting.layers, setting.steps, setting.batch, job.seed)
 
 
 def _joint(runner: Runner, job: Job) -> Curve:
-    setting, (tasks, x, y) = runner.setting, runner.few(job)
-    logs = peers.joint(_training(setting, job), tasks, x.reshape(len(x), -1))
-    return [measured(logs, y, list(range(setting.classes)))]
+    tasks, x, y = runner.few(job.data, job.seed)
+    logs = peers.joint(_training(runner.setting, job), tasks, x)
+    return [measured(logs, y, list(range(runner.setting.classes)))]
 
 
 def _joint_features(runner: Runner, job: Job) -> Curve:
-    own, features = runner.data(job.data), runner.features(job)
+    own, features = runner.data(job.data), runner.features(job.data, job.seed)
     single = lambda x: features(x).astype(np.float32)
     logs = peers.softmax_regression(
         single(own.x), own.y, single(own.x_test), runner.setting.classes, runner.setting.epochs
@@ -335,17 +283,12 @@ def _joint_features(runner: Runner, job: Job) -> Curve:
 
 
 METHODS: dict[str, Callable[[Runner, Job], Curve]] = {
-    "conjugate": _conjugate,
-    "gated": _mixed(_gated),
-    "coreset, deformed": _coreset,
-    "mixture, even": _mixed(_constant("even")),
-    "mixture, kl": _mixed(_constant("kl")),
-    "mixture, coreset": _mixed(_constant("coreset")),
+    "conjugate": _conjugate("all"),
+    "gated": _mixed(gated=True),
+    "coreset, deformed": _conjugate("kept"),
+    "mixture, even": _mixed(gated=False),
     "fine-tuning": _peer(peers.fine_tuned),
-    "VCL": _peer(peers.variational, coreset=False),
-    "VCL, coreset": _peer(peers.variational, coreset=True),
     "EWC": _peer(peers.elastic),
-    "coreset, network": _peer(peers.replayed),
     "joint network": _joint,
     "joint, same features": _joint_features,
 }
@@ -412,7 +355,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
+def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What was to be shown after the fifth task, and what came out; of what was run."""
     wanted = [
         ("mnist", "gated", "accuracy", 96.0),
@@ -438,62 +381,71 @@ def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def draw(summary: Mapping[str, Any], results: Path) -> None:
+    """A panel a set of images: accuracy after each task; joint training is a line across."""
+    sets = summary["after each task"]
+    size = (5.6 * max(len(sets), 1), 4.4)
+    with harness.figure(results / "incremental.png", 1, max(len(sets), 1), figsize=size) as axes:
+        for axis, (data, methods) in zip(axes[0], sets.items(), strict=False):
+            for method, orders in methods.items():
+                own = orders["forth"]
+                if method in ONCE:
+                    style = "-" if method == ONCE[0] else "--"
+                    axis.axhline(own["accuracy"][-1], color="k", ls=style, lw=0.8, label=method)
+                    continue
+                label = f"{method} ({len(own['seeds'])})"
+                axis.plot(range(1, len(own["accuracy"]) + 1), own["accuracy"], label=label)
+            axis.set(xlabel="tasks, two classes each", title=data, xticks=range(1, 6))
+            axis.set_ylabel("accuracy on all classes seen, %")
+            axis.legend(fontsize=7, loc="lower left", title="method (seeds)", title_fontsize=7)
+
+
 def forgetting(setting: Setting, images: Images, seed: int = 0) -> dict[str, Any]:
     """Whether predictions after forgetting are those of a learner that never saw the task."""
     features = ImageFeatures(images.x.shape[1:], setting.cells, width=setting.width, seed=seed)
     few = np.arange(len(images.y))[: setting.network_images]
-    x, y, found = images.x[few], images.y[few], {}
+    x, y = images.x[few], images.y[few]
     pairs = {f"pair {k}": (x[y // 2 == k], y[y // 2 == k]) for k in ORDERS["forth"]}
-    make = {
-        "conjugate": lambda: ConjugateLearner(setting.classes, features),
-        "coreset, deformed": lambda: ReplayLearner(setting.classes, 5, 3, features),
-    }
-    for name, begin in make.items():
-        whole, never = begin(), begin()
-        for task, records in pairs.items():
-            whole = whole.observe(task, *records)
-        for task in reversed(sorted(set(pairs) - {"pair 2"})):
-            never = never.observe(task, *pairs[task])
-        one = whole.forget("pair 2").predict(images.x_test[:1000]).log_chances
-        found[name] = bool(np.array_equal(one, never.predict(images.x_test[:1000]).log_chances))
-    return {"pair 2 forgotten, bitwise as never seen, other order": found}
+    whole = never = ConjugateLearner(setting.classes, features)
+    for task, records in pairs.items():
+        whole = whole.observe(task, *records)
+    for task in reversed(sorted(set(pairs) - {"pair 2"})):
+        never = never.observe(task, *pairs[task])
+    answers = (
+        learner.predict(images.x_test[:1000]).log_chances
+        for learner in (whole.forget("pair 2"), never)
+    )
+    same = bool(np.array_equal(*answers))
+    return {"pair 2 forgotten, bitwise as never seen, other order": {"conjugate": same}}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--sets", nargs="+", default=["mnist", "fashion"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
-    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of what takes long")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
-    parser.add_argument("--only-kept", action="store_true", help="of what the cache has, no more")
     own = parser.parse_args(arguments)
-    setting = Setting()
-    runner = Runner(setting, own.cache, load)
+    setting, cache = Setting(), own.cache / "incremental"
+    runner = Runner(setting, cache, load)
     if not own.only_kept:
         for job in jobs(own.methods, own.sets, own.seeds, own.orders):
             row = runner.run(job)
             print(job.name, row["curve"][-1], row["cpu s"], flush=True)
-        path = own.cache / "forgetting.json"
-        if not path.exists():
-            path.write_text(json.dumps(forgetting(setting, load("mnist"))))
-    report(setting, own.cache, own.results)
+        harness.kept(cache, "forgetting", lambda: forgetting(setting, load("mnist")))
+    harness.print_goals(report(setting, cache, own.results)["goals"])
 
 
 def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
     """Write what the folder has."""
-    names = [job.name for job in jobs(list(METHODS), ["mnist", "fashion"], range(5), list(ORDERS))]
-    paths = [cache / f"{name}.json" for name in names]
-    rows = [json.loads(path.read_text()) for path in paths if path.exists()]
+    every = jobs(list(METHODS), ["mnist", "fashion"], range(5), list(ORDERS))
+    rows = [row for job in every if (row := harness.kept(cache, job.name, None)) is not None]
     summary = summarise(setting, rows)
-    if (cache / "forgetting.json").exists():
-        summary["forgetting"] = json.loads((cache / "forgetting.json").read_text())
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "incremental.json").write_text(json.dumps(summary, indent=1) + "\n")
-    incremental_figures.draw(summary, results)
-    print(json.dumps(summary["goals"], indent=1))
+    if (found := harness.kept(cache, "forgetting", None)) is not None:
+        summary["forgetting"] = found
+    harness.write(results, "incremental", summary)
+    draw(summary, results)
     return summary
 
 

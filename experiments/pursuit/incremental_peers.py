@@ -1,7 +1,7 @@
-"""Peers of the learners: one LeNet-5 that goes on from task to task, by five published ways.
+"""Peers of the conjugate rule: one LeNet-5 that goes on from task to task.
 
-Each gives the log chances of test images after each task, over all ten classes. Point networks and
-mean-field ones are trained by Adam, at the same steps and batches as the learners' networks.
+Each gives the log chances of test images after each task, over all ten classes. It is trained by
+Adam, at the same steps and batches as the networks of single tasks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.pursuit.replay import kept_records
-from experiments.pursuit.task_networks import chances, step_of
 from posterity.families.layers import Layers
-from posterity.families.network import Network
 from posterity.models.forward import outputs
-from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.training import batches
 
 Array = np.ndarray
@@ -30,8 +26,6 @@ Array = np.ndarray
 RATE = 1e-3
 FISHER = 200
 """Images of a task that EWC's Fisher information is averaged over."""
-TUNING = 60
-"""Steps on the coreset before each prediction, of variational continual learning."""
 OTHER = -1e9
 
 
@@ -42,9 +36,6 @@ class Training:
     layers: Layers
     steps: int = 300
     batch: int = 100
-    variance: float = 0.01
-    coreset: int = 20
-    draws: int = 5
     seed: int = 0
 
 
@@ -61,11 +52,6 @@ def elastic(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
     yield from _points(setting, tasks, x, masked=True, strength=1.0)
 
 
-def replayed(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
-    """Half of each batch from the records kept of earlier tasks (chaudhry2019)."""
-    yield from _points(setting, tasks, x, masked=False, strength=0.0, replay=True)
-
-
 def joint(setting: Training, tasks: Tasks, x: Array) -> Array:
     """The ceiling: as many steps on all tasks at once."""
     together = [tuple(np.concatenate(part) for part in zip(*tasks, strict=True))]
@@ -80,32 +66,30 @@ def _points(
     *,
     masked: bool,
     strength: float,
-    replay: bool = False,
 ) -> Iterator[Array]:
     layers, rng = setting.layers, np.random.default_rng(setting.seed)
     z = _start(layers, rng)
     centre, precision = np.zeros_like(z), np.zeros_like(z)
     linear = np.zeros_like(z)
-    few: list[tuple[Array, Array]] = []
     for own, y in tasks:
         mask = np.zeros(layers.outputs, np.float32)
         if masked:
             mask[:] = OTHER
             mask[np.unique(y)] = 0
         moments = optax.scale_by_adam().init(z)
-        old = [np.concatenate(part) for part in zip(*few, strict=True)] if few else None
         every = batches(len(y), min(setting.batch, len(y)), rng)
         for places in itertools.islice(every, setting.steps):
             images, labels = own[places], y[places]
-            if replay and old is not None:
-                half = setting.batch // 2
-                again = rng.integers(len(old[1]), size=half)
-                images = np.concatenate([images[:half], old[0][again]])
-                labels = np.concatenate([labels[:half], old[1][again]])
             z, moments = _descend(
-                layers, z, moments, images, labels.astype(np.int32), mask, centre,
+                layers,
+                z,
+                moments,
+                images,
+                labels.astype(np.int32),
+                mask,
+                centre,
                 np.float32(strength / len(y)) * precision,
-            )  # fmt: skip
+            )
         if strength:
             z = np.asarray(z)
             fisher = len(y) * np.asarray(
@@ -113,7 +97,6 @@ def _points(
             )
             linear, precision = linear + fisher * z, precision + fisher
             centre = linear / np.maximum(precision, np.finfo(np.float32).tiny)
-        few.append(kept_records(own, y, setting.coreset))
         yield _log_chances(layers, np.asarray(z), x)
 
 
@@ -155,58 +138,6 @@ def _log_chances(layers: Layers, z: Array, x: Array) -> Array:
 @functools.partial(jax.jit, static_argnums=0)
 def _logs(layers: Layers, z: Any, x: Any) -> Any:
     return jax.nn.log_softmax(outputs(layers, z, x))
-
-
-# --- variational continual learning --------------------------------------------------------------
-
-
-def variational(setting: Training, tasks: Tasks, x: Array, *, coreset: bool) -> Iterator[Array]:
-    """Each posterior is the next task's prior (nguyen2018); with a coreset as published.
-
-    The coreset is held out of training, and the posterior is tuned on it before each prediction.
-    """
-    layers = setting.layers
-    prior = Network.prior(layers, setting.variance)
-    few: list[tuple[Array, Array]] = []
-    start = None
-    for number, (own, y) in enumerate(tasks):
-        if coreset:
-            few.append(kept_records(own, y, setting.coreset))
-        start = prior = _fitted(setting, own, y, prior, start, setting.steps, number)
-        found = prior
-        if coreset:
-            again = [np.concatenate(part) for part in zip(*few, strict=True)]
-            found = _fitted(setting, again[0], again[1], prior, prior, TUNING, 100 + number)
-        own_chances, _ = chances(found, x, setting.draws)
-        yield np.log(np.maximum(own_chances, np.finfo(float).tiny))
-
-
-def _fitted(
-    setting: Training,
-    x: Array,
-    y: Array,
-    prior: Network,
-    start: Network | None,
-    steps: int,
-    key: int,
-) -> Network:
-    layers, bound = setting.layers, Bound(setting.layers, "categorical", 1.0, 1.0, None)
-    rng = np.random.default_rng((setting.seed, key))
-    first, run = jax.random.split(jax.random.fold_in(jax.random.key(setting.seed), key))
-    own = jax.tree.map(jnp.asarray, started(bound, start, key=first))
-    state = own, optax.scale_by_adam().init(own)
-    given = (
-        layers.unravel(np.asarray(prior.mean, np.float32)),
-        layers.unravel(np.asarray(np.log(prior.variance) / 2, np.float32)),
-    )
-    every = batches(len(y), min(setting.batch, len(y)), rng)
-    for step, places in enumerate(itertools.islice(every, steps)):
-        rate = 2e-3 * min(1.0, (steps - step) / (0.3 * steps))
-        state, _ = step_of(
-            bound, state, given, x[places], y[places].astype(np.int32), np.float32(len(y)),
-            np.float32(rate), jax.random.fold_in(run, step),
-        )  # fmt: skip
-    return as_posterior(bound, state[0])
 
 
 # --- the ceiling of fixed features ---------------------------------------------------------------

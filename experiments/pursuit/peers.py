@@ -85,13 +85,6 @@ class Found(NamedTuple):
 # --- one Gaussian ----------------------------------------------------------------------------
 
 
-def factor(shape: Any, full: bool) -> Any:
-    """(d, d) lower triangular of free numbers (d,), or (d, d) where ``full``."""
-    if not full:
-        return jnp.diag(jnp.exp(shape))
-    return jnp.tril(shape, -1) + jnp.diag(jnp.exp(jnp.diagonal(shape)))
-
-
 def log_normals(z: Any, law: Mixed) -> Any:
     """(K,) of a point."""
 
@@ -127,29 +120,29 @@ def climb(
     return jax.lax.scan(step, state, jax.random.split(key, steps))[0][0]
 
 
-def bounded(at: Any, full: bool) -> Any:
+def bounded(at: Any) -> Any:
     """Means within 4, deviations from .001 to 2."""
     mean, shape = at
-    spread = lambda own: jnp.clip(own, np.log(1e-3), np.log(2.0))
-    if not full:
-        return jnp.clip(mean, -4.0, 4.0), spread(shape)
-    diagonal = spread(jnp.diagonal(shape))
-    return jnp.clip(mean, -4.0, 4.0), jnp.tril(shape, -1) + jnp.diag(diagonal)
+    return jnp.clip(mean, -4.0, 4.0), jnp.clip(shape, np.log(1e-3), np.log(2.0))
 
 
 # --- boosting --------------------------------------------------------------------------------
 
 
 def grow(
-    log_density: Callable[[Any], Any], size: int, components: int, steps: int, how: Boosting,
-    full: bool, key: Any,
-) -> Mixed:  # fmt: skip
+    log_density: Callable[[Any], Any],
+    size: int,
+    components: int,
+    steps: int,
+    how: Boosting,
+    key: Any,
+) -> Mixed:
     """The whole run, one compiled program: mixtures are padded to their final size."""
-    keep = (lambda at: bounded(at, full)) if how.bounded else (lambda at: at)
+    keep = bounded if how.bounded else (lambda at: at)
 
     def objective(law: Mixed, number: Any, at: Any, key: Any) -> Any:
         mean, shape = keep(at)
-        root = factor(shape, full)
+        root = jnp.diag(jnp.exp(shape))
         z = mean + jax.random.normal(key, (how.batch, size), mean.dtype) @ root.T
         gain = jax.vmap(log_density)(z)
         grown = jnp.where(number > 0, jax.vmap(log_mixture, (0, None))(z, law), 0.0)
@@ -162,14 +155,11 @@ def grow(
         mean, log_deviation = jnp.zeros(size), 0.0
         if how.start == "draw":
             mean, log_deviation = jax.random.normal(own[0], (size,)), jnp.log(0.3)
-        shape = jnp.full(size, log_deviation)
-        first = mean, jnp.diag(shape) if full else shape
+        first = mean, jnp.full(size, log_deviation)
         at = climb(functools.partial(objective, law, number), first, steps, how, own[1])
         mean, shape = keep(at)
-        root = factor(shape, full)
-        law = Mixed(
-            law.weights, law.means.at[number].set(mean), law.factors.at[number].set(root)
-        )  # fmt: skip
+        root = jnp.diag(jnp.exp(shape))
+        law = Mixed(law.weights, law.means.at[number].set(mean), law.factors.at[number].set(root))
         fresh = mean + jax.random.normal(own[2], (DRAWS, size)) @ root.T
         draws = draws.at[number].set(fresh)
         return (
@@ -178,9 +168,10 @@ def grow(
         ), None
 
     first = Mixed(
-        jnp.zeros(components), jnp.zeros((components, size)),
+        jnp.zeros(components),
+        jnp.zeros((components, size)),
         jnp.tile(jnp.eye(size), (components, 1, 1)),
-    )  # fmt: skip
+    )
     state = first, jnp.zeros((components, DRAWS, size))
     return jax.lax.scan(add, state, jnp.arange(components))[0][0]
 
@@ -227,18 +218,22 @@ def weighed(
     return jax.lax.fori_loop(0, 300, ascend, start)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _grown(
-    log_density: Any, size: int, components: int, steps: int, how: Boosting, full: bool, keys: Any
+    log_density: Any, size: int, components: int, steps: int, how: Boosting, keys: Any
 ) -> Mixed:
-    run = functools.partial(grow, log_density, size, components, steps, how, full)
+    run = functools.partial(grow, log_density, size, components, steps, how)
     return jax.vmap(run)(keys)
 
 
 def boost(
-    target: Target, how: Boosting, *, components: int, evaluations: int, seeds: Any,
-    full: bool = False,
-) -> list[Found]:  # fmt: skip
+    target: Target,
+    how: Boosting,
+    *,
+    components: int,
+    evaluations: int,
+    seeds: Any,
+) -> list[Found]:
     """One mixture a seed, which takes no more than so many evaluations."""
     each = evaluations // components
     spent = DRAWS if how.rule != "harmonic" else 0
@@ -248,7 +243,7 @@ def boost(
         how = dataclasses.replace(how, batch=-(-steps // 12_000))
         steps = each // how.batch
     with jax.enable_x64(True):
-        found = _grown(in_units(target), target.size, components, steps, how, full, keys(seeds))
+        found = _grown(in_units(target), target.size, components, steps, how, keys(seeds))
     count = components * (steps * how.batch + spent)
     return [Found(back(target, law), count) for law in apart(found)]
 
@@ -257,29 +252,36 @@ def boost(
 
 
 def joint(
-    target: Target, *, components: int, evaluations: int, seeds: Any, full: bool = False,
+    target: Target,
+    *,
+    components: int,
+    evaluations: int,
+    seeds: Any,
     batch: int = 4,
-) -> list[Found]:  # fmt: skip
+) -> list[Found]:
     """All components at once: ``batch`` draws of each a step. With one component plain VI."""
     steps = evaluations // (components * batch)
     how = dataclasses.replace(CAREFUL, start="draw" if components > 1 else "centre")
     with jax.enable_x64(True):
-        found = _joined(
-            in_units(target), target.size, components, steps, how, full, batch, keys(seeds)
-        )  # fmt: skip
+        found = _joined(in_units(target), target.size, components, steps, how, batch, keys(seeds))
     count = steps * components * batch
     return [Found(back(target, law), count) for law in apart(found)]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5, 6))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
 def _joined(
-    log_density: Any, size: int, components: int, steps: int, how: Boosting, full: bool,
-    batch: int, keys: Any,
-) -> Mixed:  # fmt: skip
+    log_density: Any,
+    size: int,
+    components: int,
+    steps: int,
+    how: Boosting,
+    batch: int,
+    keys: Any,
+) -> Mixed:
     def law_of(at: Any) -> Mixed:
         logits, means, shapes = at
-        means, shapes = jax.vmap(lambda m, s: bounded((m, s), full))(means, shapes)
-        return Mixed(jax.nn.softmax(logits), means, jax.vmap(lambda s: factor(s, full))(shapes))
+        means, shapes = bounded((means, shapes))
+        return Mixed(jax.nn.softmax(logits), means, jax.vmap(jnp.diag)(jnp.exp(shapes)))
 
     def objective(at: Any, key: Any) -> Any:
         law = law_of(at)
@@ -294,7 +296,7 @@ def _joined(
         draw = how.start == "draw"
         means = draw * jax.random.normal(start, (components, size))
         shape = jnp.full(size, jnp.log(0.3) if draw else 0.0)
-        shapes = jnp.tile(jnp.diag(shape) if full else shape, (components,) + (1,) * (1 + full))
+        shapes = jnp.tile(shape, (components, 1))
         first = jnp.zeros(components), means, shapes
         return law_of(climb(objective, first, steps, how, own))
 
@@ -302,9 +304,14 @@ def _joined(
 
 
 def nuts(
-    target: Target, *, components: int, seed: int, chains: int = 8, warmup: int = 500,
-    draws: int = 1000, full: bool = False,
-) -> Found:  # fmt: skip
+    target: Target,
+    *,
+    components: int,
+    seed: int,
+    chains: int = 8,
+    warmup: int = 500,
+    draws: int = 1000,
+) -> Found:
     """Draws of NUTS from ``chains`` draws of the base law, and a mixture fitted to them by EM.
 
     A reference and no peer: EM needs the draws, which the chains may have in wrong proportions.
@@ -318,9 +325,13 @@ def nuts(
     start = np.random.default_rng(seed).normal(size=(chains, target.size))
     with jax.enable_x64(True):
         sampler = MCMC(
-            NUTS(potential_fn=lambda z: -density(z)), num_warmup=warmup, num_samples=draws,
-            num_chains=chains, chain_method="vectorized", progress_bar=False,
-        )  # fmt: skip
+            NUTS(potential_fn=lambda z: -density(z)),
+            num_warmup=warmup,
+            num_samples=draws,
+            num_chains=chains,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
         key = jax.random.key(seed)
         sampler.warmup(
             key, init_params=jnp.asarray(start), extra_fields=("num_steps",), collect_warmup=True
@@ -329,11 +340,9 @@ def nuts(
         sampler.run(sampler.post_warmup_state.rng_key, extra_fields=("num_steps",))
         count += int(np.asarray(sampler.get_extra_fields()["num_steps"]).sum())
         points = np.asarray(sampler.get_samples(), np.float64)
-    kind = "full" if full else "diag"
-    fitted = GaussianMixture(components, covariance_type=kind, n_init=3, random_state=seed)
+    fitted = GaussianMixture(components, covariance_type="diag", n_init=3, random_state=seed)
     fitted.fit(points)
-    roots = np.linalg.cholesky(fitted.covariances_) if full else np.sqrt(fitted.covariances_)
-    law = Gaussians.of(fitted.weights_, fitted.means_, roots)
+    law = Gaussians.of(fitted.weights_, fitted.means_, np.sqrt(fitted.covariances_))
     return Found(stretched(law, target.reach), count)
 
 

@@ -6,15 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.dark_knowledge.figures import COLORS, save
+from experiments import harness
+from experiments.dark_knowledge.figures import COLORS
 from experiments.pursuit.quadrature import SIDES, Gaussians
 from experiments.pursuit.targets import Array, Target
 
@@ -22,25 +18,25 @@ GREY = "#8d99a6"
 
 
 def densities(
-    drawn: Mapping[str, Any], path: Path, own: str, boosting: Sequence[str],
+    drawn: Mapping[str, Any],
+    path: Path,
+    own: str,
+    boosting: Sequence[str],
     median: Callable[[Any], float],
-) -> None:  # fmt: skip
+) -> None:
     """A column a target; ours above, and the best of the boosting peers that ran below."""
-    canvas, axes = plt.subplots(
-        2, len(drawn), figsize=(2.7 * len(drawn), 5.6), layout="constrained", squeeze=False
-    )
-    for column, (name, (target, table)) in zip(axes.T, drawn.items(), strict=True):
-        ran = [peer for peer in boosting if peer in table]
-        rows = [own, *([min(ran, key=lambda peer: median(table[peer]))] if ran else [])]
-        for axis, method in zip(column, rows, strict=False):
-            shown = middle(table[method])
-            law = Gaussians.of(shown["weights"], shown["means"], shown["factors"])
-            panel = line if target.size == 1 else plane
-            panel(axis, target, law)
-            title = f"{name}\n{method}" if method == own else method
-            axis.set_title(f"{title}\nKL {shown['reverse']:.2g}", fontsize=8)
-            axis.tick_params(labelsize=6)
-    save(canvas, path)
+    with harness.figure(path, 2, len(drawn), figsize=(2.7 * len(drawn), 5.6)) as axes:
+        for column, (name, (target, table)) in zip(axes.T, drawn.items(), strict=True):
+            ran = [peer for peer in boosting if peer in table]
+            rows = [own, *([min(ran, key=lambda peer: median(table[peer]))] if ran else [])]
+            for axis, method in zip(column, rows, strict=False):
+                shown = middle(table[method])
+                law = Gaussians.of(shown["weights"], shown["means"], shown["factors"])
+                panel = line if target.size == 1 else plane
+                panel(axis, target, law)
+                title = f"{name}\n{method}" if method == own else method
+                axis.set_title(f"{title}\nKL {shown['reverse']:.2g}", fontsize=8)
+                axis.tick_params(labelsize=6)
 
 
 def middle(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -85,27 +81,26 @@ def true(target: Target, points: Array) -> Array:
 # --- test log likelihoods --------------------------------------------------------------------
 
 
-def curves(problems: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """A panel a problem: mixtures and ensembles by their size, the others as levels."""
+def curves(problems: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """A panel a problem: mixtures and ensembles by their size, the others as levels.
+
+    Of each problem there are statistics over data sets.
+    """
     from experiments.pursuit import predictions as names
 
-    canvas, axes = plt.subplots(
-        1, len(problems), figsize=(3.4 * len(problems), 3.2), layout="constrained", squeeze=False
-    )
-    for axis, (problem, rows) in zip(axes[0], problems.items(), strict=True):
-        sizes = [int(count) for count in rows[0][names.OURS]]
-        for name, color in zip((names.OURS, names.ENSEMBLE), COLORS, strict=True):
-            values = np.array([[row[name][str(size)] for size in sizes] for row in rows])
-            error = values.std(0, ddof=1) / len(rows) ** 0.5 if len(rows) > 1 else None
-            axis.errorbar(sizes, values.mean(0), error, color=color, label=name, capsize=2)
-        styles = {names.MEAN_FIELD: "--", names.LANGEVIN: ":", names.TRUTH: "-"}
-        for name, style in styles.items():
-            if name in rows[0]:
-                level = np.mean([row[name] for row in rows])
+    size = (3.4 * len(problems), 3.2)
+    with harness.figure(path, 1, len(problems), figsize=size) as axes:
+        for axis, (problem, told) in zip(axes[0], problems.items(), strict=True):
+            for name, color in zip((names.OURS, names.ENSEMBLE), COLORS, strict=True):
+                rows, sizes = list(told[name].values()), [int(count) for count in told[name]]
+                mean, error = ([row[k] or 0.0 for row in rows] for k in ("mean", "standard error"))
+                axis.errorbar(sizes, mean, error, color=color, label=name, capsize=2)
+                axis.set_xticks(sizes)
+            styles = {names.MEAN_FIELD: "--", names.LANGEVIN: ":", names.TRUTH: "-"}
+            for name, style in styles.items():
+                level = told[name]["mean"]
                 axis.axhline(level, color="black", linestyle=style, linewidth=0.9, label=name)
-        axis.set_title(problem, fontsize=9)
-        axis.set_xlabel("components")
-        axis.set_xticks(sizes)
-    axes[0, 0].set_ylabel("test log likelihood, nats a record")
-    axes[0, 0].legend(fontsize=7)
-    save(canvas, path)
+            axis.set_title(problem, fontsize=9)
+            axis.set_xlabel("components")
+        axes[0, 0].set_ylabel("test log likelihood, nats a record")
+        axes[0, 0].legend(fontsize=7)

@@ -77,19 +77,16 @@ def _likelihoods(model: Any, draws: Any, data: Any) -> Any:
 # --- ours ------------------------------------------------------------------------------------
 
 
-def pursued(
-    problem: Problem, components: int, seed: int, *, batch: int | None = None, **options: Any
-) -> list[Any]:
-    """What `posterity.pursue` has after each component: its result so far.
+def pursued(problem: Problem, components: int, seed: int) -> list[Any]:
+    """The result of `posterity.pursue` after each component.
 
     It stops by itself, so there may be fewer.
     """
-    target = Joint(problem.model, problem.prior, problem.train, batch_size=batch)
+    target = Joint(problem.model, problem.prior, problem.train)
     steps: list[Any] = []
-    posterity.pursue(
-        target, problem.base, components=components, key=jax.random.key(seed),
-        progress=lambda now: steps.append(now.result), **options,
-    )  # fmt: skip
+    add = lambda now: steps.append(now.result)
+    key = jax.random.key(seed)
+    posterity.pursue(target, problem.base, components=components, key=key, progress=add)
     return steps
 
 
@@ -165,14 +162,16 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
 
 
 def curve(
-    problem: Problem, counts: Sequence[int], seed: int, *, batch: int | None = None,
-    options: Mapping[str, Any] | None = None, chains: Mapping[str, Any] | None = None,
-    steps: int = 4000, rival: Any = None,
-) -> dict[str, Any]:  # fmt: skip
+    problem: Problem,
+    counts: Sequence[int],
+    seed: int,
+    *,
+    chains: Mapping[str, Any],
+    steps: int,
+) -> dict[str, Any]:
     """Test log likelihood of each method, in nats a record, against the number of components."""
     members = modes(problem, max(counts), seed, steps)
-    rival = mean_field(problem, seed, steps) if rival is None else rival
-    grown = pursued(problem, max(counts), seed, batch=batch, **(options or {}))
+    grown = pursued(problem, max(counts), seed)
     # where it stopped by itself, what it had stays
     at = {str(count): grown[min(count, len(grown)) - 1] for count in counts}
     ours = {name: score(problem, draws_of(step.posterior, seed)) for name, step in at.items()}
@@ -181,8 +180,8 @@ def curve(
     return {
         OURS: ours,
         ENSEMBLE: {str(k): score(problem, members[:k]) for k in counts},
-        MEAN_FIELD: score(problem, rival),
-        LANGEVIN: score(problem, langevin(problem, seed, **(chains or {}))),
+        MEAN_FIELD: score(problem, mean_field(problem, seed, steps)),
+        LANGEVIN: score(problem, langevin(problem, seed, **chains)),
         "components found": len(grown),
         "effective number of components": used,
         "evidence lower bound": bounds,
@@ -190,7 +189,7 @@ def curve(
 
 
 def gain(rows: Sequence[Mapping[str, Any]], most: int) -> dict[str, Any]:
-    """By how much the largest mixture is above mean-field VI, over data sets or splits."""
+    """By how much the largest mixture is above mean-field VI, over data sets."""
     values = [row[OURS][str(most)] - row[MEAN_FIELD] for row in rows]
     return harness.statistics(values)
 

@@ -63,23 +63,6 @@ def _of_many(log_density: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return jax.jit(jax.vmap(log_density))
 
 
-def scaled(target: Target, by: float) -> Target:
-    """The same in other units: points are ``by`` times as far from zero."""
-
-    def grid(side: int) -> tuple[Array, Array]:
-        points, volumes = target.grid(side)
-        return by * points, volumes + target.size * math.log(by)
-
-    return dataclasses.replace(
-        target,
-        name=f"{target.name}, times {by:g}",
-        log_density=lambda z: target.log_density(z / by),
-        grid=grid,
-        reach=by * target.reach,
-        box=by * target.box,
-    )
-
-
 # --- grids -----------------------------------------------------------------------------------
 
 
@@ -210,21 +193,8 @@ def funnel() -> Target:
         v = MOUTH * u[:, 0]
         return np.stack([v, np.exp(v / 2) * u[:, 1]], 1)
 
-    grid = bent(
-        straight(2, -10, 10), forward, lambda u: math.log(MOUTH) + MOUTH * u[:, 0] / 2
-    )  # fmt: skip
+    grid = bent(straight(2, -10, 10), forward, lambda u: math.log(MOUTH) + MOUTH * u[:, 0] / 2)
     return Target("funnel", 2, log_density, grid, 4.0, 6.0)
-
-
-def two_moons() -> Target:
-    """Two crescents, the first energy of Rezende and Mohamed (2015); its constant is not known."""
-
-    def log_density(z: Any) -> Any:
-        radius = jnp.sqrt((z**2).sum() + 1e-12)
-        sides = jnp.stack([(z[0] - 2) / 0.6, (z[0] + 2) / 0.6])
-        return -(((radius - 2) / 0.4) ** 2) / 2 + jax.nn.logsumexp(-(sides**2) / 2)
-
-    return Target("two moons", 2, log_density, straight(2, -7, 7), 3.0, 4.0)
 
 
 def cauchy() -> Target:
@@ -234,15 +204,6 @@ def cauchy() -> Target:
         return -jnp.log1p(z[0] ** 2) - math.log(math.pi)
 
     return Target("Cauchy", 1, log_density, tailed(), 4.0, 15.0, moments=False)
-
-
-def student() -> Target:
-    """Student's t with three degrees of freedom: heavy tails, but a variance."""
-
-    def log_density(z: Any) -> Any:
-        return -2 * jnp.log1p(z[0] ** 2 / 3) + math.log(2 / (math.pi * math.sqrt(3)))
-
-    return Target("Student, 3 degrees", 1, log_density, tailed(), 4.0, 12.0)
 
 
 def skew_normal() -> Target:
@@ -267,8 +228,8 @@ def log_gamma() -> Target:
 TARGETS: dict[str, Callable[[], Target]] = {
     make().name: functools.cache(make)
     for make in (
-        *(four_modes_1d, four_modes_2d, two_far_modes, ring_of_six, banana, funnel, two_moons),
-        *(cauchy, student, skew_normal, log_gamma),
+        *(four_modes_1d, four_modes_2d, two_far_modes, ring_of_six, banana, funnel),
+        *(skew_normal, log_gamma),
     )
 }
 """By name; each is made once, for what is compiled for it serves again."""

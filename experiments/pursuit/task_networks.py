@@ -52,9 +52,15 @@ def trained(
         for count, rows in zip(range(steps), chosen, strict=False):
             rate = RATE * min(1.0, (steps - count) / max(COOLING * steps, 1))
             state, _ = step_of(
-                bound, state, moments, x[rows], y[rows], np.float32(len(x)), np.float32(rate),
+                bound,
+                state,
+                moments,
+                x[rows],
+                y[rows],
+                np.float32(len(x)),
+                np.float32(rate),
                 jax.random.fold_in(run, count),
-            )  # fmt: skip
+            )
     return as_posterior(bound, state[0])
 
 
@@ -63,8 +69,9 @@ def chances(network: Network, x: Any, draws: int, seed: int = 0) -> tuple[Array,
     rng = np.random.RandomState(seed)
     mean = np.asarray(network.mean, np.float32)
     spread = np.sqrt(np.asarray(network.variance, np.float32))
-    weights = [mean + spread * rng.standard_normal(mean.size).astype(np.float32)
-               for _ in range(draws)] or [mean]  # fmt: skip
+    weights = [
+        mean + spread * rng.standard_normal(mean.size).astype(np.float32) for _ in range(draws)
+    ] or [mean]
     x = np.asarray(x, np.float32).reshape(len(x), -1)
     total = np.zeros((len(x), network.layers.outputs))
     entropy = np.zeros(len(x))

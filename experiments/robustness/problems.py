@@ -58,8 +58,15 @@ def logistic(seed: int) -> Problem:
         data[f"site {k:02d}"] = np.hstack([*constant, x]), y.astype(float)
     size, family = columns + int(intercept), DiagonalGaussian if diagonal else Gaussian
     spread = np.full(size, variance) if diagonal else variance * np.eye(size)
-    about = {"mean": mean, "scale": scale, "variance": variance, "intercept": bool(intercept),
-             "separable": bool(separable), "sites": sites, "columns": columns}  # fmt: skip
+    about = {
+        "mean": mean,
+        "scale": scale,
+        "variance": variance,
+        "intercept": bool(intercept),
+        "separable": bool(separable),
+        "sites": sites,
+        "columns": columns,
+    }
     kind = f"logistic, {'diagonal' if diagonal else 'full'}"
     return Problem(
         kind, LogisticRegression(), data, family.from_standard(np.zeros(size), spread), about
@@ -237,9 +244,15 @@ def users(seed: int) -> Problem:
     family = DiagonalGaussian if diagonal else Gaussian
     prior = family.from_standard(np.zeros(size), spread if diagonal else np.diag(spread))
     schedule = ["sequential"] * 5 + ["synchronous", "asynchronous", "gossip"]
-    about = {"mean": list(mean), "scale": list(scale), "variance": variance, "sites": len(data),
-             "fitting": bool(fitting), "intercept": bool(intercept),
-             "schedule": str(rng.choice(schedule))}  # fmt: skip
+    about = {
+        "mean": list(mean),
+        "scale": list(scale),
+        "variance": variance,
+        "sites": len(data),
+        "fitting": bool(fitting),
+        "intercept": bool(intercept),
+        "schedule": str(rng.choice(schedule)),
+    }
     kind_name = f"{name}, {'diagonal' if diagonal else 'full'}"
     return Problem(kind_name, kind.function, data, prior, about)
 

@@ -51,9 +51,14 @@ def _logistic(problem: Problem) -> Gap:
     sign = np.where(y > 0, 1.0, -1.0)
     centre, root = _mode(x, sign, precision, diagonal)
     free = functools.partial(
-        _free_energy, x @ root, x @ centre, sign, root.T @ precision @ root,
-        -np.linalg.solve(root, centre), diagonal,
-    )  # fmt: skip
+        _free_energy,
+        x @ root,
+        x @ centre,
+        sign,
+        root.T @ precision @ root,
+        -np.linalg.solve(root, centre),
+        diagonal,
+    )
     size = x.shape[1]
     start = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
     least, _ = _minimised(free, start)
@@ -92,9 +97,14 @@ def _mode(x: Array, sign: Array, precision: Array, diagonal: bool) -> tuple[Arra
 
 
 def _free_energy(
-    x: Array, offset: Array, sign: Array, precision: Array, prior_mean: Array, diagonal: bool,
+    x: Array,
+    offset: Array,
+    sign: Array,
+    precision: Array,
+    prior_mean: Array,
+    diagonal: bool,
     packed: Array,
-) -> tuple[float, Array]:  # fmt: skip
+) -> tuple[float, Array]:
     """Of the parameter ``centre + root u``, with ``u`` Gaussian; and its gradient."""
     size = x.shape[1]
     mean = packed[:size]
@@ -219,9 +229,16 @@ def _programs(function: Any, size: int, diagonal: bool) -> tuple[Any, Any, Any]:
         chance = np.prod(list(itertools.product(chances / chances.sum(), repeat=size)), axis=1)
 
         def energy(
-            packed: Any, centre: Any, root: Any, scale: Any,
-            x: Any, y: Any, weights: Any, prior_mean: Any, precision: Any,
-        ) -> Any:  # fmt: skip
+            packed: Any,
+            centre: Any,
+            root: Any,
+            scale: Any,
+            x: Any,
+            y: Any,
+            weights: Any,
+            prior_mean: Any,
+            precision: Any,
+        ) -> Any:
             mean = centre + root @ packed[:size]
             if diagonal:
                 own, logs = jnp.diag(scale * jnp.exp(packed[size:])), packed[size:]
@@ -233,8 +250,12 @@ def _programs(function: Any, size: int, diagonal: bool) -> tuple[Any, Any, Any]:
             values = jax.lax.map(lambda z: (weights * function(z, (x, y))).sum(), z, batch_size=256)
             away = mean - prior_mean
             spread = (away @ precision @ away + jnp.trace(own.T @ precision @ own)) / 2
-            return spread - chance @ values - logs.sum() - jnp.log(jnp.abs(jnp.diag(
-                jnp.diag(scale) if diagonal else root))).sum()  # fmt: skip
+            return (
+                spread
+                - chance @ values
+                - logs.sum()
+                - jnp.log(jnp.abs(jnp.diag(jnp.diag(scale) if diagonal else root))).sum()
+            )
 
         return jax.jit(jax.value_and_grad(energy))
 

@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from experiments import harness
 from experiments.robustness.problems import Problem, logistic, naive, users
 from experiments.robustness.reference import gap_of
 from posterity import federate
@@ -84,28 +85,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def run(
     count: int, results: Path = RESULTS, group: str | None = None, minutes: float = math.inf
 ) -> dict[str, Any]:
-    """``count`` problems of each group; those that are in the file already are not run again.
-
-    None is begun after so many ``minutes``: programs that were compiled fill the memory, so that
-    thousands had best be run in parts.
-    """
-    end = time.monotonic() + 60 * minutes
-    results.mkdir(parents=True, exist_ok=True)
+    """``count`` problems of each group; see :func:`experiments.harness.rows`."""
+    keys = [(name, seed) for name in ([group] if group else MAKE) for seed in range(count)]
+    measure = lambda name, seed: judged(MAKE[name](seed))
     path = results / "problems.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = {(row["group"], row["seed"]): row for row in map(json.loads, lines)}
-    with path.open("a") as file:
-        for name in [group] if group else MAKE:
-            for seed in range(count):
-                if (name, seed) not in rows and time.monotonic() < end:
-                    row = {"group": name, "seed": seed, **judged(MAKE[name](seed))}
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                    rows[name, seed] = row
-    chosen = {group} if group else {*MAKE}
-    found = summary([row for (of, seed), row in rows.items() if seed < count and of in chosen])
-    name = f"{group or 'expected'}.json"
-    (results / name).write_text(json.dumps(found, indent=1) + "\n")
+    found = summary(harness.rows(path, ("group", "seed"), keys, measure, minutes))
+    harness.write(results, group or "expected", found)
     return found
 
 

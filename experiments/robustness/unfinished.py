@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from scipy.special import expit
 
+from experiments import harness
 from experiments.robustness.problems import poisson
 from posterity.errors import SiteError
 from posterity.families import DiagonalGaussian, Gaussian
@@ -83,12 +84,21 @@ def unfinished(seed: int) -> dict[str, Any]:
         status = run.status
     left = float(optimum.posterior.kl(run.posterior))
     return {
-        "seed": seed, "rule": rule, "order": order, "diagonal": bool(diagonal),
-        "counts": bool(counts), "mean": mean, "scale": scale, "state": status.state,
-        "said": status.left, "left": left,
-        "why": list(status.reasons), "rounds": run.state.step // run.round,
-        "optimum": optimum.status.left, "seconds": round(time.process_time() - began, 2),
-    }  # fmt: skip
+        "seed": seed,
+        "rule": rule,
+        "order": order,
+        "diagonal": bool(diagonal),
+        "counts": bool(counts),
+        "mean": mean,
+        "scale": scale,
+        "state": status.state,
+        "said": status.left,
+        "left": left,
+        "why": list(status.reasons),
+        "rounds": run.state.step // run.round,
+        "optimum": optimum.status.left,
+        "seconds": round(time.process_time() - began, 2),
+    }
 
 
 def verdict(row: dict[str, Any]) -> str:
@@ -116,17 +126,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main(count: int, minutes: float) -> dict[str, Any]:
     """So many runs, less those that are in the file; none begins after so many minutes."""
-    end, path = time.monotonic() + 60 * minutes, RESULTS / "unfinished.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = {row["seed"]: row for row in map(json.loads, lines)}
-    with path.open("a") as file:
-        for seed in range(count):
-            if seed not in rows and time.monotonic() < end:
-                rows[seed] = unfinished(seed)
-                file.write(json.dumps(rows[seed]) + "\n")
-                file.flush()
-    found = summary([row for seed, row in rows.items() if seed < count])
-    (RESULTS / "unfinished.json").write_text(json.dumps(found, indent=1) + "\n")
+    keys, path = [(seed,) for seed in range(count)], RESULTS / "unfinished.jsonl"
+    found = summary(harness.rows(path, ("seed",), keys, unfinished, minutes))
+    harness.write(RESULTS, "unfinished", found)
     return found
 
 

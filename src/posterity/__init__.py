@@ -1,7 +1,6 @@
 """posterity: a Bayesian posterior is a file you can send."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from posterity.artifact import Inspection, inspect, load, save
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from posterity.pursuit import Pursuit, pursue
     from posterity.receipt import Receipt, verify
 
+from posterity.lazy import exports
 from posterity.version import __version__
 
 __all__ = [
@@ -73,45 +73,22 @@ __all__ = [
     "verify",
 ]
 
-_NAMES = {
+# Imported on first use (PEP 562): the command line's help does not wait for JAX.
+_HOMES = {
     "artifact": ("Inspection", "inspect", "load", "save"),
     "distillation": ("Distillation", "Student", "distill"),
     "errors": ("PosterityError",),
     "federation": ("federate", "forget"),
     "fusion": ("Fusion", "fuse", "kl_matrix"),
+    "graphs": (),
     "inference": ("LocalUpdate",),
     "ledger": ("Ledger",),
+    "models": (),
+    "networks": (),
     "pursuit": ("Pursuit", "pursue"),
     "receipt": ("Receipt", "verify"),
 }
-"""Public names by module, but for those of families."""
-_MODULES = (
-    "artifact",
-    "distillation",
-    "errors",
-    "families",
-    "federation",
-    "fusion",
-    "graphs",
-    "inference",
-    "ledger",
-    "models",
-    "networks",
-    "pursuit",
+_ELSEWHERE = {name for names in _HOMES.values() for name in names} | {"__version__"}
+__getattr__, __dir__ = exports(
+    __name__, {**_HOMES, "families": [name for name in __all__ if name not in _ELSEWHERE]}
 )
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use (PEP 562): the command line's help does not wait for JAX."""
-    if name in _MODULES:
-        return importlib.import_module(f"posterity.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = next((module for module, names in _NAMES.items() if name in names), "families")
-    module = importlib.import_module(f"posterity.{home}")
-    globals()[name] = getattr(module, name)
-    return globals()[name]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})

@@ -70,7 +70,7 @@ def check_same_structure(expected: Distribution, law: Any, place: str) -> None:
 
 
 def _improper_part(law: Any) -> str:
-    """Which members of which part fail, for the message."""
+    """The members and the part that fail, for the message."""
     for part in law.parts() if law.composed else ():
         proper = np.asarray(part.is_proper())
         if not proper.all():

@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, bool, int]:
-        """Which of two entries of a site wins: the higher."""
+        """The rank by which one of two entries of a site wins: the higher."""
         return (self.epoch, self.factor is None, self.sequence)
 
 

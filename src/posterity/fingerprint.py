@@ -28,7 +28,7 @@ from posterity.lazy import jax
 
 VERSION = "__posterity_version__"
 KEY = "key<fry>"
-"""How JAX calls the type of keys that are :class:`~posterity.arrays.keys.Words`."""
+"""JAX's name of the type of keys that are :class:`~posterity.arrays.keys.Words`."""
 PLAIN = (bool, int, float, complex, str, bytes, range, slice, type(None), type(...))
 CHECKERS = ("beartype", "jaxtyping")
 """Packages whose wrappers check the types of arguments and compute nothing."""

@@ -1,4 +1,4 @@
-"""Whether the factor of a site that left was handed on: looked for in what the others gained.
+"""True if the factor of a site that left was handed on: looked for in what the others gained.
 
 Honest refinements move a factor a little, and hardly ever along the one that left. Of 2,400
 simulated gains of sites in regressions, settled or after one pass, these bounds take none for it;
@@ -21,7 +21,7 @@ from posterity.ledger import Ledger
 LEAST = 1e-9
 """Square roots of nats of which nothing can be told."""
 BESIDE, NEAR = 0.1, 0.05
-"""Of a gain, the part that may be something else than the factor that left (or than its precision
+"""The part of a gain that may be something else than the factor that left (or than its precision
 alone, say) where the multiple of that is so near to one; and"""
 LESS_BESIDE, SHARE = 0.03, 0.3
 """where it is another multiple, from this one on."""
@@ -33,7 +33,7 @@ FEW = 4
 
 
 def handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
-    """Whether one who stays or joins, or all together, gained what a leaver, or all, had.
+    """True if one who stays or joins, or all together, gained what a leaver, or all, had.
 
     The whole of it, or of its precision, its precision_mean, … alone, or a multiple, be that
     negative.
@@ -55,7 +55,7 @@ def handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
 
 
 def _is_handed_on(metric: "_Metric", own: Any, gain: Any, joined: bool, lost: Any) -> bool:
-    """Whether a gain of a site that had ``own`` is a multiple of what was lost."""
+    """True if a gain of a site that had ``own`` is a multiple of what was lost."""
     if gain.dimension >= FEW:
         apart = metric.apart(lost, own)
         if metric.length(apart) > PURE * metric.length(lost):

@@ -67,7 +67,7 @@ class Interrupts:
 
 
 Watch = Callable[[Interrupts, int, int], None]
-"""What is done about a signal, given its number and how many have come."""
+"""A function of a signal's number and how many have come, which acts on it."""
 _outermost: Interrupts | None = None
 
 

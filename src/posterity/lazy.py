@@ -1,4 +1,4 @@
-"""What is imported when it is first used: JAX, Equinox, and names of packages that need them.
+"""Imports that wait until they are first used: JAX, Equinox, and names of packages that need them.
 
 Importing JAX takes longer, and more memory, than a federation of regressions does.
 """
@@ -89,7 +89,7 @@ def keep_programs() -> None:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs are kept; None where they are not.
+    """The folder of compiled programs; None where they are not kept.
 
     One for each kind of processor, as homes are shared by machines that differ.
     """
@@ -107,7 +107,7 @@ def cache_folder() -> Path | None:
 
 
 def _instructions() -> str:
-    """What tells one kind of processor from another."""
+    """A digest that tells one kind of processor from another."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         known = sorted({line for line in lines if line.startswith(("flags", "Features"))})
@@ -130,4 +130,4 @@ def exports(
         vars(sys.modules[package])[name] = value
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *home_of})
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes, *home_of})

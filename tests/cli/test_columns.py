@@ -103,7 +103,7 @@ def test_a_target_alone_under_an_intercept(tables):
     assert data["columns"] == ["intercept"]
     np.testing.assert_allclose(q.mean, [3.0], rtol=1e-4)
     Path("f.toml").write_text(one)
-    refuse("federate f.toml", 4, "column 'y' alone, which is the target; 'a.csv'; site 'a'")
+    refuse("federate f.toml", 4, "no columns but the target; 'a.csv'; site 'a'")
 
 
 def test_letters_typed_in_two_ways_and_a_site_without_records(tables):
@@ -221,22 +221,22 @@ def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
         (B.replace("dose", "size"), 4, "site 'b'; ['dose'] missing, ['size'] unknown; site 'a'"),
         (B.replace("age", "Age"), 4, "['age'] missing, ['Age'] unknown"),
         ("age,y\n1,2\n", 4, "site 'b'; ['dose'] missing"),
-        ("age,dose\n1,2\n", 4, "['y'] missing"),
+        ("age,dose\n1,2\n", 4, "no column 'y'"),
         ("age,dose,sex,y\n1,2,1,2\n", 4, "['sex'] unknown"),
         ("2,0,1\n-1,3,0\n", 5, "of numbers, no names; 'b.csv'"),
         ('"2","0","1"\n', 5, "of numbers, no names; 'b.csv'"),
         ("age,age,y\n1,2,3\n", 5, "['age'] come twice; 'b.csv'"),
         ("age,y,y\n1,2,3\n", 5, "['y'] come twice"),
         ("age,,y\n1,2,3\n", 5, "one is empty"),
-        (",age,y\n1,2,3\n", 5, "one is empty"),
+        (",age,y\n1,2,3\n", 4, "['dose'] missing"),
         ("", 5, "nothing in it; 'b.csv'"),
         (f"{'x' * 300},y\n1,2\n", 5, "300 characters of 200"),
         ('"age,dose,y\n1,2,3\n', 5, "'b.csv'; unexpected end"),
-        (B.replace("2,0,1", "2,,1"), 5, "no value in line 2, column 'dose'"),
-        (B.replace("-1,3,0", "\n-1,NA,0"), 5, "no value in line 4, column 'dose'"),
+        (B.replace("2,0,1", "2,,1"), 5, "missing value; line 2 (column 'dose')"),
+        (B.replace("-1,3,0", "\n-1,NA,0"), 5, "missing value; line 4 (column 'dose')"),
         (B.replace("2,0,1", "2,0"), 5, "2 cells in line 2 under 3 names"),
-        (B.replace("2,0,1", "2,0,1,"), 5, "4 cells in line 2 under 3 names"),
-        (B.replace("2,0,1", "2,nan,1"), 5, "no value in line 2, column 'dose'; 'b.csv'"),
+        (B.replace("2,0,1", "2,0,1,"), 5, "3 cells in line 3 under 4 names"),
+        (B.replace("2,0,1", "2,nan,1"), 5, "missing value; line 2 (column 'dose'); 'b.csv'"),
     ],
 )
 def test_tables_that_are_refused(tables, table, code, words):
@@ -252,8 +252,8 @@ def test_a_table_in_another_encoding(tables):
 @pytest.mark.parametrize(
     "model, code, words",
     [
-        ('target = "pain"', 4, "no column 'pain' among ['age', 'dose', 'y']; 'a.csv'"),
-        ('target = ""', 4, "no column ''"),
+        ('target = "pain"', 4, "no column 'pain'; ['age', 'dose', 'y']; 'a.csv'"),
+        ('target = ""', 2, "no target"),
         ("target = 3", 2, "model.target = 3; a string"),
         ("intercept = 1", 2, "model.intercept = 1"),
         ("intercept = true", 4, "2 dimensions for 3 columns ['intercept', 'age', 'dose']"),
@@ -267,7 +267,7 @@ def test_targets_and_intercepts_that_make_no_sense(tables, model, code, words):
 def test_an_intercept_where_there_is_one_or_can_be_none(tables):
     Path("a.csv").write_text(A.replace("dose", "intercept"))
     Path("f.toml").write_text(with_model("intercept = true"))
-    refuse("federate f.toml", 4, "a column 'intercept'; site 'a'; model.intercept = true")
+    refuse("federate f.toml", 4, "a column 'intercept'; site 'a'; one of ones beside it")
     network = with_model("intercept = true").replace("linear-regression", "network")
     Path("f.toml").write_text(network)
     refuse("federate f.toml", 2, "model.kind = 'network'")

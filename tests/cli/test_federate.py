@@ -199,7 +199,8 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ("[output]", "[weights]\nnorth = 1\neast = -2\n[output]", 2, "weights.east = -2"),
         ("[output]", "[weights]\nwest = 2\n[output]", 2, "west"),
         # models and priors
-        ("gamma-poisson", "poisson", 2, "model.kind = 'poisson'; one of ['beta-bernoulli'"),
+        ("gamma-poisson", "poisson", 2, "a prior Gamma; DiagonalGaussian; PoissonRegression"),
+        ("gamma-poisson", "gama", 2, "model.kind = 'gama'; one of ['beta-bernoulli'"),
         ('"gamma-poisson"', '"poison"\nintercept = true', 2, "model.kind = 'poison'; 'network'"),
         ('"gamma-poisson"', '"gamma-poisson"\nnoise_variance = 2', 2, "noise_variance"),
         ('kind = "gamma-poisson"', 'kind = "dirichlet-categorical"', 2, "categories"),

@@ -94,7 +94,7 @@ def test_a_covariance_by_name():
         ("import north.csv -o n.safetensors --decimal .", 5, "line 2; 'mean'"),
         ("import north.csv -o n.safetensors --decimal x", 2, "--decimal = 'x'"),
         ("import bad.csv -o n.safetensors", 5, "bad.csv; line 2; column 'sd'"),
-        ("export north.safetensors -o n.xlsx", 2, ".csv or .json"),
+        ("export north.safetensors -o n.xlsx", 2, ".csv, .json or .onnx"),
         ("export north.safetensors -o n.csv --covariance n.csv", 2, "another output too"),
         ("export north.safetensors -o n.csv --covariance v.csv", 2, "of a diagonal law"),
     ],

@@ -110,6 +110,21 @@ def test_the_target_may_stand_in_the_table(folder):
     refuse("predict classes.safetensors new.csv -o c.csv --target ill", 4, "'ill'; --target")
 
 
+def test_a_student_of_classes_is_scored_by_the_target_in_the_table(folder):
+    first, *lines = Path("new.csv").read_text().splitlines()
+    labels = [0, 1, 2, 0, 1, 2, 1]
+    rows = (f"{line},{label}" for line, label in zip(lines, labels, strict=True))
+    Path("scored.csv").write_text("\n".join([f"{first},kind", *rows]) + "\n")
+    line = ("classes.safetensors", "scored.csv", "--target", "kind")
+    score = document("evaluate", *line)["all"]
+    document("predict", *line, "-o", "p.npz")
+    p = np.load("p.npz")["mean"]
+    assert score["log_score"] == pytest.approx(np.log(p[np.arange(7), labels]).mean())
+    assert score["brier"] == pytest.approx(((p - np.eye(3)[labels]) ** 2).sum(1).mean())
+    refuse("evaluate classes.safetensors new.csv", 4, "no target; --target")
+    refuse("evaluate classes.safetensors scored.csv --target kind --plot c.png", 2, "a label")
+
+
 def test_a_network_is_averaged_over_draws(folder):
     document("predict", "net.safetensors", "new.npz", "-o", "p.npz", "--samples", 30, "--seed", 4)
     import jax

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from cli.commands import call, contents, document, refuse
+from cli.commands import call, contents, document, refuse, succeed
 
 import posterity
 from posterity.cli.jobs import problem_of
@@ -100,6 +100,10 @@ def test_what_people_read(folder):
 def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch):
     document("pursue", "pursuit.toml", code=9)
     whole, checkpoint = posterity.load("out.safetensors"), Path("out.safetensors.checkpoint")
+    succeed("predict", "out.safetensors", "sick.csv", "-o", "p.json")  # by its recipe
+    p, table = json.loads(Path("p.json").read_text())["p"], np.genfromtxt("sick.csv", delimiter=",")
+    draws = whole.sample(jax.random.key(0), (4000,)) @ np.c_[np.ones(40), table[1:, [0, 2]]].T
+    np.testing.assert_allclose(p, (1 / (1 + np.exp(-draws))).mean(0), atol=0.03)
     Path("out.safetensors").unlink()
     real = posterity.pursue
 
@@ -182,7 +186,7 @@ def test_a_schedule_and_everything_else(folder):
         ("schedule = 1.0", 'schedule = {kind = "schedule", values = [0]}', 2, "a positive number"),
         ('polish = "none"', 'polish = "often"', 2, "pursuit.polish = 'often'; each"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; pursuit.toml"),
-        ('target = "sick"', 'target = "well"', 4, "'well'; model.target"),
+        ('target = "sick"', 'target = "well"', 4, "no column 'well'"),
         ("variance = 4.0", "", 2, "prior.variance"),
         ('file = "out.safetensors"', 'file = "sick.csv"', 2, "one of the inputs"),
         ('file = "out.safetensors"', "", 2, "output.file"),

@@ -69,6 +69,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site begin a --number x", 2, "--number"),
         ("site begin a b", 2, "2 folders"),
         ("site forget a", 2, "--yes"),
+        ("site pass-over a", 2, "no sites"),
         ("site pass-over a --site a", 5, "pass over"),
         ("site pass-over a --site z", 5, "pass over"),
         ("site audit a", 2, "output.file"),
@@ -100,7 +101,9 @@ def test_what_makes_no_sense_is_refused(line, code, words, sites):
         assert all(word in error["found"] for word in words.split("; "))
     elif line.endswith("no.toml"):
         succeed("site", "init", "x", "--name", "n")
+        before = Path("x/site.toml").read_bytes()
         assert words in fail(code, "site", "init", "x", "--federation", "no.toml")["found"]
+        assert Path("x/site.toml").read_bytes() == before
     elif "site.db" not in {path.name for path in contents()}:
         pytest.fail("no store")
     else:

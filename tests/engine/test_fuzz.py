@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.faults import KEYS
 from benchmarks.fuzz import Fuzz, World, campaign
-from posterity.cli.deployment import read_terms
+from posterity.cli.deployment import read_site, read_terms
 from posterity.engine import machine, notices, signing
 from posterity.engine.machine import Machine
 from posterity.engine.messages import Notice
@@ -66,7 +66,8 @@ def test_a_refusal_that_changes_a_memory_is_caught(fuzz, monkeypatch):
 
 
 def test_notices_whose_values_nobody_looks_at_are_caught(fuzz, monkeypatch):
-    monkeypatch.setattr(notices, "_FORMS", {})
+    anything = {c: dict.fromkeys(kinds, lambda v: True) for c, kinds in notices.FIELDS.items()}
+    monkeypatch.setattr(notices, "FIELDS", anything)
     assert caught(fuzz, fuzz.notice, range(3000)) is not None
 
 
@@ -86,9 +87,9 @@ def test_what_takes_longer_or_more_memory_than_it_may_is_caught(fuzz, monkeypatc
 def signed_again(world: World, claim: str, **changes) -> tuple[Machine, object, bytes]:
     """A notice as its author would have signed it with other values."""
     case = next(c for c in world.found[claim] if isinstance(c.letter.body, Notice))
-    envelope = Envelope.from_bytes(case.letter.body.envelope)
+    envelope = Envelope.from_bytes(case.letter.body.content)
     statement = signing.Statement.from_bytes(envelope.payload)
-    site = read(world.terms, case.letter.body.envelope).signer
+    site = read(world.terms, case.letter.body.content).signer
     other = dataclasses.replace(statement, predicate={**statement.predicate, **changes})
     return case.machine, case.memory, other.signed(KEYS[site]).to_bytes()
 
@@ -128,6 +129,10 @@ def test_documents_nested_too_deep_and_names_too_long_are_no_configuration(tmp_p
         file.write_text(text)
         with pytest.raises(PosterityError, match=r"federation\.toml"):
             read_terms(file)
+    site = tmp_path / "site.toml"
+    site.write_text(f'name = "a"\nfederation = "{"x" * 5000}"')
+    with pytest.raises(ArtifactError, match="site init"):
+        read_site(site)
     with pytest.raises(ArtifactError, match="does not exist"):
         Store(tmp_path / ("x" * 5000))
 

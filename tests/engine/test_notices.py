@@ -204,7 +204,7 @@ def test_files_are_handed_over_and_are_artifacts():
     step = coins.take("a", coins.machines["a"].hand_over(coins.memories["a"], "b", file))
     (message,) = step.sent
     received = coins.deliver("b", message.content)
-    assert [(f.sender, f.handover) for f in received.files] == [("a", file)]
+    assert received.files == (("a", file),)
     coins.walk(received, 5)
     assert not coins.memories["a"].outbox
     junk = dataclasses.replace(opened(message.content), body=Handover("x", b"junk"))
@@ -368,7 +368,7 @@ def test_a_late_answer_makes_a_certificate_whole():
     while waiting:
         receiver, content = waiting.pop(0)
         body = opened(content).body
-        known = read(coins.terms, body.envelope) if isinstance(body, Notice) else None
+        known = read(coins.terms, body.content) if isinstance(body, Notice) else None
         if known is not None and (known.claim, known.site) == ("residual", "d"):
             held.append((receiver, content))
             continue

@@ -155,7 +155,7 @@ def test_colluding_sites_see_the_sum_of_the_others_alone(tmp_path, colluding):
     mine, run = factors(scale=100.0), Round(tmp_path / "run")
     made = run.mask(mine)
     run.close()
-    keys = run.sites["a"]._said("masked")["roster"]
+    keys = run.sites["a"]._sent("masked")["roster"]
     honest = [site for site in SITES if site not in colluding]
     left = {}
     for site in honest:

@@ -15,7 +15,7 @@ from posterity.engine.agent import Agent
 from posterity.engine.log import TreeHead
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step
-from posterity.engine.running import COMMANDS, MOST_LETTERS, Running
+from posterity.engine.running import MOST_LETTERS, Running
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Client
 from posterity.errors import ArtifactError, PosterityError, SiteError, UsageError
@@ -187,6 +187,8 @@ def test_an_inbox_is_bounded_in_number_and_size(sites, monkeypatch):
         {"do": "begin", "number": "1"},
         {"do": "begin", "number": 1.5},
         {"do": "begin", "memory": 1},
+        {"do": "pass_over"},
+        {"do": "pass_over", "sites": None},
         {"do": "forget", "site": "b"},
         {"do": "status", "of": "b"},
         {"do": "collect", "from": "b"},
@@ -303,8 +305,3 @@ def test_a_site_is_stopped_by_its_socket(sites):
     sites.running.pop("b").agent.store.close()
     assert sites.events["b"][-1]["event"] == "stopped"
     assert not sites.socket("b").exists()
-
-
-def test_commands_are_those_of_the_machine():
-    for command in COMMANDS:
-        assert callable(getattr(COINS.machines["a"], command))

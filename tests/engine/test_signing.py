@@ -7,9 +7,6 @@ import pickle
 import stat
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from engine.keys import KEYS, PUBLIC
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +14,6 @@ from securesystemslib.dsse import Envelope as Judge
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey
 
-from posterity.engine.certificates import endorse, endorsed
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import (
     MESSAGE,
@@ -166,68 +162,3 @@ def test_private_keys_are_their_owners_files(tmp_path):
     for text in ("", "AAAA", str(PUBLIC["a"])[:-1], str(PUBLIC["a"]) + "\n"):
         with pytest.raises(Refusal):
             PublicKey.of(text)
-
-
-# --- certificates --------------------------------------------------------------------------------
-
-
-def certified(name, key, issuer=None, issuer_key=None, authority=False):
-    """A certificate as NVFlare provisions it: no extensions but for the root's."""
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    builder = x509.CertificateBuilder(
-        issuer_name=issuer or subject,
-        subject_name=subject,
-        public_key=key.public_key(),
-        serial_number=7,
-        not_valid_before=NOW - datetime.timedelta(days=1),
-        not_valid_after=NOW + datetime.timedelta(days=360),
-    )
-    if authority:
-        builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
-    made = builder.sign(issuer_key or key, hashes.SHA256())
-    return made.subject, made.public_bytes(serialization.Encoding.PEM)
-
-
-def pem(key):
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption())
-
-
-@pytest.fixture(scope="module")
-def authority():
-    key = rsa.generate_private_key(65537, 2048)
-    return key, *certified("heart", key, authority=True)
-
-
-@pytest.mark.parametrize("kind", ["rsa", "ec"])
-def test_a_certificate_endorses_a_key(authority, kind):
-    root_key, root, root_pem = authority
-    own = (
-        rsa.generate_private_key(65537, 2048)
-        if kind == "rsa"
-        else ec.generate_private_key(ec.SECP256R1())
-    )
-    owner, leaf = certified("north", own, root, root_key)
-    envelope = endorse(PUBLIC["a"], leaf, pem(own))
-    envelope = Envelope.from_bytes(envelope.to_bytes())
-    assert endorsed(envelope, [leaf], root_pem, NOW) == ("north", PUBLIC["a"])
-    refused = [
-        (envelope, [leaf], NOW + datetime.timedelta(days=400)),  # when it was valid no more
-        (dataclasses.replace(envelope, payload=envelope.payload + b" "), [leaf], NOW),
-        (dataclasses.replace(envelope, signatures={}), [leaf], NOW),
-        (envelope, [b"nothing"], NOW),
-        (envelope, [], NOW),
-    ]
-    other = rsa.generate_private_key(65537, 2048)
-    refused.append((endorse(PUBLIC["b"], leaf, pem(other)), [leaf], NOW))
-    _, stranger = certified("north", other)
-    refused.append((endorse(PUBLIC["b"], stranger, pem(other)), [stranger], NOW))
-    # A member's certificate issues none, whatever its owner does with the key.
-    _, false = certified("south", other, owner, own)
-    refused.append((endorse(PUBLIC["b"], false, pem(other)), [false, leaf], NOW))
-    for altered, chain, at in refused:
-        with pytest.raises(Refusal) as error:
-            endorsed(altered, chain, root_pem, at)
-        assert error.value.reason == "signature"
-    with pytest.raises(Refusal):
-        endorse(PUBLIC["a"], leaf, b"nothing")

@@ -8,17 +8,17 @@ from engine.coins import PRIOR, opened
 from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
 
 import posterity
+from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
-from posterity.engine.course import RUN, SITE
-from posterity.engine.memory import ANSWER, Step
+from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
-from posterity.engine.star import QUESTION, ServerMemory
+from posterity.engine.star import QUESTION, RUN, SITE, ServerMemory
 from posterity.engine.store import Outgoing, Store
 from posterity.errors import ArtifactError
 from posterity.families import Beta, Gamma
-from posterity.federation import Asynchronous, Sequential, Synchronous, federate, forget
+from posterity.federation import Asynchronous, Sequential, Synchronous, Token, federate, forget
 from posterity.federation.messages import DescribeOwn, Failure, Improvement, dumps, loads
 from posterity.models import BetaBernoulli
 
@@ -133,29 +133,18 @@ def test_a_site_without_records_is_asked_once():
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_a_site_joins_when_it_is_let_in(kind):
+def test_a_site_that_comes_late_is_asked_once_it_is_there(kind):
     star = Star(terms(kind), killed=0.0)
-    star.command("server", "begin", without=["d"])
-    star.run()
+    star.command("server", "begin")
+    star.run(100, deaf=("d",))
+    star.command("server", "pass_over", ["d"])
+    star.run(400, deaf=("d",))
     posterior = digest(star.course.run.posterior)
     assert posterior == digest(in_process("a", "b", "c", kind=kind).posterior)
-    star.command("server", "let_in", "d")
+    star.command("d", "start")
     star.run()
     assert digest(star.course.run.posterior) == digest(in_process().posterior)
-    for site in ("d", "server", "z"):
-        if site != "server":
-            with pytest.raises(Refusal):
-                star.command("server", "let_in", site)
-
-
-def test_a_site_is_let_in_while_others_work():
-    star = Star(terms("synchronous"), killed=0.0)
-    star.command("server", "begin", without=["d"])
-    star.run(100, deaf=("b",))
-    star.command("server", "let_in", "d")
-    assert list(star.course.open) == ["b"] and star.course.joining == ("d",)
-    star.run()
-    assert digest(star.course.run.posterior) == digest(in_process().posterior)
+    assert star.course.status.converged
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
@@ -172,8 +161,6 @@ def test_a_site_is_forgotten_and_no_later_answer_of_it_counts(kind):
     assert stands_at(star, done.run)
     memory = star.memories["server"]
     assert digest(factor) and memory.gone == {"b"}
-    with pytest.raises(Refusal):
-        star.command("server", "let_in", "b")
     star.send("b", "server", late)
     assert star.reasons()[-1] == "tombstone"
 
@@ -271,7 +258,9 @@ def test_only_the_server_asks_and_only_who_is_asked_answers():
     star.send("server", "b", body)  # of another site
     other = dataclasses.replace(question, site="b", view=Gamma(1.0, 2.0))
     star.send("server", "b", Question(8, dumps(other)))
-    assert star.reasons("b")[1:] == ["membership", "family"]
+    total = TreeSum.of([PRIOR])
+    star.send("server", "b", Question(9, dumps(Token("ab", (1, "a"), 1, total))))
+    assert star.reasons("b")[1:] == ["membership", "family", "membership"]
 
 
 def test_a_new_epoch_begins_at_the_prior_and_voids_the_old_one():
@@ -289,15 +278,13 @@ def test_a_new_epoch_begins_at_the_prior_and_voids_the_old_one():
     for number in (0, 1, 2, 2**53):
         with pytest.raises(Refusal):
             star.command("server", "begin", number)
-    with pytest.raises(Refusal):
-        star.command("server", "begin", without=list(COINS))
 
 
 def test_a_server_that_lost_its_store_hears_of_the_epochs_before():
     star = Star(terms(), killed=0.0)
     star.command("server", "begin", 5)
     star.run()
-    star.memories["server"] = ServerMemory.empty("server")
+    star.memories["server"] = star.loaded("server", Step(ServerMemory.empty("server")))
     star.command("server", "begin")
     star.run(100)
     assert star.memories["server"].highest == 5
@@ -313,6 +300,20 @@ def test_a_site_that_lost_its_store_answers_again():
     star.memories["b"] = star.memories["b"].empty("b", 1)
     star.run()
     assert stands_at(star, in_process(kind="asynchronous"))
+
+
+def test_new_terms_are_taken_over_and_who_joins_by_them_is_asked():
+    few = {name: str(KEYS[name].public) for name in ("a", "b", "c", "server")}
+    old, new = Star(terms(members=few)), Star(terms())
+    old.command("server", "begin")
+    old.run()
+    for name, memory in old.memories.items():
+        new.memories[name] = new.loaded(name, Step(new.machines[name].adopt(memory)))
+    new.memories["d"] = new.loaded("d", Step(Memory.empty("d", 2)))
+    new.command("server", "begin")
+    assert new.course.run.state.epoch == (2, "server")
+    new.run()
+    assert stands_at(new, in_process())
 
 
 def test_ledgers_of_two_regions_fuse_to_that_of_all():

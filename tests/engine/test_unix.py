@@ -1,4 +1,4 @@
-"""Sockets of agents: what is no frame is refused, what hangs is ended, and the server goes on."""
+"""Sockets of agents: what is no message is refused, what hangs is ended, and the server goes on."""
 
 import contextlib
 import os
@@ -18,10 +18,11 @@ from posterity.engine.transports.unix import (
     Absent,
     Client,
     Server,
-    from_frame,
+    framed,
+    from_message,
     of_error,
-    read_frame,
-    to_frame,
+    received,
+    to_message,
 )
 from posterity.errors import PosterityError, SiteError, UsageError
 
@@ -55,24 +56,6 @@ def client(server):
 def once(path: Path):
     with Client(path) as client:
         return client.ask("echo")[0]["ok"]
-
-
-def busy(path: Path) -> bool:
-    """Whether a request is refused because of too many connections; other errors are raised."""
-    try:
-        return not once(path)
-    except SiteError as error:
-        if "too many connections" not in str(error):
-            raise
-        return True
-
-
-def eventually(condition, seconds: float = 30.0) -> bool:
-    """Whether a condition comes true within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def raw(server: Server) -> socket.socket:
@@ -112,18 +95,16 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON), st.binary())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-def test_frames_come_back_as_they_were(head, body):
-    content = to_frame(head, body)
-    assert int.from_bytes(content[:4], "big") == len(content) - 4
-    assert from_frame(content[4:]) == (head, body)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+def test_messages_come_back_as_they_were(head, body):
+    assert from_message(to_message(head, body)) == (head, body)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=50).map(lambda line: line + b"\n"))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_what_has_no_head_is_refused(content):
     try:
-        assert isinstance(from_frame(content)[0], dict)
+        assert isinstance(from_message(content)[0], dict)
     except Refusal as refusal:
         assert refusal.reason == "schema"
 
@@ -143,14 +124,12 @@ def test_what_has_no_head_is_refused(content):
         b'{"do": "' + b"x" * HEAD_BYTES + b'"}\n',
     ],
 )
-def test_a_server_says_what_is_no_frame_and_answers_the_next(server, content):
-    with raw(server) as connection:
-        connection.sendall(len(content).to_bytes(4, "big") + content)
-        answer = read_frame(connection, MOST, wait=10.0)
-        assert answer and from_frame(answer)[0]["error"]["kind"] == "Refusal"
-        connection.sendall(to_frame({"do": "echo"}))
-        answer = read_frame(connection, MOST, wait=10.0)
-        assert answer and from_frame(answer)[0]["ok"]
+def test_a_server_says_what_is_no_message_and_answers_the_next(server, content):
+    with framed(raw(server), 10.0) as connection:
+        connection.send_bytes(content)
+        assert from_message(received(connection, MOST))[0]["error"]["kind"] == "Refusal"
+        connection.send_bytes(to_message({"do": "echo"}))
+        assert from_message(received(connection, MOST))[0]["ok"]
 
 
 def test_streams_of_junk_never_end_a_server(server, client):
@@ -169,18 +148,18 @@ def test_streams_of_junk_never_end_a_server(server, client):
     assert client.ask("echo")[0]["ok"]
 
 
-def test_a_frame_that_is_too_large_is_refused_before_it_is_read(server, client):
+def test_a_message_that_is_too_large_is_refused_before_it_is_read(server, client):
     with pytest.raises(Refusal, match="at most"):
         client.ask("echo", bytes(100 * 2**20))
     assert client.ask("echo", b"x")[1] == b"x"
-    with raw(server) as connection:
-        connection.sendall(b"\xff\xff\xff\xff")
-        answer = read_frame(connection, MOST, wait=10.0)
-        assert answer and from_frame(answer)[0]["error"]["kind"] == "Refusal"
-        assert connection.recv(1) == b""
+    with framed(raw(server), 10.0) as connection:
+        connection.send_bytes(bytes(MOST + 1))
+        assert from_message(received(connection, MOST))[0]["error"]["kind"] == "Refusal"
+        with pytest.raises((EOFError, ConnectionError)):
+            connection.recv_bytes()
 
 
-def test_half_a_frame_holds_nobody_up_for_long(server, client):
+def test_half_a_message_holds_nobody_up_for_long(server, client):
     with raw(server) as connection:
         connection.sendall((1000).to_bytes(4, "big") + b"{")
         assert client.ask("echo")[0]["ok"]
@@ -244,17 +223,6 @@ def test_clients_at_once_get_their_own_answers(server):
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def test_connections_are_bounded_and_places_are_given_back(tmp_path):
-    with Server(tmp_path / "site.sock", echo, connections=2) as server:
-        held = [raw(server), raw(server)]
-        assert eventually(lambda: busy(server.path))
-        for connection in held:
-            connection.close()
-        assert eventually(lambda: not busy(server.path))
-        for _ in range(5):
-            assert eventually(lambda: not busy(server.path))
 
 
 def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path):

@@ -60,7 +60,7 @@ def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
 @pytest.mark.experiment
 def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -> None:
     cache, points = summary[0].parent / "cache", [POINTS[5], POINTS[6]]
-    names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "wasserstein")]
+    names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "jeffreys")]
     measured = divergences.measure(cache, points, 2, names)
     again = divergences.measure(cache, points, 2, names)
     assert all((again[p][n] == measured[p][n]).all() for p in points for n in names)
@@ -68,8 +68,8 @@ def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -
     assert found["repetitions a point"] == 2 and len(found["points"]) == 2
     for told in found["points"].values():
         assert told["reverse"]["hausdorff"]["less the default"]["mean"] == 0
-        assert told["wasserstein, number given"]["size error"]["mean"] == 0
-        assert -10 < told["wasserstein"]["held-out log likelihood"]["mean"] < 0
+        assert told["jeffreys, number given"]["size error"]["mean"] == 0
+        assert -10 < told["jeffreys"]["held-out log likelihood"]["mean"] < 0
     assert set(divergences.DIVERGENCES) < set(divergences.rows())
 
 

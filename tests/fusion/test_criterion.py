@@ -69,7 +69,12 @@ def test_more_misfit_never_shortens_the_description(located: int, expected: floa
     criterion = Criterion(sites=6, total=11, located=located, shaped=5, expected=expected)
     misfits = np.geomspace(0.01, 1e6, 60)
     for shape in (0.0, misfits / 2, misfits):
-        lengths = criterion.length(misfits, shape, surprise, np.tile(counts, (60, 1)))
+        lengths = criterion.length_of_sums(
+            misfits,
+            shape,
+            criterion.prices(surprise, surprise / 9, counts, 2.0).sum(),
+            3,
+        )
         assert (np.diff(lengths) >= -1e-9).all()
 
 
@@ -87,3 +92,74 @@ def test_the_buffet_is_a_distribution_over_presence() -> None:
     # exp(-rate H) rate^K / K! with rate = K / H, and each column's own probability.
     rate = 1 / harmonic
     np.testing.assert_allclose((ways * columns).sum(), np.exp(-1) * rate * harmonic, rtol=1e-9)
+
+
+HELD = {
+    "nine single components of three": [[k % 3] for k in range(9)],
+    "two sites, one of three shared": [[0, 1], [1, 2]],
+    "four sites with two of three": [[0, 1], [1, 2], [2, 0], [0, 1]],
+    "one cluster": [[0]] * 6,
+}
+
+
+def normal_clusters(
+    held: list[list[int]], size: int, records: int, apart: float, seed: int, shift: float = 0.0
+) -> tuple[LocalComponents, list[int]]:
+    """Exact posteriors of clusters that are equally far apart, and which cluster each is of."""
+    rng, rows = np.random.default_rng(seed), [g for own in held for g in own]
+    angles = np.arange(3) * 2 * np.pi / 3
+    flat = np.stack([np.cos(angles), np.sin(angles)], axis=1) * apart / np.sqrt(3)
+    centres = flat @ np.linalg.qr(rng.normal(size=(size, size)))[0][:2]
+    data = [
+        centres[g] + shift * rng.normal(size=size) + rng.normal(size=(records, size)) for g in rows
+    ]
+    scatter = np.stack([(x - x.mean(0)).T @ (x - x.mean(0)) for x in data])
+    members = NormalWishart.from_inverse_scale(
+        np.stack([x.mean(0) for x in data]),
+        np.full(len(rows), records + 0.001),
+        np.eye(size) * (size + 2) + scatter,
+        np.full(len(rows), records + size + 2.0),
+    )
+    return LocalComponents(Points.of(members), np.cumsum([0, *map(len, held)])), rows
+
+
+@pytest.mark.parametrize("held", HELD.values(), ids=HELD)
+@pytest.mark.parametrize(
+    ("size", "records"),
+    [(2, 50), (10, 50), (10, 500), (20, 100), pytest.param(50, 1000, marks=pytest.mark.slow)],
+)
+def test_clusters_four_deviations_apart_are_found_in_any_dimension(
+    held: list[list[int]], size: int, records: int
+) -> None:
+    for seed in range(3):
+        local, truth = normal_clusters(held, size, records, 4.0, seed)
+        found = search(local).clustering.labels.tolist()
+        pairs = set(zip(found, truth, strict=True))
+        assert len(pairs) == len(set(found)) == len(set(truth))
+
+
+@pytest.mark.parametrize("size", [2, 10])
+def test_sites_that_differ_a_little_still_share_their_clusters(size: int) -> None:
+    local, truth = normal_clusters([[0, 1, 2]] * 6, size, 100, 6.0, 0, shift=0.3)
+    found = search(local).clustering.labels.tolist()
+    assert len(set(zip(found, truth, strict=True))) == len(set(found)) == 3
+
+
+def test_what_groups_cost_is_least_where_their_shapes_are_spread_as_they_are() -> None:
+    criterion = Criterion(sites=6, total=12, located=4, shaped=40, expected=3.0)
+    counts = np.full((3, 1), 4.0)
+    for spread in (0.3, 5.0, 200.0):
+        typical = np.full((3, 1), 20 * (spread + 1 / 4))  # half a direction of so much variance
+        prices = criterion.prices(0.0, typical, counts, criterion.spreads).sum(0)
+        _, best = criterion.shortest(prices)
+        assert spread / 1.6 < best < spread * 1.6
+
+
+def test_partitions_of_single_components_have_probabilities() -> None:
+    """Summed over all partitions of four, those of each number of blocks as at its own rate."""
+    criterion = Criterion(sites=4, total=4, located=0, shaped=0, expected=1.0)
+    blocks = {1: [[4]], 2: [[3, 1]] * 4 + [[2, 2]] * 3, 3: [[2, 1, 1]] * 6, 4: [[1, 1, 1, 1]]}
+    for groups, partitions in blocks.items():
+        prices = [criterion.prices(0.0, 0.0, np.array(n, float), 0.0).sum() for n in partitions]
+        mass = np.exp(-criterion.columns(groups) - np.array(prices)).sum()
+        assert 0.1 < mass < 1.0

@@ -52,6 +52,19 @@ def test_a_contradiction_that_no_coefficient_shows_alone_is_seen() -> None:
         fuse(sites)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_prior_far_from_all_records_is_no_contradiction(seed: int) -> None:
+    """It inflates the variances of sites with few records the most, and those of all a little."""
+    rng, base = np.random.default_rng(seed), Dirichlet.from_standard(np.ones(1))
+    data = [rng.normal(30.0, 1.0, (count, 2)) for count in (20, 40, 400, 30)]
+    sites = [made.conjugate_site(f"site {k}", base, [x]) for k, x in enumerate(data)]
+    assert not fuse(sites, components=1).warnings
+    data[1] += [3.0, 0.0]  # ten standard errors
+    sites = [made.conjugate_site(f"site {k}", base, [x]) for k, x in enumerate(data)]
+    with pytest.warns(FusionWarning, match="'site 1'|differ"):
+        fuse(sites, components=1)
+
+
 def _pairs(sites: dict[str, Ledger]) -> Any:
     whole = fuse(sites).ledger
     assert whole is not None

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from posterity import DiagonalGaussian
 from posterity.families import ExponentialFamily
-from posterity.fusion.matching import _canonical_order
+from posterity.fusion.matching import canonical_order
 
 
 def members(rows: list[list[tuple[int, int]]]) -> ExponentialFamily:
@@ -17,7 +17,7 @@ def members(rows: list[list[tuple[int, int]]]) -> ExponentialFamily:
 def in_order(rows: list[list[tuple[int, int]]]) -> tuple[np.ndarray, np.ndarray]:
     """What stands where, once in order, and where sites begin and end."""
     found = members(rows)
-    order, starts = _canonical_order(found, np.cumsum([0, *map(len, rows)]), None)
+    order, starts = canonical_order(found, np.cumsum([0, *map(len, rows)]), None)
     assert sorted(order.tolist()) == list(range(len(order)))
     return found.natural_parameters[order], starts
 

@@ -7,8 +7,8 @@ import pytest
 
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference import Cubature, PredictorQuadrature
+from posterity.inference.cubature import predictors_of
 from posterity.inference.joint import joint_mean, moved_to, pieces
-from posterity.inference.predictors import predictors_of
 from posterity.models import FunctionModel, LogisticRegression, Records
 
 SIZE = 4
@@ -22,6 +22,11 @@ RECORDS = Records.of((X, Y), 0.7)
 def wide():
     with jax.enable_x64(True):
         yield
+
+
+def compiled(method, model, q, records, **options):
+    """A method of an estimator in one program: by itself each operation would be one."""
+    return jax.jit(lambda q, records: method(model, q, records, **options))(q, records)
 
 
 def gaussian(size):
@@ -96,10 +101,10 @@ def test_predictors_are_found_and_sums_over_them_are_the_expectation(function, q
     found = predictors_of(model, q, RECORDS)
     assert found is not None
     z = jnp.asarray(joint_mean(q))
-    each = jax.vmap(lambda *own: found.log_likelihood(found.linear(z, own), own))
+    each = jax.jit(jax.vmap(lambda *own: found.log_likelihood(found.linear(z, own), own)))
     assert np.allclose(each(X, Y), function(q.join_event(pieces(q, z)), (X, Y)), atol=1e-12)
-    expected, curvature = Cubature().curved(model, q, RECORDS)
-    other = Cubature().evaluate(model, q, RECORDS, otherwise=True)
+    expected, curvature = compiled(Cubature().curved, model, q, RECORDS)
+    other = compiled(Cubature().evaluate, model, q, RECORDS, otherwise=True)
     key, draws = jax.random.key(0), 100_000
     values = jax.jit(jax.vmap(lambda z: model.total(z, RECORDS)))(q.sample(key, (draws,)))
     values = np.asarray(values)
@@ -116,7 +121,7 @@ def test_predictors_are_found_and_sums_over_them_are_the_expectation(function, q
 
 def test_one_predictor_gives_what_a_predictor_model_does():
     for q in (gaussian(SIZE), full(SIZE)):
-        own = Cubature().curved(FunctionModel(logistic), q, RECORDS)
+        own = compiled(Cubature().curved, FunctionModel(logistic), q, RECORDS)
         known = PredictorQuadrature().curved(LogisticRegression(), q, RECORDS)
         assert np.allclose(own[0].value, known[0].value, rtol=1e-12)
         ours, theirs = (each[0].gradient.natural_parameters for each in (own, known))
@@ -131,9 +136,11 @@ def test_what_has_too_many_predictors_or_is_no_value_a_record_has_none(function)
 def test_a_record_of_zeros_beside_others_changes_nothing():
     q = gaussian(SIZE)
     wide = Records.of((np.r_[X, np.zeros((2, SIZE))], np.r_[Y, 0.0, 0.0]))
-    one = Cubature().evaluate(FunctionModel(with_intercept), gaussian(SIZE + 1), wide)
-    two = Cubature().curved(FunctionModel(logistic), q, wide)
-    less = Cubature().curved(FunctionModel(logistic), q, Records.of((X, Y)))
+    estimator, model = Cubature(), FunctionModel(logistic)
+    intercept = FunctionModel(with_intercept)
+    one = compiled(estimator.evaluate, intercept, gaussian(SIZE + 1), wide)
+    two = compiled(estimator.curved, model, q, wide)
+    less = compiled(estimator.curved, model, q, Records.of((X, Y)))
     assert np.isfinite(one.gradient.natural_parameters).all()
     assert np.allclose(two[1], less[1]) and np.isclose(
         float(two[0].value), float(less[0].value) - 2 * np.log(2)
@@ -145,7 +152,7 @@ def test_curvatures_of_nodes_are_those_of_slopes_beside_each_other():
     q = Product(a=gaussian(2), b=full(2))
     model = FunctionModel(lambda z, data: interacting(jnp.concatenate([z["a"], z["b"]]), data))
     fine = Cubature(4096)
-    curvature = fine.curved(model, q, RECORDS)[1]
+    curvature = compiled(fine.curved, model, q, RECORDS)[1]
     value = lambda mean: fine.evaluate(model, moved_to(q, mean), RECORDS).value
     exact = -jax.jit(jax.hessian(value))(jnp.asarray(joint_mean(q)))
     assert np.abs(curvature - exact).max() < 0.02 * np.abs(exact).max()

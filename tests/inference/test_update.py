@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
 from posterity.federation import federate
+from posterity.inference.descent import HALVINGS
 from posterity.inference.estimators import (
     ClosedForm,
     Estimator,
@@ -23,7 +24,6 @@ from posterity.inference.estimators import (
     Quadrature,
     Reinforce,
 )
-from posterity.inference.step import HALVINGS
 from posterity.inference.update import Decaying, LocalUpdate, quickly_decaying
 from posterity.models import (
     BetaBernoulli,
@@ -317,10 +317,12 @@ def test_a_step_that_no_halving_mends_is_refused():
     assert_close(factor, q.zero(), 0.0)
 
 
+retract = jax.jit(lambda q, direction, rate: q.retract(direction, rate))
+
+
 def retracted(q, direction, rate):
     with jax.enable_x64(True):
-        q, direction = jax.tree.map(jax.device_put, (q, direction))
-        return jax.tree.map(np.asarray, q.retract(direction, rate))
+        return jax.tree.map(np.asarray, retract(q, direction, np.float64(rate)))
 
 
 moderate = st.floats(-100, 100)

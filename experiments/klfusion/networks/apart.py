@@ -114,11 +114,13 @@ def run(
     for name, own in chosen.items():
         rows = [
             harness.kept(
-                cache / "measured", case.name, lambda c=case: measured(c, cache, data, strange),
+                cache / "measured",
+                case.name,
+                lambda c=case: measured(c, cache, data, strange),
                 digests,
             )
             for case in own
-        ]  # fmt: skip
+        ]
         if rows:
             found[name] = {"mean": harness.over_seeds(rows), "by partition": rows}
             print(name, json.dumps(rows), flush=True)

@@ -107,8 +107,10 @@ def measured(name: str, deep: Deep, digits: Digits, sites: int, cache: Path) -> 
     }
     pooled = _fit(
         cache / f"deep-{name}-{deep.images}-{deep.steps}-pooled.safetensors",
-        deep, digits.x_train[: deep.images], y,
-    )  # fmt: skip
+        deep,
+        digits.x_train[: deep.images],
+        y,
+    )
     found: dict[str, Any] = {own: alone(ledger.posterior) for own, ledger in ledgers.items()}
     found |= {key: p for key, (p, _) in methods.together(ledgers).items()}
     found |= {key: p for key, (p, _) in methods.averages(ledgers, data, SEED).items()}
@@ -144,10 +146,15 @@ def _fit(path: Path, deep: Deep, x: Images, y: Integers) -> Ledger:
             # As many steps as were asked for; what is compared has all been trained alike.
             warnings.simplefilter("ignore", posterity.errors.ConvergenceWarning)
             trained = train(
-                deep.layers, (x, y), key=jax.random.key(SEED),
-                prior=GaussianPrior(variance=_variances(deep.layers)), temperature=TEMPERATURE,
-                steps=deep.steps, batch_size=BATCH, learning_rate=RATE,
-            )  # fmt: skip
+                deep.layers,
+                (x, y),
+                key=jax.random.key(SEED),
+                prior=GaussianPrior(variance=_variances(deep.layers)),
+                temperature=TEMPERATURE,
+                steps=deep.steps,
+                batch_size=BATCH,
+                learning_rate=RATE,
+            )
         partial = path.with_name(f"partial-{path.name}")
         posterity.save(trained.ledger(path.stem), partial)
         partial.replace(path)

@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments import harness
 from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.evaluate import Trial
 from experiments.klfusion.networks.metrics import entropy
@@ -31,38 +27,35 @@ def figure1(trial: Trial, folder: Path) -> None:
     predictor = drawn(methods.capped(trial.sites), key, trial.effort.samples)
     probabilities = predictor(digits.x_test.reshape(len(digits.x_test), -1))
     order = np.argsort(entropy(probabilities), kind="stable")
-    canvas, axes = plt.subplots(EACH, len(QUANTILES), figsize=(7.2, 9.2), layout="constrained")
-    for column, quantile in zip(axes.T, QUANTILES, strict=True):
-        start = min(int(quantile * len(order)), len(order) - EACH)
-        shown = order[start : start + EACH]
-        level = entropy(probabilities[shown]).mean()
-        column[0].set_title(f"from {100 * quantile:g} %\n{level:.2g} nats", fontsize=9)
-        for axis, image in zip(column, shown, strict=True):
-            axis.imshow(digits.x_test[image], cmap="gray_r")
-            said, truth = int(probabilities[image].argmax()), int(digits.y_test[image])
-            wrong = said != truth
-            text = f"{said}, not {truth}" if wrong else f"{said}"
-            axis.set_xlabel(text, fontsize=9, color=FUSED if wrong else "#222222", labelpad=1)
-            axis.set(xticks=[], yticks=[])
-            axis.spines[:].set_visible(False)
-    canvas.suptitle("test images in the order of the fused network's predictive entropy")
-    canvas.savefig(folder / "networks-figure1.png", dpi=120)
-    plt.close(canvas)
+    path = folder / "networks-figure1.png"
+    with harness.figure(path, EACH, len(QUANTILES), figsize=(7.2, 9.2)) as axes:
+        for column, quantile in zip(axes.T, QUANTILES, strict=True):
+            start = min(int(quantile * len(order)), len(order) - EACH)
+            shown = order[start : start + EACH]
+            level = entropy(probabilities[shown]).mean()
+            column[0].set_title(f"from {100 * quantile:g} %\n{level:.2g} nats", fontsize=9)
+            for axis, image in zip(column, shown, strict=True):
+                axis.imshow(digits.x_test[image], cmap="gray_r")
+                said, truth = int(probabilities[image].argmax()), int(digits.y_test[image])
+                wrong = said != truth
+                text = f"{said}, not {truth}" if wrong else f"{said}"
+                axis.set_xlabel(text, fontsize=9, color=FUSED if wrong else "#222222", labelpad=1)
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set_visible(False)
+        title = "test images in the order of the fused network's predictive entropy"
+        axes[0, 0].figure.suptitle(title)
 
 
 def figure5(partitions: Sequence[Rows], folder: Path) -> None:
     """Mean entropy by digit, MNIST beside font digits: fused and local networks."""
-    canvas, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
     titles = {"usual": "test images of handwritten digits", "strange": "digits of computer fonts"}
-    for axis, (kind, title) in zip(axes, titles.items(), strict=True):
-        _by_digit(axis, partitions, kind)
-        axis.set(title=title, xlabel="digit")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("mean predictive entropy, nats")
-    axes[0].set_ylim(bottom=0)
-    canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    canvas.savefig(folder / "networks-figure5.png", dpi=130)
-    plt.close(canvas)
+    options = {"legend": 2, "figsize": (10, 4), "sharey": True}
+    with harness.figure(folder / "networks-figure5.png", 1, 2, **options) as axes:
+        for axis, (kind, title) in zip(axes[0], titles.items(), strict=True):
+            _by_digit(axis, partitions, kind)
+            axis.set(title=title, xlabel="digit")
+        axes[0, 0].set_ylabel("mean predictive entropy, nats")
+        axes[0, 0].set_ylim(bottom=0)
 
 
 def _by_digit(axis: Axes, partitions: Sequence[Rows], kind: str) -> None:

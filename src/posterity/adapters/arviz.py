@@ -23,7 +23,7 @@ from posterity.families.transformed import Transformed
 SEPARATOR = "/"
 """Between the names of a block and of what is in it."""
 EVENT = "z"
-"""What an event without names is called."""
+"""The name of an event that has none."""
 
 
 def to_arviz(

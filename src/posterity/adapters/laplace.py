@@ -73,7 +73,7 @@ def check_mode(
 
 
 def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
-    """Which columns of ``x`` (n, d) take part in a direction that separates classes (n,) 0..K-1.
+    """Mask of columns of ``x`` (n, d) that are part of a direction separating classes (n,) 0..K-1.
 
     >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
     >>> separating(x, np.array([0, 0, 0, 1, 1, 1]))

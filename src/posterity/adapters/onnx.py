@@ -21,6 +21,7 @@ that year and later have them all. ``Gelu`` and ``Swish``, which came later, are
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,22 @@ BYTES = 2**31 - 2**20
 """Bytes of weights, at most; a graph with more is no single message of protocol buffers."""
 
 
-def to_onnx(student: Student, path: str | os.PathLike[str] | None = None) -> Any:
+def to_onnx(
+    student: Student,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    provenance: Mapping[str, str] | None = None,
+) -> Any:
     """A student as an ONNX graph, written to ``path`` if there is one.
 
     Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
-    ``noise_variance`` where it is known, and the version of posterity.
+    ``noise_variance`` where it is known, the version of posterity, and what is passed as
+    ``provenance``: of a student of ``posterity distill`` its columns and recipe.
 
     Args:
         student: whose network is :class:`~posterity.networks.Layers`.
         path: of the file, conventionally ``*.onnx``; written whole or not at all.
+        provenance: text by key, kept in the metadata, as ``posterity.inspect(file).provenance``.
 
     Returns:
         An ``onnx.ModelProto``.
@@ -89,7 +97,7 @@ def to_onnx(student: Student, path: str | os.PathLike[str] | None = None) -> Any
         flow = _layer(graph, flow, layer, index)
     outputs = _values if student.head.likelihood == "gaussian" else _classes
     outputs(graph, flow, student)
-    model = _model(graph, student)
+    model = _model(graph, student, provenance or {})
     if path is not None:
         write_file(Path(path), model.SerializeToString())
     return model
@@ -151,7 +159,7 @@ class _Graph:
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
-def _model(graph: _Graph, student: Student) -> Any:
+def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> Any:
     helper, head = graph.onnx.helper, student.head
     model = helper.make_model(
         helper.make_graph(graph.nodes, "student", graph.inputs, graph.outputs, graph.constants),
@@ -162,6 +170,7 @@ def _model(graph: _Graph, student: Student) -> Any:
         doc_string=repr(student),
     )
     about = {"likelihood": head.likelihood, "split": str(head.split), "posterity": __version__}
+    about = {**provenance, **about}
     if head.noise_variance is not None:
         about["noise_variance"] = repr(head.noise_variance)
     helper.set_model_props(model, about)

@@ -128,7 +128,7 @@ class Namespace:
 TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 """Coefficients of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
 SHIFT = 9
-"""How far the recurrence lifts the argument: the series then has all digits of a float64."""
+"""The shift of the argument by the recurrence: the series then has all digits of a float64."""
 FEW = 2**9
 """Arguments up to which all steps of the recurrence are taken at once."""
 _STEPS = np.arange(SHIFT, dtype=np.float64)

@@ -16,7 +16,7 @@ from posterity.lazy import jax
 
 THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
-"""Of rounds of the two kinds, in bits."""
+"""Rotations of rounds of the two kinds, in bits."""
 PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
 
 

@@ -73,7 +73,7 @@ class known_at_rest:  # as other decorators
 
 
 def _of_bytes(array: np.ndarray) -> bool:
-    """Whether the memory is that of immutable bytes, as of a file that was read."""
+    """True if the memory is that of immutable bytes, as of a file that was read."""
     memory: Any = array
     while isinstance(memory, np.ndarray):
         memory = memory.base

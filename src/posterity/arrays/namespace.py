@@ -32,7 +32,7 @@ def jax_module() -> Any:
 
 
 def is_jax(value: object) -> bool:
-    """Whether ``value`` is an array of JAX, traced or not."""
+    """True if ``value`` is an array of JAX, traced or not."""
     if type(value) is np.ndarray:  # the usual case, asked for at every leaf
         return False
     jax = jax_module()
@@ -40,7 +40,7 @@ def is_jax(value: object) -> bool:
 
 
 def is_traced(value: object) -> bool:
-    """Whether ``value`` stands for numbers that are not known yet."""
+    """True if ``value`` stands for numbers that are not known yet."""
     return is_jax(value) and isinstance(value, jax_module().core.Tracer)
 
 

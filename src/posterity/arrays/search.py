@@ -19,7 +19,7 @@ from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
 ARMIJO = 1e-4
 """The share of the decrease promised by the slope which a step must keep."""
 FLATTER = 0.8
-"""Where rounding hides a decrease: the most of the squared slope that a step may leave."""
+"""The most of the squared slope that a step may leave, if rounding hides the decrease."""
 CLOSE = 1e-14
 """Half the squared length of the slope, in nats, below which there is no more to gain."""
 SHORTEST = 1e-13
@@ -40,19 +40,19 @@ class Point(NamedTuple):
     at: Any
     """An array, or over JAX a tree of arrays."""
     direction: Any
-    """Where a whole step leads, in whatever form the ``move`` of the search takes it."""
+    """The direction of a whole step, in whatever form the ``move`` of the search takes it."""
     value: Float[Real, "*g"]
-    """What is minimised; infinite where it is not finite."""
+    """The objective, to be minimised; infinite where it is not finite."""
     rounding: Float[Real, "*g"]
     """A change of the value that is no more than its rounding error."""
     squared: Float[Real, "*g"]
     """The squared length of the slope: by how much a unit of the step lowers the value at first."""
     finite: Bool[Real, "*g"]
-    """Whether the point can be taken at all."""
+    """True if the point can be taken at all."""
 
 
 class Verdict(NamedTuple):
-    """Whether a point is taken, the share of a whole step to try next, and whether that is all."""
+    """True if a point is taken, the share of a whole step to try next, and whether that is all."""
 
     taken: Bool[Real, "*g"]
     rate: Float[Real, "*g"]
@@ -76,7 +76,7 @@ def judged(
     scale: Float[Real, ""] | float = 1.0,
     close: float = CLOSE,
 ) -> Verdict:
-    """Whether ``found``, by ``rate`` of a whole step from ``best``, is better; and what is next.
+    """True if ``found``, by ``rate`` of a whole step from ``best``, is better; and what is next.
 
     ``scale`` is what squared lengths are multiplied by to be in units of the value. A point is
     better by Armijo's rule; or, where rounding hides the decrease, by a slope that is flatter.
@@ -125,7 +125,7 @@ def search(
         )
 
     def settled(point: Point) -> Any:
-        """Whether what is left to gain is too little to tell from rounding, or is not known."""
+        """True if what is left to gain is too little to tell from rounding, or is not known."""
         return ~(point.squared > 2 * xp.np.maximum(close, point.rounding))
 
     first = look(start)

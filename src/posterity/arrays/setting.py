@@ -1,4 +1,4 @@
-"""What is chosen rather than computed: models, estimators, local rules, walks."""
+"""Settings, which are chosen rather than computed: models, estimators, local rules, walks."""
 
 import abc
 import dataclasses

@@ -48,7 +48,15 @@ def blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
 
 def stacked(like: PyTree, trees: Sequence[Any]) -> Any:
     """One tree whose leaves hold those of all trees; ValueError if they differ in structure."""
-    return rows(like, [[frozen(np.array(column))] for column in columns(like, trees)])[0]
+    return rows(like, [[frozen(_stack(column))] for column in columns(like, trees)])[0]
+
+
+def _stack(column: Sequence[Any]) -> np.ndarray:
+    """Arrays as one; many small ones are joined a tenth as fast by NumPy's constructor."""
+    shape = np.shape(column[0])
+    if not shape or {*map(np.shape, column)} != {shape}:
+        return np.array(column)
+    return np.concatenate(column).reshape(len(column), *shape)
 
 
 def unstacked(tree: PyTree) -> list[Any]:
@@ -76,7 +84,7 @@ def _split(leaf: np.ndarray) -> list[np.ndarray]:
 
 
 def _named_alike(like: PyTree, trees: Sequence[Any]) -> bool:
-    """Whether trees of one type have the same names; the type of a node says its own."""
+    """True if trees of one type have the same names; the type of a node says its own."""
     if isinstance(like, dict):
         return all(tree.keys() == like.keys() for tree in trees)
     return not isinstance(like, list | tuple) or all(len(tree) == len(like) for tree in trees)

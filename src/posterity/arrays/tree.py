@@ -21,7 +21,7 @@ from posterity.arrays.typing import PyTree
 
 STATIC = "static"
 LABEL = "_names"
-"""Where a node keeps names of its coordinates: beside its fields, which alone are its content."""
+"""The attribute with names of coordinates: beside its fields, which alone are its content."""
 
 
 def static(*, default: Any = dataclasses.MISSING) -> Any:
@@ -181,7 +181,7 @@ def identical(left: PyTree, right: PyTree) -> bool:
 
 
 def is_branch(tree: PyTree) -> bool:
-    """Whether a tree has parts: a node, a container, or None."""
+    """True if a tree has parts: a node, a container, or None."""
     return tree is None or isinstance(tree, Node | dict | list | tuple)
 
 

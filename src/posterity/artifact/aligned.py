@@ -77,8 +77,10 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     Raises:
         StructureError: that names one with other names, and the first.
     """
-    names = {place: coordinates_in(value) for place, value in posteriors.items()}
     found = dict(posteriors)
+    if not any(map(names_in, found.values())):
+        return found, {}
+    names = {place: coordinates_in(value) for place, value in posteriors.items()}
     if found and all(is_topics(q) and names[place].get("members") for place, q in found.items()):
         found, union = one_vocabulary(found)
         return found, {"members": union}

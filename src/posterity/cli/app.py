@@ -31,7 +31,8 @@ Examples:
   posterity forget shared.safetensors --site north -o left.safetensors --receipt receipt.json
   posterity pursue pursuit.toml
   posterity distill both.safetensors -o student.safetensors --inputs pool.csv
-  posterity predict student.safetensors new.csv -o predictions.csv
+  posterity predict both.safetensors new.csv -o predictions.csv
+  posterity evaluate both.safetensors test.csv
   posterity site init north --name north
   posterity federation new terms.toml -o federation.toml
   posterity site run north

@@ -191,7 +191,14 @@ def read_site(file: Path) -> SiteFiles:
     """The settings of one member in a ``site.toml``; errors as of :func:`read_terms`."""
     settings = read(SITE, {}, file)
     with settings.named():
-        terms, name = read_terms(Path(settings.need("federation"))), settings.need("name")
+        federation, name = Path(settings.need("federation")), settings.need("name")
+        if not os.path.isfile(federation):  # also where its name is too long for one
+            raise ArtifactError(
+                found=f"no file {str(federation)!r} with what the members have agreed on",
+                expected="the federation.toml that all members have",
+                fix=f"Run: posterity site init {file.parent} --federation FILE",
+            )
+        terms = read_terms(federation)
         if name not in terms.members:
             raise UsageError(
                 found=f"name = {name!r}",
@@ -318,7 +325,7 @@ def opened(
 def configuration(folder: Path) -> Path:
     """The ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
     file = folder / "site.toml"
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ArtifactError(
             found=f"folder {str(folder)!r} without a site.toml",
             expected="the folder of a site",

@@ -15,6 +15,7 @@ from posterity.cli.options import (
     PAIR,
     POSITIVE,
     SHARE,
+    TABLE,
     TEXT,
     WEIGHT,
     Option,
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     Option("sites", by_name(FILE, "SITE"), "Each site's records.", "--site"),
+    Option(
+        "tables",
+        by_name(TABLE, "SITE"),
+        "How a site's table says it otherwise, as bravo={convert={ldl=38.67}}.",
+        "--table",
+    ),
     *FEDERATED,
     Option(
         "schedule.kind",
@@ -137,6 +144,7 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
 
     schedule, steps = type(run.schedule).__name__, run.state.step
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
+    record |= job.record
     written = files.write(run.ledger, output, "federate", record)
     if history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)

@@ -17,7 +17,7 @@ from posterity.cli.failures import printable
 from posterity.cli.options import POSITIVE, Settings, verb
 from posterity.cli.report import Data
 from posterity.cli.schema import OUTPUT
-from posterity.cli.site import FOLDER, confirm, status_table, told
+from posterity.cli.site import FOLDER, answered, confirm, status_table
 from posterity.cli.streams import Json, present
 from posterity.errors import UsageError
 from posterity.interrupts import Interrupts, deferred, heed
@@ -31,8 +31,8 @@ app.add_typer(federation, name="federation")
 
 
 def _new_report(data: Data) -> str:
-    said = "\n".join(map(printable, data["terms"]))
-    return f"{said}\n\nWrote {printable(data['output'])}: every member gets it, and the prior."
+    terms = "\n".join(map(printable, data["terms"]))
+    return f"{terms}\n\nWrote {printable(data['output'])}: every member gets it, and the prior."
 
 
 @verb(
@@ -59,8 +59,8 @@ def new(settings: Settings) -> Data:
     terms = deployment.terms_of(settings)
     values = {place: value for place, value in settings.values.items() if place != "output.file"}
     write_file(output, deployment.as_toml(settings, values, output.parent).encode())
-    said = deployment.in_words(terms)
-    return {"output": str(output), "digest": terms.digest, "terms": said}
+    words = deployment.in_words(terms)
+    return {"output": str(output), "digest": terms.digest, "terms": words}
 
 
 @federation.command(epilog=example("posterity federation status north --follow"))
@@ -77,7 +77,7 @@ def status(
     Who has the token, how far it has come, who is silent since when, and what was refused.
     """
     if not follow:
-        present(lambda: told(deployment.ask(folder, "status")), status_table, as_json)
+        present(lambda: answered(deployment.ask(folder, "status")), status_table, as_json)
         return
     heed()
     POSITIVE.check("--every", every)
@@ -98,12 +98,12 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
 
     deployment.configuration(folder)
     with Client(folder / SOCKET) as client:
-        data = told(deployment.ask(folder, "status"))
+        data = answered(deployment.ask(folder, "status"))
         while True:
             yield data
             time.sleep(every)
             try:
-                data = told(client.ask("status"))
+                data = answered(client.ask("status"))
             except Absent:
                 data = data | {"running": None}
 
@@ -144,7 +144,7 @@ def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
     highest = deployment.ask(by, "status")[0]["highest"]
     tombstone = Author(terms, owners[0], private).tombstone(name, highest)
-    return told(deployment.ask(by, "post", tombstone.envelope))
+    return answered(deployment.ask(by, "post", tombstone.envelope))
 
 
 @federation.command(epilog=example("posterity federation submit kits/admin@hearts.org"))

@@ -74,7 +74,7 @@ def forget(settings: Settings) -> Data:
     it is not exact, and with --config the sites that stay refine it. The exit code is 9 where
     what is left has not converged.
     """
-    from posterity.artifact.provenance import check_same
+    from posterity.artifact.recipe import kept
     from posterity.checks import check_proper
     from posterity.receipt import issue
 
@@ -97,7 +97,7 @@ def forget(settings: Settings) -> Data:
         else:
             left, issued, distance, status = _refined(settings, ledger, sites, [output, receipt])
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
-    record = {"before": issued.before, **check_same({"": about.provenance})}
+    record = {"before": issued.before, **kept(about.provenance, left.sites)}
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
     return {

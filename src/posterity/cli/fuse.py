@@ -73,6 +73,9 @@ def _report(data: Data) -> "RenderableType":
             "predictive KL from all sites' side by side"
             f"{tried if len(network['tried']) > 1 else ''}."
         )
+    if data["one_shot"] is not None:
+        far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "given the noise,"
+        parts.append(f"In one shot: {far} the posterior of all records.")
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
@@ -231,6 +234,11 @@ def fuse(settings: Settings) -> Data:
         from posterity.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
+    distance, little = None, []
+    if fusion.ledger is not None and any("nats" in own for own in inputs.sites.values()):
+        from posterity.fitting.one_shot import expected_distance
+
+        distance, little = expected_distance(fusion.ledger, inputs.sites)
     written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
@@ -249,8 +257,10 @@ def fuse(settings: Settings) -> Data:
         "network": _network(fusion),
         "columns": list(aligned.listed(aligned.names_in(result))),
         "rebased": list(fusion.rebased[:LISTED]),
-        "warnings": list(fusion.warnings),
+        "one_shot": distance,
+        "warnings": [*fusion.warnings, *little],
         "notes": [
+            *inputs.notes,
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > LISTED else []),
         ],
@@ -308,6 +318,8 @@ def _network(fusion: Any) -> Data | None:
 
 
 def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
+    from posterity.artifact.recipe import as_provenance, recipe_in
+
     components, weights = options["components"], options["weights"] or {}
     inputs = {f"input {site}": digest for site, digest in read.digests.items()}
     if read.count > LISTED:  # a header has no room for the digests of a million files
@@ -325,4 +337,5 @@ def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> d
         **({} if options["absorb"] is None else {"absorb": str(options["absorb"]).lower()}),
         **{f"weight {site}": repr(float(weight)) for site, weight in weights.items()},
         **read.record,
+        **as_provenance(recipe_in(read.record) if read.sites else None, read.sites),
     }

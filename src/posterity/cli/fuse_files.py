@@ -24,21 +24,29 @@ class Inputs:
 
     Attributes:
         record: of the prior, and of how all were fitted.
+        notes: what was done to put files into one form, and what looks wrong.
+        sites: what is known of the sites' records.
         digests: of the first files, by site.
         count: of all files.
         all: a digest of all their names and digests.
     """
 
     record: dict[str, str]
+    notes: list[str] = dataclasses.field(default_factory=list)
+    sites: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     digests: dict[str, str] = dataclasses.field(default_factory=dict)
     count: int = 0
     all: Any = dataclasses.field(default_factory=hashlib.sha256)
 
     def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
         """Record some more files of one provenance."""
-        from posterity.artifact.provenance import check_same
+        from posterity.artifact.recipe import MOST_SITES, RECIPE, sites_in, together
 
-        self.record |= check_same({"": about})
+        if RECIPE in about:
+            self.record.setdefault(RECIPE, about[RECIPE])
+            self.sites |= sites_in(about)
+            if len(self.sites) > MOST_SITES:
+                self.sites = {"": together(self.sites.values())}
         self.count += len(names)
         for name, digest in zip(names, digests, strict=True):
             if name in self.digests:
@@ -79,22 +87,35 @@ def _read(
 ) -> "Iterator[Several | Alone]":
     """The values of the files, many at a time; each file is recorded."""
     from posterity.artifact.many import Several, read_many
+    from posterity.artifact.reconcile import check_same
 
+    first: dict[str, Any] = {}
     for read in read_many(paths):
         several = isinstance(read, Several)
+        name = read.names[0] if several else read.name
+        first = first or {name: read.provenance}
+        check_same({**first, name: read.provenance})
         names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
         inputs.note(names, digests, read.provenance)
         yield read
         moved(inputs.count)
 
 
-def _read_singly(paths: Sequence[str], inputs: Inputs) -> "Iterator[Alone]":
-    """The values of the files, one by one; each file is recorded."""
+def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
+    """The values of the files, put into the units and levels of the first; each is recorded."""
     from posterity.artifact.many import Alone, name_of
+    from posterity.artifact.recipe import sites_in
+    from posterity.artifact.reconcile import reconciled
     from posterity.ledger import Ledger
 
+    values, about = {}, {}
     for path in map(Path, paths):
-        value, about = files.read(path)
+        value, own = files.read(path)
         name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
-        inputs.note([name], [about.digest], about.provenance)
-        yield Alone(name, value, about.digest, about.provenance)
+        inputs.note([name], [own.digest], own.provenance)
+        values[name], about[name] = value, own
+    done = reconciled(values, {name: own.provenance for name, own in about.items()})
+    inputs.record |= done.provenance
+    inputs.sites = sites_in(done.provenance)
+    inputs.notes += done.notes
+    return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]

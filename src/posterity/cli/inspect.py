@@ -57,7 +57,7 @@ def inspected(file: Path) -> Data:
             student, about = files.read_any(file)
             return _facts(about) | _student(student, about)
         return _facts(artifact.inspect(file)) | {"content": _described(tree)}
-    data = _facts(about)
+    data = _facts(about) | about_recipe(about.provenance, posterior)
     if isinstance(posterior, Ledger):
         versions = (
             {"epoch": entry.epoch, "sequence": entry.sequence, "forgotten": entry.factor is None}
@@ -98,7 +98,31 @@ def _student(student: Any, about: "Inspection") -> Data:
 
 def _facts(about: "Inspection") -> Data:
     facts = ("path", "kind", "format", "bytes", "digest", "provenance")
-    return {name: getattr(about, name) for name in facts}
+    return {name: getattr(about, name) for name in facts} | about_recipe(about.provenance, None)
+
+
+def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
+    """The recipe of a file, if any, what it says in words, and how many records it is of."""
+    from posterity.artifact.recipe import RECIPE, recipe_in, sites_in, together
+    from posterity.ledger import Ledger
+
+    recipe, sites = recipe_in(provenance), sites_in(provenance)
+    if recipe is None:
+        return {}
+    total, lines = together(sites.values()), recipe.describe()
+    if isinstance(posterior, Ledger) and posterior.prior.gaussian:
+        prior: Any = posterior.prior
+        moments = zip(prior.names, prior.mean, prior.marginal_variance, strict=True)
+        parts = [f"{name} {mean:g} ± {variance**0.5:g}" for name, mean, variance in moments]
+        shown = ", ".join(parts[:MOST_PRIORS]) + ", ..." * (len(parts) > MOST_PRIORS)
+        lines.append(f"Prior: {shown}.")
+    if "records" in total:
+        dropped = f", {total['dropped']:,} dropped" if "dropped" in total else ""
+        noise = total.get("noise_variance")
+        noise = "" if noise is None else f"; noise variance {short(noise)}"
+        lines.append(f"Of {total['records']:,} records{dropped}{noise}.")
+    known = json.loads(provenance[RECIPE])
+    return {"recipe": known, "about": lines, "records": total.get("records")}
 
 
 def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
@@ -178,6 +202,8 @@ def _support(tree: Any) -> Any:
 
 MOST_NUMBERS = 8
 """Weights that a person is shown."""
+MOST_PRIORS = 6
+"""Coefficients whose prior a person is shown."""
 MOST_CHARACTERS = 60
 """Characters of a plain value that are shown."""
 
@@ -191,8 +217,10 @@ def report(data: Data) -> "RenderableType":
     for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
         if name in data:
             facts.add_row(name, printable(data[name]))
+    for line in data.get("about", ()):
+        facts.add_row("about", printable(line))
     for name, value in data["provenance"].items():
-        if name != "columns":  # which are told with their coefficients
+        if name not in ("columns", "recipe", "sites"):  # which are told in words
             facts.add_row("provenance", printable(f"{name}: {value}"))
     for name, value in data.get("student", {}).items():
         if isinstance(value, dict):

@@ -12,9 +12,13 @@ from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import names_in, ordered
+from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.artifact.reconcile import prior_digest
 from posterity.cli import files
-from posterity.cli.options import Settings, about_settings, conflict
-from posterity.cli.records import in_one_order, read_sites
+from posterity.cli.options import Settings, about_settings, conflict, incomplete
+from posterity.cli.recipes import Sites, recipe_of, sites_of
+from posterity.cli.records import in_one_order, oddities, read_sites
+from posterity.cli.schema import DROP, READING, RECIPE
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -22,12 +26,18 @@ from posterity.federation import Run, specification
 from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
 from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
+from posterity.fitting.fit import prior_of
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
 OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSIONS))
 """Models of many sites, and those of one table of records."""
 WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
+OF_REGRESSIONS = (
+    *("kind", "target", "intercept", "noise_variance", "personal"),
+    *(option.key for option in RECIPE if option.place.startswith("model.")),
+)
+"""Options of a model that a regression has."""
 
 
 # --- federations ---------------------------------------------------------------------------------
@@ -35,12 +45,16 @@ WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 
 @dataclasses.dataclass(frozen=True)
 class Federated:
-    """A federation that is ready to start: arguments of :func:`posterity.federate`, and files."""
+    """A federation that is ready to start: arguments of :func:`posterity.federate`, and files.
+
+    ``record`` is the provenance of its ledger: the recipe, where the records are tables.
+    """
 
     arguments: dict[str, Any]
     steps: int | None
     inputs: tuple[Path, ...]
     notes: tuple[str, ...]
+    record: dict[str, str]
 
     def start(self) -> Run:
         """The run before its first step."""
@@ -59,11 +73,13 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         ArtifactError: if a file cannot be read.
         StructureError: if sites have columns of other names.
     """
-    kind = specification.full_name(settings.need("model.kind"))
+    kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
     target, key = settings["model.target"], seeded(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
-    tables = read_sites(paths, target, intercept)
+    usual = not settings.table("prior", "sd")
+    of_recipe = _of_recipe(settings, kind, paths, estimate=usual)
+    tables = read_sites(paths, target, intercept) if of_recipe is None else of_recipe.tables
     unlabelled = [site for site, table in tables.items() if table.y is None]
     if intercept and kind == "function" and unlabelled:
         raise StructureError(
@@ -73,8 +89,16 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
     data = {site: table.data for site, table in tables.items()}
-    model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
-    prior, before = _prior(settings, model, key)
+    before, record = settings.path("prior.file"), {}
+    if of_recipe is None:
+        model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
+        prior = _prior(settings, model, key)
+    else:
+        model, recipe, target = of_recipe.model, of_recipe.recipe, of_recipe.recipe.target
+        first = next(iter(tables.values())).names
+        prior = _of_units(recipe, first) if usual else _prior(settings, model, key)
+        if not usual and settings["prior.sd"]:
+            raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     columns = in_one_order(tables, own or columns_of(prior), target, regression)
@@ -88,6 +112,11 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     personal = _personal(settings["model.personal"], names)
+    if of_recipe is not None:
+        recipe = of_recipe.recipe
+        if not usual:
+            recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
+        record = as_provenance(recipe, of_recipe.facts)
     if SPREAD in names_in(prior):  # a spread for each column that differs between sites
         apart = range(len(names) * personal) if isinstance(personal, bool) else personal
         spreads = tuple(name for place, name in enumerate(names) if place in apart)
@@ -106,7 +135,37 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     }
     reads = (settings.file, *paths.values(), before)
     inputs = tuple(path for path in reads if path is not None)
-    return Federated(arguments, settings["schedule.steps"], inputs, columns.notes)
+    notes = (*columns.notes, *([] if of_recipe is None else of_recipe.notes))
+    return Federated(arguments, settings["schedule.steps"], inputs, notes, record)
+
+
+def _kind(settings: Settings, usual: str | None = None) -> str:
+    """The name of the model: of flags, or of the recipe in the file after ``--like``."""
+    like = settings.path("data.like")
+    if like is not None and settings["model.kind"] is None:
+        return specification.full_name(recipe_of(like).model)
+    return specification.full_name(usual or settings.need("model.kind"))
+
+
+def _of_recipe(
+    settings: Settings, kind: str, paths: Mapping[str, Path], *, estimate: bool
+) -> Sites | None:
+    """The records of a regression whose files are all tables; None of arrays, and other models."""
+    tabular = all(path.suffix.lower() not in (".npz", ".npy") for path in paths.values())
+    if kind in specification.REGRESSIONS and tabular:
+        others = settings.table("model", *OF_REGRESSIONS)
+        specification.check_keys(others, [], "model")
+        return sites_of(settings, paths, estimate=estimate)
+    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables -= {"model.dispersion"}  # which is the model's own too
+    given = [settings.flag(place) for place in settings.values if place in of_tables]
+    if given or kind in specification.OF_TABLES:
+        raise UsageError(
+            found=f"{given[0] if given else 'arrays'} with model {kind}",
+            expected="a regression whose records are tables with a header",
+            fix="Leave it out, or save the records as .csv.",
+        )
+    return None
 
 
 def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
@@ -122,16 +181,21 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
     return bool(settings["model.intercept"])
 
 
-def _prior(
-    settings: Settings, model: models.Model, key: KeyArray
-) -> tuple[Distribution, Path | None]:
-    """The prior, and the file that it was read from, if any."""
+def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distribution:
+    """The prior of a file, or of its parameters."""
     path, options = settings.path("prior.file"), settings.table("prior", "file")
     if path is None:
-        return specification.make_prior(options, model, key), None
+        return specification.make_prior(options, model, key)
     if options:
         raise conflict("prior.file", f"prior.{next(iter(options))}")
-    return files.read_prior(path)[0], path
+    return files.read_prior(path)[0]
+
+
+def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
+    """The prior that a recipe describes by standard deviations."""
+    if recipe.prior is not None:
+        raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
+    return prior_of(names, recipe, None)
 
 
 def _personal(
@@ -174,6 +238,7 @@ class Problem(NamedTuple):
     names: tuple[str, ...]
     notes: tuple[str, ...]
     reads: tuple[Path, ...]
+    record: dict[str, str]
 
 
 @about_settings
@@ -186,8 +251,13 @@ def problem_of(settings: Settings) -> Problem:
         StructureError, ParameterError: for data that the model cannot take.
     """
     path, target = Path(settings.need("data.file")), settings["model.target"]
-    kind = specification.full_name(settings["model.kind"] or "network")
-    tables = read_sites({path.stem: path}, target, _intercept(settings, kind, OF_ONE_TABLE))
+    kind = _kind(settings, settings["model.kind"] or "network")
+    intercept, variance = _intercept(settings, kind, OF_ONE_TABLE), settings["prior.variance"]
+    reads = (path,) if settings.file is None else (settings.file, path)
+    of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
+    if of_recipe is not None:
+        return _regression(settings, kind, of_recipe, reads)
+    tables = read_sites({path.stem: path}, target, intercept)
     columns = in_one_order(tables, (), target, kind != "network")
     data: Any = next(iter(columns.data.values()))
     if not isinstance(data, tuple):
@@ -197,10 +267,26 @@ def problem_of(settings: Settings) -> Problem:
             fix="Name the column that is predicted in model.target.",
         )
     options = settings.table("model", "kind", "target", "intercept")
-    variance = settings["prior.variance"]
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
-    reads = (path,) if settings.file is None else (settings.file, path)
-    return Problem(kind, model, prior, data, columns.names, columns.notes, reads)
+    return Problem(kind, model, prior, data, columns.names, columns.notes, reads, {})
+
+
+def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, ...]) -> Problem:
+    """A regression of one table, by its recipe."""
+    (table,) = sites.tables.values()
+    recipe, variance = sites.recipe, settings["prior.variance"]
+    if isinstance(variance, float):
+        recipe = dataclasses.replace(recipe, prior_sd={"": variance**0.5})
+    elif variance is not None or not (settings["prior.sd"] or settings["data.like"]):
+        raise UsageError(
+            found=f"prior.variance = {variance}",
+            expected="the variance of a coefficient before any data, or standard deviations",
+            fix="Give it: variance = 1.0 suits columns of a scale near one.",
+        )
+    prior = _of_units(recipe, table.names)
+    notes = (*sites.notes, *oddities([table.x], table.names))
+    record = as_provenance(recipe, sites.facts)
+    return Problem(kind, sites.model, prior, table.data, table.names, notes, reads, record)
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:

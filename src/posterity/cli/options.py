@@ -56,7 +56,8 @@ class Kind:
         from posterity.adapters.tables.reader import clean
 
         read = str if self.text else _value
-        pairs = map(_pair, texts)
+        table = self.of is TABLE  # which may hold equals signs
+        pairs = (text.partition("=") if table else _pair(text) for text in texts)
         pairs = (pair for pair in pairs if pair[1] or self.nameless)
         named = [(clean(name), read(value)) for name, _, value in pairs]
         if self.by_name and (named or not self.alternatives):
@@ -272,6 +273,14 @@ class Settings:
 
     def _option(self, place: str) -> Option:
         return next(option for option in self.options if option.place == place)
+
+    def has(self, place: str) -> bool:
+        """Whether the verb has an option at this place."""
+        return any(option.place == place for option in self.options)
+
+    def flag(self, place: str) -> str:
+        """The name of an option's flag."""
+        return self._option(place).name
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:

@@ -1,27 +1,43 @@
-"""``posterity predict``: predictions of a student, or a network, for new inputs."""
+"""``posterity predict`` and ``evaluate``: predictions for new records, and how good they are."""
 
-import functools
+import csv
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import NATURAL, SEED, TEXT, Option, Settings, verb
-from posterity.cli.report import Data, short
-from posterity.cli.schema import LIKELIHOOD, OUTPUT
+from posterity.cli.options import NAME, Option, Settings, verb
+from posterity.cli.report import Data, first, group, plain, short, table
+from posterity.cli.schema import OUTPUT, PLOT, PREDICTING
 from posterity.cli.streams import bar
 from posterity.errors import StructureError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from posterity.cli.predictors import Parts
+
 FORMATS = (".csv", ".npz", ".json")
-PARTS = ("entropy", "mutual_information", "variance", "noise_variance")
-"""Parts of a prediction beside the mean or the probabilities, each where it is known."""
+MEANS = ("entropy", "mutual_information", "variance", "noise_variance")
+"""Parts of a prediction whose mean over records is reported."""
 UNITS = {"entropy": " nats", "mutual_information": " nats"}
+FILES = (
+    "A posterior, ledger or mixture of a regression, a network, or a student; then the records: a "
+    ".csv with a header, a .parquet or an .xlsx, or arrays in an .npz or .npy."
+)
+
+
+def _files(settings: Settings) -> tuple[Path, Path]:
+    """The file that predicts, and the records."""
+    if len(settings.files) != 2:
+        raise UsageError(
+            found=f"{len(settings.files)} files",
+            expected="two: a posterior, network or student, and a file of records",
+            fix="Name both, in this order.",
+        )
+    return settings.files[0], settings.files[1]
 
 
 def _report(data: Data) -> str:
@@ -37,21 +53,13 @@ def _report(data: Data) -> str:
 
 
 @verb(
-    LIKELIHOOD,
-    Option("model.target", TEXT, "The column of INPUTS that is predicted: left out."),
-    Option("inputs.array", TEXT, "Which array of an .npz, if several."),
-    Option(
-        "samples",
-        NATURAL,
-        "Draws of a network's weights, 0: its mean; 100 if left out, of a fused one its mean.",
-    ),
-    Option("seed", SEED, "Of the draws; 0 if left out."),
+    *PREDICTING,
     OUTPUT,
-    files="A student, or a posterior or ledger of a network; then INPUTS, records as .csv with a "
-    "header, .npz or .npy.",
+    files=FILES,
     report=_report,
     examples=[
-        "posterity predict student.safetensors new.csv -o predictions.csv",
+        "posterity predict both.safetensors new.csv -o predictions.csv",
+        "posterity predict both.safetensors new.csv -o predictions.csv --convert ldl=38.67",
         "posterity predict network.safetensors new.npz -o predictions.npz --samples 200",
     ],
 )
@@ -59,95 +67,35 @@ def predict(settings: Settings) -> Data:
     """Predict, and say how unsure of what: a row a record.
 
     Columns of the output: p0, p1, ... are probabilities of the classes, p that of the label 1,
-    mean an expected value; entropy is all uncertainty of a label and mutual_information the part
+    mean an expected value, low and high the ends of its interval, target_low and target_high of
+    that of a new record; entropy is all uncertainty of a label and mutual_information the part
     that more data would take away, in nats; variance is that of the mean, noise_variance that of
-    what is observed about it.
+    what is observed about it. A regression's file knows its columns and units: new records come as
+    they are, and those with a missing value have empty cells.
     """
-    from posterity.artifact.provenance import unnamed
-    from posterity.cli.records import read_inputs, reordered
+    from posterity.cli.predictors import columns_of, predicted
 
-    if len(settings.files) != 2:
-        raise UsageError(
-            found=f"{len(settings.files)} files",
-            expected="two: a student or network, and a file of inputs",
-            fix="Name both, in this order.",
-        )
-    (file, inputs), output = settings.files, settings.output
+    (file, inputs), output = _files(settings), settings.output
     files.check_outputs([output], [file, inputs])
     files.check_ending(output, FORMATS)
-    places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
-    asked = {name: settings[place] for name, place in places.items() if place in settings.values}
     with bar("Predicting"):
-        predictor, names, kind = _predictor(file, asked)
-        records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
-        x = reordered(records, names, str(inputs), str(file))
-        try:
-            prediction = predictor(x)
-        except StructureError as error:
-            raise error.at(f"inputs {str(inputs)!r}") from error
-    parts = {name: getattr(prediction, name) for name in ("mean", *PARTS)}
-    parts = {name: value for name, value in parts.items() if value is not None}
-    table = _columns(parts)
-    _write(output, parts, table)
+        found = predicted(settings, file, inputs)
+    columns = columns_of(found.parts)
+    _write(output, found.parts, columns)
+    known = {name: found.parts[name][found.kept] for name in MEANS if name in found.parts}
     return {
         "output": str(output),
         "file": str(file),
-        "kind": kind,
-        "records": len(x),
-        "columns": list(table),
-        "means": {name: float(parts[name].mean()) for name in PARTS if name in parts},
-        "notes": unnamed({str(inputs): records.names} if names else {}, names),
+        "kind": found.kind,
+        "records": len(found.kept),
+        "columns": list(columns),
+        "means": {name: float(own.mean()) for name, own in known.items()},
+        "notes": list(found.notes),
     }
 
 
-def _predictor(file: Path, asked: Data) -> tuple[Any, tuple[str, ...], str]:
-    """The function that predicts, the names of the columns that it takes, and its kind."""
-    import jax
-
-    from posterity.distillation import Student
-    from posterity.ledger import Ledger
-    from posterity.networks import describe
-
-    value, about = files.read_any(file)
-    if isinstance(value, Student):
-        if asked:
-            raise UsageError(
-                found=f"--{' --'.join(asked)} for the student in {str(file)!r}",
-                expected="none of them: a student knows what it predicts, and draws nothing",
-                fix="Leave them out.",
-            )
-        return value.predict, files.inputs_of(value, about), about.kind
-    network: Any = value.posterior if isinstance(value, Ledger) else value
-    if getattr(network, "network_layers", None) is None:
-        raise StructureError(
-            found=f"a {type(network).__name__} in {str(file)!r}",
-            expected="a student, or a posterior or ledger of a network",
-            fix="Make a student of it: posterity distill FILE -o student.safetensors.",
-        )
-    if "likelihood" not in asked and network.layers.outputs == 1:
-        raise files.no_likelihood(file)
-    key = jax.random.key(asked.pop("seed", 0))
-    return functools.partial(describe, network, key=key, **asked), (), about.kind
-
-
-# --- what is written ------------------------------------------------------------------------------
-
-
-def _columns(parts: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
-    """Columns of one number a record: p0, p1 of classes, mean_0, mean_1 of several values."""
-    table = {}
-    for name, value in parts.items():
-        label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")
-        flat = value.reshape(len(value), -1)
-        for place, column in enumerate(flat.T):
-            table[f"{label}{joint}{place}" if flat.shape[1] > 1 else label] = column
-    return table
-
-
-def _write(
-    output: Path, parts: "Mapping[str, np.ndarray]", table: "Mapping[str, np.ndarray]"
-) -> None:
-    """A table as text, or whole arrays as NumPy has them."""
+def _write(output: Path, parts: "Parts", columns: "Parts") -> None:
+    """A table as text, an empty cell where nothing is predicted, or whole arrays."""
     import numpy as np
 
     from posterity.files import write_file
@@ -158,11 +106,136 @@ def _write(
         np.savez(file, **parts)  # pyright: ignore[reportArgumentType]
         content = file.getvalue()
     elif ending == ".json":
-        rows = {name: column.tolist() for name, column in table.items()}
-        content = (json.dumps(rows, allow_nan=False) + "\n").encode()
+        content = (json.dumps(plain(columns), allow_nan=False) + "\n").encode()
     else:
-        text, header = io.StringIO(), ",".join(table)
-        columns = np.column_stack(list(table.values()))
-        np.savetxt(text, columns, fmt="%.9g", delimiter=",", header=header, comments="")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        for row in zip(*(own.tolist() for own in columns.values()), strict=True):
+            writer.writerow("" if cell != cell else f"{cell:.9g}" for cell in row)
         content = text.getvalue().encode()
     write_file(output, content)
+
+
+# --- scores --------------------------------------------------------------------------------------
+
+SCORES = {
+    "log_score": "log score",
+    "brier": "Brier",
+    "auroc": "AUROC",
+    "concordance": "concordance",
+    "accuracy": "accuracy",
+    "calibration_error": "calibration error",
+    "rmse": "RMSE",
+    "coverage": "coverage",
+}
+"""Scores of a table for people, and what they are called."""
+
+
+def _scores_report(data: Data) -> Any:
+    known = [name for name in SCORES if name in data["all"]]
+    rows = table(data["by"] or "", "records", *(SCORES[name] for name in known))
+    every = [("all", data["all"]), *data["groups"].items()]
+
+    def cells(row: tuple[str, Data]) -> list[str]:
+        name, own = row
+        numbers = ["-" if own.get(key) is None else short(own[key]) for key in known]
+        return [printable(name), f"{own['records']:,}", *numbers]
+
+    parts = [
+        f"Evaluated the {data['kind']} in {printable(data['file'])}.",
+        first(every, rows, cells),
+        "Log scores are nats a record, higher is better"
+        + (
+            f"; the error of the first is {short(error)}."
+            if (error := data["all"].get("log_score_se"))
+            else "."
+        ),
+    ]
+    if data["plot"] is not None:
+        parts.append(f"Drew the calibration in {printable(data['plot'])}")
+    return group(*parts)
+
+
+@verb(
+    *PREDICTING,
+    Option("by", NAME, "The column of groups, such as sites, that are scored each for itself."),
+    PLOT,
+    files=FILES,
+    report=_scores_report,
+    examples=[
+        "posterity evaluate both.safetensors test.csv",
+        "posterity evaluate both.safetensors test.csv --by hospital --plot calibration.png --json",
+    ],
+)
+def evaluate(settings: Settings) -> Data:
+    """Compare predictions with what was observed, in all and by group.
+
+    Of labels: the log score, the Brier score, the area under the ROC curve, and how far predicted
+    and observed frequencies are apart; of values the log score, the root mean squared error, and
+    the share of records within the interval.
+    """
+    import numpy as np
+
+    from posterity.cli.predictors import columns_of, predicted
+    from posterity.fitting.scores import scores
+
+    file, inputs = _files(settings)
+    plot = settings.path("output.plot")
+    files.check_outputs([], [file, inputs], plot)
+    with bar("Predicting"):
+        found = predicted(settings, file, inputs, scored=True)
+    if found.target is None:
+        raise StructureError(
+            found=f"no target in {str(inputs)!r}",
+            expected="the column that was predicted",
+            fix="Name it by --target.",
+        )
+    y = np.asarray(found.target, dtype=float)
+    parts = {name: own[found.kept] for name, own in columns_of(found.parts).items()}
+
+    def score(rows: "np.ndarray") -> Data:
+        own = {name: part[rows] for name, part in parts.items()}
+        known = None if found.log_score is None else found.log_score[rows]
+        times = None if found.times is None else found.times[rows]
+        return plain(scores(y[rows], own, known, settings["level"], times))
+
+    whole, groups = score(np.arange(len(y))), {}
+    if (by := settings["by"]) is not None:
+        names = _groups(inputs, by)[found.kept]
+        groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
+    if plot is not None:
+        from posterity.plots.calibration import plot_calibration
+
+        if "calibration" not in whole:
+            raise UsageError(
+                found="--plot of predictions that are no probabilities of a label",
+                expected="a label of two levels, whose calibration can be drawn",
+                fix="Leave --plot out.",
+            )
+        plot_calibration(whole["calibration"], plot)
+    return {
+        "file": str(file),
+        "kind": found.kind,
+        "by": by,
+        "all": whole,
+        "groups": groups,
+        "plot": None if plot is None else str(plot),
+        "notes": list(found.notes),
+    }
+
+
+def _groups(inputs: Path, by: str) -> "np.ndarray":
+    """The texts of a column of a table."""
+    import numpy as np
+
+    from posterity.adapters.tables.reader import read_cells
+
+    cells = read_cells(inputs, unnamed=True)
+    if by not in cells.header:
+        raise StructureError(
+            found=f"no column {by!r} in {str(inputs)!r}",
+            expected="the column that --by names",
+            fix="Name it as the table does.",
+        )
+    return np.array([text.strip() for text in cells.column(by)])

@@ -205,7 +205,10 @@ def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data
     if problem.names:  # of coefficients, or of the inputs of a network
         key = "inputs" if problem.kind == "network" else "coefficients"
         record[key] = json.dumps(list(problem.names))
-    written = files.write(pursuit.posterior, settings.output, "pursue", record)
+    posterior: Any = pursuit.posterior
+    if problem.record:
+        posterior = posterior.named(problem.names)
+    written = files.write(posterior, settings.output, "pursue", record | problem.record)
     return {
         "output": written.path,
         "digest": written.digest,

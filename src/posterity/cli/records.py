@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables.reader import clean, read_numbers
+from posterity.adapters.tables.reader import Cells, clean, read_numbers
 from posterity.artifact.provenance import unnamed
 from posterity.cli.files import check_regular
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
@@ -123,7 +123,24 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
             expected=f"the target {target!r} among them, and others to predict it from",
             fix="Name it by --target as the table does, or leave --target out.",
         )
-    return _split(table.names, x, clean(target))._replace(y=None)
+    return _split(table.names, x, clean(target))
+
+
+def as_cells(path: Path, table: Table) -> Cells:
+    """An array of inputs as the cells of a table of its columns' names.
+
+    Raises:
+        StructureError: if it has none, by which a model could find its columns.
+    """
+    x, names = table.x.reshape(len(table.x), -1), table.names
+    if not names:
+        raise StructureError(
+            found=f"an array of inputs in {str(path)!r} whose columns have no names",
+            expected="names, by which a model finds its columns",
+            fix="Add an array `columns` of texts, or save the inputs as a .csv with a header.",
+        )
+    rows = [[repr(cell) for cell in row] for row in x.tolist()]
+    return Cells(path, names, rows, list(range(1, len(x) + 1)), ",")
 
 
 def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:

@@ -3,19 +3,25 @@
 ``posterity VERB --help`` lists the flags of the same options.
 """
 
+import dataclasses
+
 from posterity.cli.options import (
     COUNT,
     FILE,
     FLAG,
+    NAMES,
     NATURAL,
+    NUMBER,
     NUMBERS,
     POSITIVE,
     SEED,
+    SHARE,
     TEXT,
     Option,
     by_name,
     either,
     list_of,
+    words,
 )
 
 PARAMETERS = (
@@ -47,7 +53,89 @@ NOISE = Option("model.noise_variance", POSITIVE, "Of what is observed about its 
 LIKELIHOOD = Option("model.likelihood", TEXT, "Of a network: categorical, bernoulli or gaussian.")
 INTERCEPT = Option("model.intercept", FLAG, "Whether there is a column of ones.")
 
+
+RECIPE = (
+    Option(
+        "model.formula",
+        TEXT,
+        "Target and columns as R writes them: 'ill ~ age + C(sex) * log(dose)'.",
+    ),
+    Option("data.columns", NAMES, "The columns to use; all others if left out."),
+    Option("data.without", NAMES, "Columns not to use."),
+    Option("data.center", by_name(NUMBER), "What to take off a column."),
+    Option("data.scale", by_name(POSITIVE), "What to divide it by after that."),
+    Option("data.unit", by_name(TEXT), "The unit that a column's numbers are in, as ldl=mg/dL."),
+    Option(
+        "data.like",
+        FILE,
+        "A site's file, whose model, columns, units and prior are taken in place of flags; --unit, "
+        "--convert, --rename and --category say how this table differs.",
+    ),
+    Option("model.event", TEXT, "Of survival: the column of whether the time ended by an event."),
+    Option("model.entry", TEXT, "Of survival: the column of when observation began; 0."),
+    Option("model.cuts", list_of(POSITIVE), "Of survival: times at which the hazard may change."),
+    Option("model.hazard", words("weibull", "gompertz"), "Of survival, in place of cuts."),
+    Option("model.dispersion", POSITIVE, "Of negative-binomial and gamma."),
+    Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
+    Option("model.offset", TEXT, "The column that is added to the linear predictor."),
+    Option(
+        "model.weights",
+        TEXT,
+        "The column of how many records like it one stands for.",
+        "--record-weights",
+    ),
+    Option(
+        "prior.sd",
+        dataclasses.replace(by_name(POSITIVE), nameless=True),
+        "Of the coefficients' prior about 0, or of one, as NAME=S; if left out 10 (of an "
+        "intercept 1000), or 1e6 if linear.",
+        "--prior-sd",
+    ),
+)
+"""What a regression is about, the same at every site."""
+READING = (
+    Option(
+        "data.category",
+        by_name(either(TEXT, NAMES)),
+        "A column of texts by its levels A,B,..., the first of which is the reference; of a "
+        "logistic target the level that is 0, and the one that is 1.",
+    ),
+    Option(
+        "data.rename",
+        by_name(TEXT),
+        "By the model's column the name that it has in this table, as ldl=LDL_C.",
+    ),
+    Option(
+        "data.convert",
+        by_name(POSITIVE),
+        "What to multiply a column of this table by to be in the model's unit, as ldl=38.67.",
+    ),
+    Option("data.decimal", words(".", ","), "The decimal mark, if numbers do not say it."),
+)
+"""How one table says what the model is about."""
+DROP = Option("data.drop_missing", FLAG, "Leave records out of which a value is missing.")
+PREDICTING = (
+    LIKELIHOOD,
+    NOISE,
+    Option("model.target", TEXT, "The column of the table that is predicted."),
+    Option("inputs.array", TEXT, "Which array of an .npz, if several."),
+    Option("data.like", FILE, "A file whose model, columns and units are those of a posterior."),
+    *READING,
+    Option("times", list_of(POSITIVE), "Of survival: when; at its cuts if left out."),
+    Option("level", SHARE, "Probability of the intervals.", default=0.9),
+    Option(
+        "samples",
+        NATURAL,
+        "Draws of a network's weights, 0: its mean; 100 if left out, of a fused one its mean.",
+    ),
+    Option("seed", SEED, "Of the draws; 0 if left out."),
+)
+"""Of what predicts."""
+
 NETWORK = (
+    *RECIPE,
+    *READING,
+    DROP,
     Option("model.kind", TEXT, "A network, linear-regression or logistic-regression.", "--model"),
     TARGET,
     INTERCEPT,
@@ -66,6 +154,9 @@ NETWORK = (
 """A model of one table, and its prior."""
 
 FEDERATED = (
+    *RECIPE,
+    *READING,
+    DROP,
     Option("model.kind", TEXT, "A model by its name; function, or network.", "--model"),
     TARGET,
     INTERCEPT,

@@ -13,7 +13,7 @@ import typer
 from posterity.cli import files
 from posterity.cli.app import app, example
 from posterity.cli.failures import printable
-from posterity.cli.inspect import NO_POSTERIORS, inspected
+from posterity.cli.inspect import NO_POSTERIORS, about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import conflict
 from posterity.cli.report import MOST_ROWS, Data, first, group, number, plain, short
@@ -101,6 +101,7 @@ def _show(file: Path, level: float, site: str | None, plot: Path | None, *, whol
         "family": summary.family,
         "proper": summary.proper,
         "level": summary.level,
+        **about_recipe(about.provenance, posterior),
         "count": shown.size if site is None else len(pulls),
         "rows": [plain(row) for row in shown.first(shown.size if whole else MOST_ROWS)],
         "components": [
@@ -146,7 +147,14 @@ def _without_posterior(file: Path, site: str | None, plot: Path | None) -> Data:
     if kind == "Student":
         what = "a student, which predicts: see posterity predict"
     notes = [f"{what}; it has no means or intervals"]
-    return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
+    return {
+        **data,
+        **about_recipe(data["provenance"], None),
+        "rows": [],
+        "count": 0,
+        "whole": True,
+        "notes": notes,
+    }
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
@@ -202,6 +210,7 @@ def _report(data: Data) -> "RenderableType":
         forgotten = f" and {left} forgotten" * bool(left)
         ledger = f"Ledger of {here:,} site{'' if here == 1 else 's'}{forgotten}, "
     parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
+    parts += map(printable, data.get("about", ()))
     if sites is not None:
         parts.append(_sites_table(data) if sites else NO_SITES)
     if any(one["top"] or one["weight"] is not None for one in data["components"]):

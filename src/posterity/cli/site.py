@@ -100,6 +100,7 @@ def init(settings: Settings) -> Data:
     has a store takes over new terms, under which others have joined.
     """
     from posterity.engine.signing import PrivateKey
+    from posterity.files import write_file
 
     folder, file = _folder(settings), _folder(settings) / "site.toml"
     if not file.exists():
@@ -119,11 +120,16 @@ def init(settings: Settings) -> Data:
     }
     if settings["federation"] is None:
         return data
-    _name_federation(file, Path(settings["federation"]))
-    made = deployment.read_site(file)
-    _make_store(made.store, made.machine(), settings["epoch"])
-    said = deployment.in_words(made.terms)
-    return data | {"terms": said, "epoch": settings["epoch"], "digest": made.terms.digest}
+    before = file.read_bytes()
+    try:
+        _name_federation(file, Path(settings["federation"]))
+        made = deployment.read_site(file)
+        _make_store(made.store, made.machine(), settings["epoch"])
+    except BaseException:
+        write_file(file, before)
+        raise
+    terms = deployment.in_words(made.terms)
+    return data | {"terms": terms, "epoch": settings["epoch"], "digest": made.terms.digest}
 
 
 def _write_site(folder: Path, file: Path, settings: Settings) -> None:
@@ -259,6 +265,7 @@ def status_table(data: Data) -> Any:
     if data["server"] is None:
         rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
         counted = "counts" if data["counted"] else "does not count yet"
+        counted = "destroyed" if data["site"] in data["forgotten"] else counted
         rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
     else:
         rows.add_row("server", printable(data["server"]))
@@ -279,7 +286,7 @@ def status_table(data: Data) -> Any:
     return group(rows, status_report("The posterior", data["posterior"]))
 
 
-def told(answer: tuple[Data, bytes]) -> Data:
+def answered(answer: tuple[Data, bytes]) -> Data:
     """The answer of a site, without the flag that it is one."""
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
@@ -288,11 +295,13 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
     """A command that the agent carries out, or that is carried out on its store."""
 
     def function(settings: Settings) -> Data:
-        given = {place: value for place, value in settings.values.items() if place != "yes"}
+        options = {place: value for place, value in settings.values.items() if place != "yes"}
+        if do == "pass_over":
+            settings.need("sites")
         if do == "forget" and not settings["yes"]:
             folder = printable(_folder(settings))
             confirm(f"Destroy the factor of the site in {folder} for good?")
-        return told(deployment.ask(_folder(settings), do, **given))
+        return answered(deployment.ask(_folder(settings), do, **options))
 
     function.__doc__ = help
     verb(
@@ -396,9 +405,9 @@ def audit(settings: Settings) -> Data:
 
 def _result_report(data: Data) -> str:
     number, who = data["epoch"]
-    said = f"The posterior of epoch {number}, begun by {who}, at sequence {data['sequence']}"
+    about = f"The posterior of epoch {number}, begun by {who}, at sequence {data['sequence']}"
     with_it = f", and its certificate by {data['by']} to {data['certificate']}"
-    return printable(f"Wrote to {data['output']}: {said}{with_it * bool(data['certificate'])}")
+    return printable(f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}")
 
 
 @verb(

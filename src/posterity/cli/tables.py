@@ -1,6 +1,8 @@
 """``posterity import`` and ``export``: tables of means and standard deviations, and back."""
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
@@ -16,8 +18,13 @@ from posterity.cli.options import (
 )
 from posterity.cli.report import Data, group, parameters
 from posterity.cli.schema import OUTPUT
+from posterity.errors import ArtifactError, StructureError
 
-SUFFIXES = (".csv", ".json")
+if TYPE_CHECKING:
+    from posterity.adapters.tables.files import Moments
+
+GRAPH = ".onnx"
+SUFFIXES = (".csv", ".json", GRAPH)
 
 
 def _import_report(data: Data) -> Any:
@@ -74,7 +81,7 @@ def import_(settings: Settings) -> Data:
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     law = law_of(moments, table, settings["family"])
     rows = to_table(law)
-    record = {"table": table.name}
+    record = {"table": table.name, **_recipe(moments, table)}
     result: Any = law
     if site is not None:
         before = None
@@ -101,6 +108,39 @@ def import_(settings: Settings) -> Data:
     }
 
 
+def _recipe(moments: "Moments", table: Path) -> dict[str, str]:
+    """The recipe in a table of moments as provenance; errors name the file."""
+    from posterity.artifact.recipe import RECIPE, as_provenance, recipe_in
+
+    if moments.recipe is None:
+        return {}
+    try:
+        return as_provenance(recipe_in({RECIPE: json.dumps(moments.recipe)}))
+    except ArtifactError as error:
+        raise error.at(f"table {str(table)!r}") from error
+
+
+def _graph(path: Path, output: Path) -> Data:
+    """Write a student as an ONNX graph, with what its file says of its columns and recipe."""
+    from posterity.adapters.onnx import to_onnx
+
+    student, about = files.read_any(path)
+    if about.kind != "Student":
+        raise StructureError(
+            found=f"a {about.kind} in {str(path)!r}, for a graph",
+            expected="a student, which is one network",
+            fix="Make one: posterity distill FILE -o student.safetensors.",
+        )
+    to_onnx(student, output, provenance=about.provenance)
+    return {
+        "output": str(output),
+        "covariance": None,
+        "family": about.kind,
+        "parameters": student.size,
+        "notes": [],
+    }
+
+
 def _export_report(data: Data) -> str:
     lines = [f"Wrote {data['parameters']} parameters to {printable(data['output'])}"]
     if data["covariance"] is not None:
@@ -112,25 +152,31 @@ def _export_report(data: Data) -> str:
     Option("posterior", FILE, "The posterior, in place of the argument."),
     Option("covariance", FILE, "Where to write the covariance beside a .csv."),
     OUTPUT,
-    files="A posterior, or a ledger of one.",
+    files="A posterior, or a ledger of one; a student, whose graph goes to an .onnx.",
     report=_export_report,
     examples=[
         "posterity export both.safetensors -o table.csv",
         "posterity export both.safetensors -o table.csv --covariance covariance.csv",
         "posterity export both.safetensors -o table.json",
+        "posterity export student.safetensors -o student.onnx",
     ],
 )
 def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
     from posterity.adapters.tables import to_table, write
+    from posterity.artifact.recipe import recipe_in
 
     path, output = settings.single("posterior"), settings.output
     covariance = settings.path("covariance")
     files.check_outputs([output, covariance], [path])
     files.check_ending(output, SUFFIXES)
-    law, _ = files.read(path)
+    if output.suffix.lower() == GRAPH:
+        return _graph(path, output)
+    law, about = files.read(path)
     table = to_table(law)
-    write(law, output, covariance=covariance)
+    recipe = recipe_in(about.provenance)
+    known = None if recipe is None else json.loads(recipe.canonical())
+    write(law, output, covariance=covariance, recipe=known)
     dropped = "covariance" in table and covariance is None and output.suffix.lower() == ".csv"
     return {
         "output": str(output),

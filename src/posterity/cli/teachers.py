@@ -10,9 +10,11 @@ import numpy as np
 from posterity import distillation, models
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.provenance import unnamed
+from posterity.artifact.recipe import Recipe, kept, recipe_in, sites_in, together
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
+from posterity.cli.recipes import table_of
 from posterity.cli.records import Table, read_inputs, reordered
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
@@ -72,24 +74,30 @@ def distillation_of(settings: Settings) -> Distilled:
     path, *others = paths
     if others:
         raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
-    apart = [place for place in settings.values if place.startswith(("data.", "sampler."))]
+    apart = [p for p in settings.values if p == "data.file" or p.startswith("sampler.")]
     if apart:
         raise conflict(apart[0], f"the posterior {str(path)!r}")
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
-    model = _model(settings, posterior, path)
+    recipe = recipe_in(about.provenance)
+    known = together(sites_in(about.provenance).values())
+    model = _model(settings, posterior, path, recipe, known.get("noise_variance"))
     network = getattr(posterior, "network_layers", None) is not None
     size = posterior.layers.inputs if network else posterior.own_size
     names = () if network else listed(names_in(posterior))
-    pool, x = _pool(settings, names, size, str(path))
+    pool, x, notes = _pool(settings, names, size, str(path), recipe)
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
         teacher=Independent(posterior, model, x=x),
         inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
-        notes=tuple(unnamed(named, names) if names else ()),
+        notes=(*notes, *(unnamed(named, names) if names else ())),
         reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
-        record={"teacher": repr(posterior), "teacher digest": about.digest},
+        record={
+            "teacher": repr(posterior),
+            "teacher digest": about.digest,
+            **kept(about.provenance),
+        },
     )
 
 
@@ -109,22 +117,37 @@ def _of_data(settings: Settings) -> Distilled:
         kernel=build(KERNELS[kernel], options, "sampler"),
     )
     teacher = build(chains, run, "sampler")
-    _, pool = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data")
+    recipe = recipe_in(problem.record)
+    _, pool, notes = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
     return Distilled(
         teacher=teacher,
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
-        notes=problem.notes,
+        notes=(*problem.notes, *notes),
         reads=(*problem.reads, *([place] if place else [])),
-        record={"teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}"},
+        record={
+            "teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}",
+            **problem.record,
+        },
     )
 
 
-def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
-    """The model whose parameters a posterior in a file is over."""
+def _model(
+    settings: Settings,
+    posterior: Any,
+    path: Path,
+    recipe: Recipe | None,
+    noise: float | None,
+) -> models.Model:
+    """The model whose parameters a posterior in a file is over, by its recipe or by flags."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
     kind = None if kind is None else specification.full_name(kind)
-    noise = settings["model.noise_variance"]
+    if recipe is not None and recipe.regression:
+        own = specification.full_name(recipe.model)
+        if kind not in (None, own):
+            raise conflict(f"--model {kind}", f"the recipe of {str(path)!r}, a {own}")
+        kind = own
+    noise = settings["model.noise_variance"] or noise
     known = {} if noise is None else {"noise_variance": noise}
     network, found, fix = getattr(posterior, "network_layers", None) is not None, "", ""
     if network and kind not in (None, "network"):
@@ -158,13 +181,19 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
 
 
 def _pool(
-    settings: Settings, names: tuple[str, ...], size: int, of: str
-) -> tuple[Table | None, np.ndarray | None]:
-    """The file of inputs as it is, and its inputs in the order of the names."""
-    path = settings.path("inputs.file")
+    settings: Settings, names: tuple[str, ...], size: int, of: str, recipe: Recipe | None
+) -> tuple[Table | None, np.ndarray | None, list[str]]:
+    """The file of inputs as the model takes them, its inputs in the order of the names; notes."""
+    path, notes = settings.path("inputs.file"), []
     if path is None:
-        return None, None
-    pool = read_inputs(path, settings["inputs.array"])
+        return None, None, []
+    if recipe is not None and recipe.regression:
+        data, notes = table_of(settings, recipe, path, scored=False)
+        if data.dropped:
+            notes.append(f"{data.dropped} of {data.total} inputs have a missing value: left out")
+        pool = Table(data.x, None, data.names)
+    else:
+        pool = read_inputs(path, settings["inputs.array"])
     x = reordered(pool, names, str(path), of)
     if (wide := x[0].size) != size:
         raise StructureError(
@@ -172,7 +201,7 @@ def _pool(
             expected=f"{size}, as the network or regression takes",
             fix="Give the columns that it was trained on, without labels.",
         )
-    return pool, x
+    return pool, x, notes
 
 
 def _inputs(

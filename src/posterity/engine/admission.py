@@ -9,7 +9,7 @@ from posterity.arrays.tree import structure
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
 from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Question, sender_of
-from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope
 from posterity.errors import ArtifactError
 from posterity.families import ExponentialFamily
@@ -27,29 +27,29 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     """
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
     if envelope.kind != MESSAGE:
-        raise _refused(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
+        raise Refusal.of(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
     sender = sender_of(envelope.payload)
     if sender not in terms.members:
         members = f"one of {sorted(terms.members)}"
-        raise _refused(f"a letter of {sender!r}", members, "membership")
+        raise Refusal.of(f"a letter of {sender!r}", members, "membership")
     envelope.verify({sender: terms.members[sender]})  # before anything else is read
     letter = Letter.from_bytes(envelope.payload)
     if not terms.members.keys() >= set(letter.gone):
-        raise _refused("tombstones of who is no member", "those of members", "membership")
+        raise Refusal.of("tombstones of who is no member", "those of members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
-        raise _refused(
+        raise Refusal.of(
             f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}",
             f"one for {receiver!r} under {terms.digest[:16]!r}",
             "membership",
         )
     if isinstance(letter.body, Token | Question | Answer | Handover) and letter.sender in gone:
         kind = type(letter.body).__name__
-        raise _refused(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
+        raise Refusal.of(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
     if isinstance(letter.body, Token):
         if terms.server is not None:
-            raise _refused("a token", "what a server asks, where there is one", "membership")
+            raise Refusal.of("a token", "what a server asks, where there is one", "membership")
         if letter.body.epoch[0] > letter.highest:
-            raise _refused(f"a token of epoch {letter.body.epoch}", "one heard of", "epoch")
+            raise Refusal.of(f"a token of epoch {letter.body.epoch}", "one heard of", "epoch")
         _check_token(terms, letter.sender, letter.body)
     if isinstance(letter.body, Handover):
         _check_artifact(letter.body.content)
@@ -60,7 +60,7 @@ def _check_artifact(content: bytes) -> None:
     try:
         from_bytes(content, what="a file that was handed over")
     except ArtifactError as error:
-        raise _refused(error.found, "an artifact of posterity", "schema") from error
+        raise Refusal.of(error.found, "an artifact of posterity", "schema") from error
 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:
@@ -68,13 +68,13 @@ def _check_token(terms: Terms, sender: str, token: Token) -> None:
     if (token.agreement, token.sender) != (terms.digest, sender) or not (
         0 < token.sequence < MOST_SEQUENCES
     ):
-        raise _refused(
+        raise Refusal.of(
             f"a token of {token.sender!r} under terms {token.agreement[:16]!r}",
             f"one that {sender!r} made, under {terms.digest[:16]!r}",
             "membership",
         )
     if token.epoch[1] not in terms.members or token.epoch[0] < 1:
-        raise _refused(f"epoch {token.epoch}", "one that a member began", "membership")
+        raise Refusal.of(f"epoch {token.epoch}", "one that a member began", "membership")
     for layer in token.exact_sum.layers:
         check_structure(terms, layer)
     check_posterior(terms, token.posterior)
@@ -85,9 +85,9 @@ def check_structure(terms: Terms, law: Any) -> None:
     prior = terms.agreement.prior
     if structure(law) != structure(prior):
         found = f"a {type(law).__name__}, or one of another shape"
-        raise _refused(found, f"a {type(prior).__name__} like the prior", "family")
+        raise Refusal.of(found, f"a {type(prior).__name__} like the prior", "family")
     if not np.isfinite(law.natural_parameters).all():
-        raise _refused("NaN or infinity", "finite natural parameters", "finite")
+        raise Refusal.of("NaN or infinity", "finite natural parameters", "finite")
 
 
 def check_report(terms: Terms, report: Report) -> None:
@@ -104,11 +104,12 @@ def check_report(terms: Terms, report: Report) -> None:
     for axes, array in enumerate(arrays, start=1):
         shape = (terms.agreement.prior.event_size,) * axes
         if array is not None and np.shape(array) != shape:
-            raise _refused(f"a report of shape {np.shape(array)}", f"{shape}", "family")
+            raise Refusal.of(f"a report of shape {np.shape(array)}", f"{shape}", "family")
     if report.elsewhere is not None and np.ndim(report.elsewhere) != 1:
-        raise _refused(f"values of shape {np.shape(report.elsewhere)}", "(m,)", "family")
+        raise Refusal.of(f"values of shape {np.shape(report.elsewhere)}", "(m,)", "family")
     numbers = (*arrays, report.elsewhere, report.value, report.variance, report.quadrature_error)
-    check_size(terms, *(number for number in numbers if number is not None))
+    told = (*numbers, report.residual)
+    check_size(terms, *(number for number in told if number is not None))
 
 
 def check_size(terms: Terms, *numbers: Any) -> None:
@@ -116,7 +117,7 @@ def check_size(terms: Terms, *numbers: Any) -> None:
     most = terms.limits.magnitude
     for number in numbers:
         if np.size(number) and not np.abs(number).max() <= most:
-            raise _refused(f"a number beyond {most:.3g}", f"at most {most:.3g}", "magnitude")
+            raise Refusal.of(f"a number beyond {most:.3g}", f"at most {most:.3g}", "magnitude")
 
 
 def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
@@ -133,13 +134,9 @@ def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
     limits = terms.limits
     if not largest <= limits.magnitude:
         size = f"a natural parameter of magnitude {largest:.3g}"
-        raise _refused(size, f"at most {limits.magnitude:.3g}", "magnitude")
+        raise Refusal.of(size, f"at most {limits.magnitude:.3g}", "magnitude")
     if not changed <= limits.pseudo_counts:
         size = f"factors of {changed:.3g} pseudo-counts"
-        raise _refused(size, f"at most {limits.pseudo_counts:.3g}", "magnitude")
+        raise Refusal.of(size, f"at most {limits.pseudo_counts:.3g}", "magnitude")
     if terms.agreement.update.conjugate and not terms.agreement.admits(posterior):
-        raise _refused(f"an improper {type(posterior).__name__}", "a distribution", "proper")
-
-
-def _refused(found: str, expected: str, reason: Reason) -> Refusal:
-    return Refusal(found=found, expected=expected, reason=reason)
+        raise Refusal.of(f"an improper {type(posterior).__name__}", "a distribution", "proper")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from posterity.engine.machine import Machine
-from posterity.engine.memory import File, Memory, Step, failed, line, refused
-from posterity.engine.messages import digest_of
+from posterity.engine.memory import Memory, Step, failed, line, refused
+from posterity.engine.messages import Handover, digest_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Change, Outgoing, Store
 from posterity.files import write_file
@@ -35,8 +35,8 @@ class Agent:
     def _received(self, letter: bytes, memory: Memory) -> Step:
         try:
             step = self.machine.receive(memory, letter)
-            for file in step.files:
-                self._keep(file)
+            for sender, handover in step.files:
+                self._keep(sender, handover)
             return step
         except Refusal as refusal:
             return refused(memory, refusal, digest_of(letter))
@@ -75,18 +75,18 @@ class Agent:
                 if names := sorted(self._kept(site)):
                     yield line("files stay", of=site, names=names)
 
-    def _keep(self, file: File) -> None:
+    def _keep(self, sender: str, handover: Handover) -> None:
         """Write a file that a member handed over; a Refusal if it has too much in its folder."""
-        name, content = file.handover.name, file.handover.content
-        others = [size for other, size in self._kept(file.sender).items() if other != name]
+        name, content = handover.name, handover.content
+        others = [size for other, size in self._kept(sender).items() if other != name]
         if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
             raise Refusal(
-                found=f"file {name!r} after {len(others)} of {file.sender!r}, {sum(others)} bytes",
+                found=f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes",
                 expected=f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes",
                 fix="Move files out of its folder in the inbox: it is sent again.",
                 reason="size",
             )
-        folder = self.inbox(file.sender)
+        folder = self.inbox(sender)
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / name, content)
 

@@ -14,6 +14,7 @@ from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.manifest import as_text
+from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PublicKey
 from posterity.entries import check_names
 from posterity.errors import UsageError
@@ -171,11 +172,13 @@ class Terms:
         return cls(
             name,
             agreement,
-            members={site: PublicKey.of(members[site]) for site in names},
+            members={site: _key_of(members[site], f"members.{site}") for site in names},
             links=linked,
             limits=build(Limits, limits or {}, "limits"),
             seed=seed,
-            authorities={who: PublicKey.of(key) for who, key in (authorities or {}).items()},
+            authorities={
+                who: _key_of(key, f"authorities.{who}") for who, key in (authorities or {}).items()
+            },
             order=kind,
             schedule=made_by,
             server=server,
@@ -278,6 +281,13 @@ def _step_key(seed: int, number: int) -> KeyArray:
 @functools.lru_cache(maxsize=64)
 def _key(seed: int) -> KeyArray:
     return seeded(seed)
+
+
+def _key_of(text: str, place: str) -> PublicKey:
+    try:
+        return PublicKey.of(text)
+    except Refusal as refusal:
+        raise refusal.at(place) from refusal
 
 
 def imported(path: str, place: str) -> Callable[..., Any]:

@@ -5,17 +5,14 @@ An auditor needs the terms, whose keys are those of the members, and a file: a c
 """
 
 import dataclasses
-import hashlib
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.notices import Known, posterior_bytes, read, standing_of, status_by
+from posterity.engine.notices import Known, claims_on_answers, notices_in, read, standing_of
 from posterity.engine.refusal import Refusal
-from posterity.errors import PosterityError
 from posterity.receipt import Verification
 
 TRUST = (
@@ -60,22 +57,12 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
             expected="the answers themselves, without which nothing of it can be checked",
             fix="They are left out where they are too large: agree on a larger limits.bytes.",
         )
-    residuals = _notices(terms, predicate["envelopes"], "residual")
-    tombstones = _notices(terms, predicate["tombstones"], "tombstone")
-    digest = hashlib.sha256(posterior_bytes(predicate)).hexdigest()
+    residuals = notices_in(terms, predicate["envelopes"], "residual")
+    tombstones = notices_in(terms, predicate["tombstones"], "tombstone")
     stay, gone = set(terms.staying(frozenset(tombstones))), sorted(tombstones)
     answers = {site: standing_of(terms, each) for site, each in residuals.items()}
-    claims = {
-        "the answers of members that it names are in it, as they signed them": (
-            {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
-        ),
+    claims = claims_on_answers(terms, known, residuals) | {
         "every member that stays has answered, and nobody else": set(residuals) == stay,
-        "all answered its issuer about the posterior that it holds": all(
-            (each.predicate["posterior"], each.version, each.recipient)
-            == (digest, known.version[:2], known.signer)
-            for each in residuals.values()
-        ),
-        "what is left to change follows from the answers": _follows(terms, known, residuals, gone),
         "the forgotten that it names have tombstones, signed by themselves or by an authority": (
             {site: each.digest for site, each in tombstones.items()} == predicate["forgotten"]
         ),
@@ -90,17 +77,6 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
         ),
     }
     return Audit(Verification(claims), _words(known, gone, len(residuals)))
-
-
-def _follows(terms: Terms, known: Known, residuals: Mapping[str, Known], gone: list[str]) -> bool:
-    """Tell whether the members' answers come to the status that a certificate has."""
-    try:
-        status = status_by(terms, known, residuals, frozenset(gone))
-    except PosterityError:
-        return False
-    left = status.left if math.isfinite(status.left) else None
-    follows = (status.state, left, status.tolerance, list(status.reasons))
-    return follows == tuple(known.predicate[n] for n in ("state", "left", "tolerance", "reasons"))
 
 
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
@@ -120,17 +96,6 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
         return certified, began, "Each factor depends on its own site's records alone, as it signs."
     how = "The factors that stay were found in company of the forgotten, and refined since."
     return certified, began, how
-
-
-def _notices(terms: Terms, envelopes: Any, claim: str) -> dict[str, Known]:
-    """The notices in these envelopes by whom they are about; a Refusal if one does not hold."""
-    notices = {}
-    for text in envelopes:
-        known = read(terms, str(text).encode())
-        if known.claim != claim:
-            raise Refusal(found=f"a {known.claim} among others", expected=f"a {claim}")
-        notices[known.site] = known
-    return notices
 
 
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:

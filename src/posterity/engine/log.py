@@ -123,23 +123,25 @@ def verify_inclusion(
     Raises:
         Refusal: if the path does not show that.
 
-    Source: rfc9162, section 2.1.3.2.
+    Source: rfc9162, section 2.1.3.
     """
-    if not 0 <= index < size:
-        raise _refused(f"entry {index} of {size}", "an entry of the log", "proof")
-    place, last, node = index, size - 1, leaf_hash(entry)
-    for hash_ in path:
-        if last == 0:
-            raise _refused("a path that is too long", "one that ends at the root", "proof")
-        if place & 1 or place == last:
-            node = _node_hash(hash_, node)
-            while not place & 1 and place:
-                place, last = place >> 1, last >> 1
-        else:
-            node = _node_hash(node, hash_)
-        place, last = place >> 1, last >> 1
-    if last != 0 or node != root:
+    rest = list(path)
+    try:
+        found = _included(leaf_hash(entry), index, size, rest)
+    except IndexError:  # of a path that is too short
+        found = b""
+    if not 0 <= index < size or rest or found != root:
         raise _refused(f"a path from entry {index}", "one that leads to the root", "proof")
+
+
+def _included(node: bytes, index: int, size: int, path: list[bytes]) -> bytes:
+    """The root of so many entries, from one of them and a path, which it takes apart."""
+    if size <= 1:
+        return node
+    middle, other = _split(size), path.pop()
+    if index < middle:
+        return _node_hash(_included(node, index, middle, path), other)
+    return _node_hash(other, _included(node, index - middle, size - middle, path))
 
 
 def verify_consistency(
@@ -150,38 +152,35 @@ def verify_consistency(
     Raises:
         Refusal: if the path does not show that, as it cannot where an entry was rewritten.
 
-    Source: rfc9162, section 2.1.4.2.
+    Source: rfc9162, section 2.1.4.
     """
-    rewritten = _refused(
-        f"a log of {size} entries that does not continue the one of {old}",
-        "the entries known before, and others after them",
-        "rewritten",
-    )
-    if not 0 <= old <= size:
-        raise rewritten
-    if old in (0, size):
-        if path or (old == size and old_root != root) or (not old and old_root != Tree().root()):
-            raise rewritten
-        return
-    hashes = [old_root, *path] if old & (old - 1) == 0 else list(path)
-    if not hashes:
-        raise rewritten
-    place, last = old - 1, size - 1
-    while place & 1:
-        place, last = place >> 1, last >> 1
-    old_node = node = hashes[0]
-    for hash_ in hashes[1:]:
-        if last == 0:
-            raise rewritten
-        if place & 1 or place == last:
-            old_node, node = _node_hash(hash_, old_node), _node_hash(hash_, node)
-            while not place & 1 and place:
-                place, last = place >> 1, last >> 1
-        else:
-            node = _node_hash(node, hash_)
-        place, last = place >> 1, last >> 1
-    if last != 0 or (old_node, node) != (old_root, root):
-        raise rewritten
+    rest = list(path)
+    try:
+        old_node, node = _continued(old_root, old, size, rest) if old else (Tree().root(), root)
+    except IndexError:
+        old_node = node = b""
+    if not 0 <= old <= size or rest or (old_node, node) != (old_root, root):
+        raise _refused(
+            f"a log of {size} entries that does not continue the one of {old}",
+            "the entries known before, and others after them",
+            "rewritten",
+        )
+
+
+def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> tuple[bytes, bytes]:
+    """The roots of the first ``old`` entries and of all, from a path, which it takes apart.
+
+    ``known`` is the former one where it need not come from the path.
+    """
+    if old >= size:
+        node = path.pop() if known is None else known
+        return node, node
+    middle, other = _split(size), path.pop()
+    if old <= middle:
+        old_node, node = _continued(known, old, middle, path)
+        return old_node, _node_hash(node, other)
+    old_node, node = _continued(None, old - middle, size - middle, path)
+    return _node_hash(other, old_node), _node_hash(other, node)
 
 
 def _refused(found: str, expected: str, reason: Reason) -> Refusal:
@@ -244,7 +243,7 @@ class TreeHead:
             pairs = tuple((name, from_base64(raw, "a signature")) for _, name, raw in named)
             checkpoint = cls(origin, int(size), from_base64(root, "a root"), pairs)
             known = len(pairs) <= MOST_LINES and len(checkpoint.root) == 32
-            if not known or checkpoint.size < 0 or checkpoint.to_bytes() != content:
+            if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
                 raise ValueError("another spelling of it")
         except ValueError as error:
             raise Refusal(

@@ -27,7 +27,7 @@ from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import admitted, check_posterior
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.memory import ANSWER, RESTING, TOKEN, File, Memory, Step, line, refused
+from posterity.engine.memory import ANSWER, RESTING, TOKEN, Memory, Step, line, refused
 from posterity.engine.messages import (
     MOST_EPOCHS,
     Acknowledgement,
@@ -37,6 +37,7 @@ from posterity.engine.messages import (
     Letter,
     Notice,
     Question,
+    body_of,
     digest_of,
 )
 from posterity.engine.notices import (
@@ -51,7 +52,7 @@ from posterity.engine.notices import (
 )
 from posterity.engine.questions import Order
 from posterity.engine.refusal import Reason, Refusal
-from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Outgoing
 from posterity.entries import Entry
 from posterity.errors import ArtifactError, PosterityError
@@ -59,8 +60,8 @@ from posterity.federation import SiteState, Token, turn
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
 from posterity.federation.site import Site
+from posterity.federation.state import Visit
 from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
-from posterity.federation.visit import Visit
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
@@ -156,7 +157,7 @@ class Machine:
             case Handover(name, content):
                 sha = hashlib.sha256(content).hexdigest()
                 entry = line("file received", name=name, sender=letter.sender, sha256=sha)
-                step = Step(memory, (), (entry,), files=(File(letter.sender, letter.body),))
+                step = Step(memory, (), (entry,), files=((letter.sender, letter.body),))
                 return step, Acknowledgement(digest)
             case Token():
                 return self._receive_token(memory, letter.body, frozenset(letter.gone), digest)
@@ -183,8 +184,7 @@ class Machine:
         own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
         memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
         message = self._sealed(memory, sender, answer)
-        memory = dataclasses.replace(memory, outbox={**memory.outbox, ANSWER: message})
-        return Step(memory, (message,), (entry,)), None
+        return Step(memory.with_letters({ANSWER: message}), (message,), (entry,)), None
 
     def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
         """The server of a star overrides this."""
@@ -201,7 +201,7 @@ class Machine:
         }
         if not places:
             return Step(memory)
-        memory = _without(memory, places)
+        memory = memory.without_letters(places)
         return self.begin(memory) if sent.void and TOKEN in places else Step(memory)
 
     def _receive_token(
@@ -251,13 +251,12 @@ class Machine:
             visit = Visit(token.sequence, name, "refused", error=error.found[:200])
         out = memory.gone | memory.absent
         receiver = self.terms.following(name, token.sender, token.sequence, out)
-        after = dataclasses.replace(_without(memory, {TOKEN, RESTING}), own=own)
+        after = dataclasses.replace(memory.without_letters({TOKEN, RESTING}), own=own)
         if own.epoch != before.epoch:
             after = self._without_posteriors(after, own.epoch)
         rests = self._is_last(sent, memory.gone) or self._is_due(after, sent, visit)
         message = self._sealed(after, receiver, sent)
-        place = RESTING if rests else TOKEN
-        after = dataclasses.replace(after, outbox={**after.outbox, place: message})
+        after = after.with_letters({RESTING if rests else TOKEN: message})
         entry = line(
             visit.outcome,
             token=[*token.epoch, token.sequence, token.digest],
@@ -330,8 +329,7 @@ class Machine:
         step = self._noticed(step, certificate)
         present = status_by(self.terms, survey, residuals, memory.gone | memory.absent)
         if present.converged or self._is_last(token, memory.gone):
-            entry = line("rests", epoch=list(token.epoch), sequence=token.sequence)
-            return dataclasses.replace(step, entries=(*step.entries, entry))
+            return step.logging("rests", epoch=list(token.epoch), sequence=token.sequence)
         return step.then(self._released(step.memory))
 
     def _own_survey(self, memory: Memory) -> Known | None:
@@ -351,13 +349,13 @@ class Machine:
     def _released(self, memory: Memory) -> Step:
         """The token that rests walks on."""
         message = memory.outbox[RESTING]
-        outbox = {**_without(memory, {RESTING}).outbox, TOKEN: message}
-        memory = self._rerouted(dataclasses.replace(memory, outbox=outbox))
+        memory = memory.without_letters({RESTING}).with_letters({TOKEN: message})
+        memory = self._rerouted(memory)
         return Step(memory, (memory.outbox[TOKEN],))
 
     def _resting(self, memory: Memory) -> Token | None:
         message = memory.outbox.get(RESTING)
-        return None if message is None else _token_in(message)
+        return None if message is None else body_of(message.content)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -440,7 +438,8 @@ class Machine:
         """
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
-            raise _forbidden(f"sites {sorted(absent)} to pass over", "membership")
+            others = f"some of {sorted(self.terms.members.keys() - {self.name})}"
+            raise _forbidden(f"sites {sorted(absent)} to pass over", "membership", others)
         memory = dataclasses.replace(memory, absent=memory.absent | absent - memory.gone)
         step = Step(memory, entries=(line("passed over", sites=sorted(absent)),))
         token = memory.outbox.get(TOKEN)
@@ -451,12 +450,13 @@ class Machine:
     def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
         """A file for another member; a Refusal if there is none of this name."""
         if receiver not in self.terms.members or receiver in memory.gone | {self.name}:
-            raise _forbidden(f"a file for {receiver!r}", "membership")
+            others = f"one of {sorted(self.terms.members.keys() - memory.gone - {self.name})}"
+            raise _forbidden(f"a file for {receiver!r}", "membership", others)
         message = self._sealed(memory, receiver, handover)
-        outbox = {**memory.outbox, f"file {handover.name} to {receiver}": message}
+        memory = memory.with_letters({f"file {handover.name} to {receiver}": message})
         sha = hashlib.sha256(handover.content).hexdigest()
         entry = line("file sent", name=handover.name, to=receiver, sha256=sha)
-        return Step(dataclasses.replace(memory, outbox=outbox), (message,), (entry,))
+        return Step(memory, (message,), (entry,))
 
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
         """Tell the listeners how the site's log stands, so that they can sign for it."""
@@ -555,22 +555,21 @@ class Machine:
             raise _forbidden("a survey beside the questions of a server", "membership")
         if known.claim == "certificate" and not mine and not follows(self.terms, known):
             raise _forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
-        kept = dataclasses.replace(memory, notices={**memory.notices, known.place: known})
+        kept = memory.with_notice(known)
         step = dataclasses.replace(step, memory=kept)
         match known.claim:
             case "survey":
                 step = step.then(self._flooded(kept, known, sender))
                 if self.name not in memory.gone:
                     place = {"epoch": list(known.version[0]), "sequence": known.version[1]}
-                    entry = line("surveyed", by=known.site, **place)
-                    step = dataclasses.replace(step, entries=(*step.entries, entry))
+                    step = step.logging("surveyed", by=known.site, **place)
                     step = self._noticed(step, self._answered(step.memory, known))
             case "residual":
                 step = self._concluded(step)
             case "certificate":
                 step, left = step.then(self._flooded(kept, known, sender)), known.predicate["left"]
-                entry = line("certified", epoch=list(known.version[0]), left=left, by=known.site)
-                step = dataclasses.replace(step, entries=(*step.entries, entry))
+                epoch = list(known.version[0])
+                step = step.logging("certified", epoch=epoch, left=left, by=known.site)
             case "checkpoint":
                 step = step.then(self._flooded(kept, known, sender))
             case "agreement":
@@ -595,9 +594,7 @@ class Machine:
         met = fence > 0 and (fence, who) < memory.own.epoch  # it takes part in the present epoch
         first = others[:1] == (self.name,) and not self.terms.server
         if lost and not met and first and memory.highest > 0:
-            entry = line("store lost", site=site)
-            number = max(memory.highest + 1, fence)
-            step = dataclasses.replace(step, entries=(*step.entries, entry))
+            number, step = max(memory.highest + 1, fence), step.logging("store lost", site=site)
             return step.then(self.begin(step.memory, number))
         return self._returned(step, site)
 
@@ -615,8 +612,7 @@ class Machine:
             for known in notices
             for other in others
         }
-        outbox = {**memory.outbox, **letters}
-        return Step(dataclasses.replace(memory, outbox=outbox), tuple(letters.values()))
+        return Step(memory.with_letters(letters), tuple(letters.values()))
 
     def _sent_towards(self, step: Step, known: Known) -> Step:
         """A notice that only one member needs goes to it, over whoever links them."""
@@ -626,7 +622,10 @@ class Machine:
             return step
         other = self.terms.towards(self.name, known.recipient, out)
         waiting = memory.outbox.get(f"{known.place} to {other}")
-        if waiting is not None and read(self.terms, _notice_in(waiting)).version >= known.version:
+        if (
+            waiting is not None
+            and read(self.terms, body_of(waiting.content).content).version >= known.version
+        ):
             return step
         return step.then(self._passed_on(memory, [known], [other]))
 
@@ -649,10 +648,7 @@ class Machine:
         else:
             path = [bytes.fromhex(text) for text in paths.get(str(size), ())]
             continues(before, new, path, self.terms.members[member])
-            notices = {**step.memory.notices, known.place: known}
-            step = dataclasses.replace(
-                step, memory=dataclasses.replace(step.memory, notices=notices)
-            )
+            step = dataclasses.replace(step, memory=step.memory.with_notice(known))
         head = new.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
         return self._sent_towards(step, self.author.cosignature(member, head))
 
@@ -671,10 +667,9 @@ class Machine:
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         """Take note of a tombstone, pass it on, and let no older token count any more."""
         memory, site = step.memory, known.site
-        told = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
-        last = max(told, memory.highest)
-        notices = {**memory.notices, known.place: known}
-        memory = dataclasses.replace(memory, notices=notices, absent=memory.absent - {site})
+        named = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
+        last = max(named, memory.highest)
+        memory = dataclasses.replace(memory.with_notice(known), absent=memory.absent - {site})
         memory = self._heard(self._fenced(memory, (last + 1, "")), last)
         if site == self.name:
             memory = dataclasses.replace(memory, own=_without_factor(memory.own), outbox={})
@@ -704,7 +699,7 @@ class Machine:
             return memory
         own = dataclasses.replace(memory.own, epoch=epoch, answered=-1, counted=False)
         memory = self._without_posteriors(dataclasses.replace(memory, own=own), epoch)
-        return _without(memory, {TOKEN, RESTING})
+        return memory.without_letters({TOKEN, RESTING})
 
     def _rerouted(self, memory: Memory) -> Memory:
         """The memory in which no token waits for somebody who is gone or absent."""
@@ -712,10 +707,9 @@ class Machine:
         for place in (TOKEN, RESTING):
             waiting = memory.outbox.get(place)
             if waiting is not None and waiting.receiver in out:
-                token = _token_in(waiting)
+                token: Token = body_of(waiting.content)
                 receiver = self.terms.following(self.name, None, token.sequence - 1, out)
-                message = self._sealed(memory, receiver, token)
-                memory = dataclasses.replace(memory, outbox={**memory.outbox, place: message})
+                memory = memory.with_letters({place: self._sealed(memory, receiver, token)})
         return memory
 
     # --- helpers ---------------------------------------------------------------------------------
@@ -727,9 +721,10 @@ class Machine:
         waiting = {
             place
             for place, message in memory.outbox.items()
-            if place.startswith(WITH_POSTERIORS) and old(read(self.terms, _notice_in(message)))
+            if place.startswith(WITH_POSTERIORS)
+            and old(read(self.terms, body_of(message.content).content))
         }
-        return dataclasses.replace(_without(memory, waiting), notices=notices)
+        return dataclasses.replace(memory.without_letters(waiting), notices=notices)
 
     def _heard(self, memory: Memory, number: int) -> Memory:
         highest = max(memory.highest, number)
@@ -739,23 +734,6 @@ class Machine:
         gone = tuple(sorted(memory.gone))
         letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
         return Outgoing(receiver, letter.sealed(self.key))
-
-
-def _token_in(message: Outgoing) -> Token:
-    token = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
-    assert isinstance(token, Token)
-    return token
-
-
-def _without(memory: Memory, places: Iterable[str]) -> Memory:
-    outbox = {place: each for place, each in memory.outbox.items() if place not in places}
-    return dataclasses.replace(memory, outbox=outbox)
-
-
-def _notice_in(message: Outgoing) -> bytes:
-    notice = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
-    assert isinstance(notice, Notice)
-    return notice.envelope
 
 
 def _without_factor(own: SiteState) -> SiteState:
@@ -768,10 +746,12 @@ def _place(token: Token) -> str:
     return f"epoch {token.epoch}, sequence {token.sequence}"
 
 
-def _forbidden(found: str, reason: Reason) -> Refusal:
+def _forbidden(
+    found: str, reason: Reason, expected: str = "what the state of the site allows"
+) -> Refusal:
     return Refusal(
         found=found,
-        expected="what the state of the site allows",
+        expected=expected,
         fix="See `posterity site status`.",
         reason=reason,
     )

@@ -2,15 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Container, Mapping
+from typing import Any, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.messages import Acknowledgement, Handover, Letter
+from posterity.engine.messages import Acknowledgement, Handover, body_of
 from posterity.engine.notices import Known
 from posterity.engine.refusal import Refusal
-from posterity.engine.signing import Envelope
 from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
 from posterity.errors import ArtifactError
@@ -96,6 +95,19 @@ class Memory:
         converged = lambda each: each.predicate["state"] == "converged"
         return max(known, key=lambda each: (converged(each), each.version), default=None)
 
+    def with_notice(self, known: Known) -> Self:
+        """The memory with a notice in its place."""
+        return dataclasses.replace(self, notices={**self.notices, known.place: known})
+
+    def with_letters(self, letters: Mapping[str, Outgoing]) -> Self:
+        """The memory with letters in the outbox, by place."""
+        return dataclasses.replace(self, outbox={**self.outbox, **letters})
+
+    def without_letters(self, places: Container[str]) -> Self:
+        """The memory without the letters at some places of the outbox."""
+        outbox = {place: each for place, each in self.outbox.items() if place not in places}
+        return dataclasses.replace(self, outbox=outbox)
+
     @property
     def rows(self) -> dict[str, Outgoing]:
         """What a store keeps beside the state: the outbox, and each notice, row by row."""
@@ -150,30 +162,28 @@ class Memory:
 PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")
 
 
-class File(NamedTuple):
-    """A file that a member handed over."""
-
-    sender: str
-    handover: Handover
-
-
 @dataclasses.dataclass(frozen=True)
 class Step:
     """The consequences of a letter or a command.
 
-    First ``files`` are written, then ``change`` is committed; after both ``sent`` goes out.
+    First ``files``, each with its sender, are written, then ``change`` is committed; after both
+    ``sent`` goes out.
     """
 
     memory: Memory
     sent: tuple[Outgoing, ...] = ()
     entries: tuple[bytes, ...] = ()
     erase: bool = False
-    files: tuple[File, ...] = ()
+    files: tuple[tuple[str, Handover], ...] = ()
 
     @property
     def change(self) -> Change:
         """The part that the store makes durable."""
         return Change(self.memory.to_bytes(), self.memory.rows, self.entries, self.erase)
+
+    def logging(self, event: str, **entry: Any) -> "Step":
+        """The step with one more line of the log."""
+        return dataclasses.replace(self, entries=(*self.entries, line(event, **entry)))
 
     def then(self, later: "Step") -> "Step":
         """Both steps as one, of which the later began with the memory of this one.
@@ -184,7 +194,8 @@ class Step:
         sent = self.sent
         if later.erase:
             kept = {*later.memory.outbox.values()}
-            sent = tuple(each for each in sent if each in kept or _acknowledges(each))
+            stays = lambda m: m in kept or isinstance(body_of(m.content), Acknowledgement)
+            sent = tuple(filter(stays, sent))
         return Step(
             later.memory,
             (*sent, *later.sent),
@@ -197,11 +208,6 @@ class Step:
 def line(event: str, **entry: Any) -> bytes:
     """A line of the log."""
     return as_text({"event": event, **entry}).encode()
-
-
-def _acknowledges(message: Outgoing) -> bool:
-    body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
-    return isinstance(body, Acknowledgement)
 
 
 def refused(memory: Memory, refusal: Refusal, digest: str) -> Step:

@@ -26,7 +26,7 @@ class Acknowledgement:
 class Notice:
     """A signed statement in its envelope, which goes from site to site."""
 
-    envelope: bytes
+    content: bytes
 
 
 FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
@@ -51,7 +51,7 @@ class Question:
 
     number: int
     content: bytes
-    survey: bytes = b""
+    survey: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Answer:
 
     question: str
     content: bytes
-    residual: bytes = b""
+    residual: str = ""
 
 
 Body = Token | Acknowledgement | Notice | Handover | Question | Answer
@@ -82,24 +82,14 @@ class Letter:
     body: Body
 
     def to_bytes(self) -> bytes:
-        """A head in JSON on a line of its own, and after it the body."""
-        match self.body:
-            case Token():
-                body = dumps(self.body)
-            case Acknowledgement(digest, void):
-                body = digest.encode("ascii") + b" void" * void
-            case Notice(body):
-                pass
-            case Handover(name, content):
-                body = as_text({"name": name}).encode() + b"\n" + content
-            case Question(number, content, survey):
-                start = as_text({"number": number, "survey": survey.decode()})
-                body = start.encode() + b"\n" + content
-            case Answer(question, content, residual):
-                start = as_text({"question": question, "residual": residual.decode()})
-                body = start.encode() + b"\n" + content
-        head = {field: getattr(self, field) for field in HEAD} | {"kind": type(self.body).__name__}
-        return as_text(head).encode() + b"\n" + body
+        """A head in JSON on a line of its own, and after it the content of the body."""
+        plain = {} if isinstance(self.body, Token) else dict(vars(self.body))
+        content = plain.pop("content", b"")
+        if isinstance(self.body, Token):
+            content = dumps(self.body)
+        head = {field: getattr(self, field) for field in HEAD}
+        head |= {"kind": type(self.body).__name__, "body": plain}
+        return as_text(head).encode() + b"\n" + content
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
@@ -109,15 +99,16 @@ class Letter:
             Refusal: if it is none, or another spelling of one.
         """
         line, _, body = content.partition(b"\n")
-        head = read_json(line, "the head of a letter")
+        head = read_json(line, "head of a letter")
         try:
-            kind, plain = head.pop("kind"), [type(head[field]) for field in HEAD]
-            if plain != [str, str, str, int, list] or not 0 <= head["highest"] < MOST_EPOCHS:
+            kind, plain = head.pop("kind"), head.pop("body")
+            types = [type(head[field]) for field in HEAD]
+            if types != [str, str, str, int, list] or not 0 <= head["highest"] < MOST_EPOCHS:
                 raise ValueError("a head of other fields")
             head["gone"] = tuple(head["gone"])
             if list(head["gone"]) != sorted({*map(str, head["gone"])}):
                 raise ValueError("names that are not sorted")
-            letter = cls(**head, body=_READERS[kind](body))
+            letter = cls(**head, body=_body(kind, plain, body))
             canonical = letter.to_bytes() == content
         except (ArtifactError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise Refusal(
@@ -145,7 +136,7 @@ MOST_SEQUENCES = 2**32 - 2
 
 def sender_of(content: bytes) -> str:
     """The name that a letter gives for its sender, before its body is read; a Refusal if none."""
-    sender = read_json(content.partition(b"\n")[0], "the head of a letter").get("sender")
+    sender = read_json(content.partition(b"\n")[0], "head of a letter").get("sender")
     if not isinstance(sender, str):
         raise Refusal(found=f"a letter of {sender!r}", expected="the name of its sender")
     return sender
@@ -158,44 +149,29 @@ def _token(body: bytes) -> Token:
     return token
 
 
-def _acknowledgement(body: bytes) -> Acknowledgement:
-    digest, void, _ = body.decode("ascii").partition(" void")
-    return Acknowledgement(digest, bool(void))
-
-
-def _handover(body: bytes) -> Handover:
-    head, _, content = body.partition(b"\n")
-    name = read_json(head, "the head of a file")["name"]
-    if not FILE_NAME.fullmatch(name):
-        raise ValueError("a file name with other than letters, digits, '.', '-' and '_'")
-    return Handover(name, content)
-
-
-def _question(body: bytes) -> Question:
-    head, _, content = body.partition(b"\n")
-    plain = read_json(head, "the head of a question")
-    number = plain["number"]
-    if type(number) is not int or not 0 <= number < MOST_EPOCHS:
-        raise ValueError(f"question {number!r}")
-    return Question(number, content, plain["survey"].encode())
-
-
-def _answer(body: bytes) -> Answer:
-    head, _, content = body.partition(b"\n")
-    plain = read_json(head, "the head of an answer")
-    if not isinstance(plain["question"], str):
-        raise ValueError(f"an answer to {plain['question']!r}")
-    return Answer(plain["question"], content, plain["residual"].encode())
-
-
-_READERS: dict[str, Any] = {
-    "Token": _token,
-    "Acknowledgement": _acknowledgement,
-    "Notice": Notice,
-    "Handover": _handover,
-    "Question": _question,
-    "Answer": _answer,
+_KINDS: dict[str, Any] = {
+    k.__name__: k for k in (Acknowledgement, Notice, Handover, Question, Answer)
 }
+
+
+def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
+    """The body of a letter; an error of Python's if there is none."""
+    if kind == "Token":
+        return _token(content)
+    fields = {field.name: field.type for field in dataclasses.fields(_KINDS[kind])}
+    body = _KINDS[kind](**plain, **({"content": content} if "content" in fields else {}))
+    if any(type(getattr(body, name)) is not of for name, of in fields.items()):
+        raise TypeError("values of another kind")
+    if isinstance(body, Handover) and not FILE_NAME.fullmatch(body.name):
+        raise ValueError("a file name with other than letters, digits, '.', '-' and '_'")
+    if isinstance(body, Question) and not 0 <= body.number < MOST_EPOCHS:
+        raise ValueError(f"question {body.number}")
+    return body
+
+
+def body_of(content: bytes) -> Any:
+    """The body of a letter that was checked before, such as a site's own in its outbox."""
+    return Letter.from_bytes(Envelope.from_bytes(content).payload).body
 
 
 def digest_of(content: bytes) -> str:

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, get_args
 
 from posterity.artifact.artifact import from_bytes, to_bytes
@@ -50,6 +50,11 @@ class Known:
     def predicate(self) -> Mapping[str, Any]:
         """The content of the statement."""
         return Statement.from_bytes(Envelope.from_bytes(self.envelope).payload).predicate
+
+    @property
+    def text(self) -> str:
+        """The envelope as text."""
+        return self.envelope.decode()
 
     def to_bytes(self) -> bytes:
         """As a store keeps it: its head, and the envelope."""
@@ -131,18 +136,16 @@ def read(terms: Terms, envelope: bytes) -> Known:
     statement = Statement.from_bytes(content.payload)
     claim, predicate = statement.claim, statement.predicate
     try:
-        if claim not in _VERSIONS or predicate["terms"] != terms.digest:
+        if claim not in FIELDS or predicate["terms"] != terms.digest:
             raise ValueError("other terms, or none that members make")
-        if predicate.keys() != {"terms", "site", *_FIELDS[claim].split()}:
+        kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
+        if predicate.keys() != kinds.keys():
             raise ValueError("other fields")
-        site = predicate["site"]
-        if any(type(predicate.get(name, "")) is not str for name in ("site", "by", "to")):
-            raise ValueError("who is no name")
-        version = _VERSIONS[claim](predicate)
+        if wrong := [name for name, holds in kinds.items() if not holds(predicate[name])]:
+            raise ValueError(f"{wrong[0]} of another kind")
+        site, version = predicate["site"], _VERSIONS[claim](predicate)
         if dict(statement.subjects) != _SUBJECTS[claim](terms, predicate):
             raise ValueError("another subject")
-        if claim in _FORMS and not _FORMS[claim](predicate):
-            raise ValueError("values of another kind")
     except (PosterityError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(f"a notice that cannot be read ({error!r})", "schema") from error
     if site not in terms.members:
@@ -174,76 +177,60 @@ def _check_head(terms: Terms, known: Known) -> None:
         head.witnesses({key_name(terms.name, witness): terms.members[witness]}, threshold=1)
 
 
-def _counted(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < MOST_EPOCHS - 1:
-        raise ValueError(f"{value!r} where a count should be")
-    return value
-
-
-def _epoch(predicate: Mapping[str, Any]) -> Epoch:
-    number, who = predicate["epoch"]
-    if type(who) is not str:
-        raise ValueError("an epoch that is no number and a name")
-    return _counted(number), who
-
-
-def _position(predicate: Mapping[str, Any]) -> tuple[Epoch, int]:
-    sequence = _counted(predicate["sequence"])
-    if sequence >= MOST_SEQUENCES:
-        raise ValueError(f"sequence {sequence}")
-    return _epoch(predicate), sequence
-
-
-def _size(predicate: Mapping[str, Any]) -> tuple[int]:
-    return (TreeHead.from_bytes(predicate["note"].encode()).size,)
-
-
-_FIELDS = {
-    "tombstone": "highest",
-    "agreement": "start born epoch",
-    "survey": "epoch sequence posterior forgotten",
-    "residual": "epoch sequence posterior to counted silent independent report forgotten",
-    "certificate": "epoch sequence posterior state left tolerance reasons independent residuals "
-    "envelopes forgotten tombstones time",
-    "checkpoint": "note paths",
-    "cosignature": "note by",
+_is_count = lambda value: type(value) is int and 0 <= value < MOST_EPOCHS - 1
+_is_text = lambda value: type(value) is str
+_is_flag = lambda value: type(value) is bool
+_is_number = lambda value: type(value) is float and 0 <= value < math.inf
+_are_texts = lambda value: type(value) is list and all(map(_is_text, value))
+_by_site = lambda value: type(value) is dict and all(map(_is_text, value.values()))
+_is_path = lambda value: _are_texts(value) and all(len(bytes.fromhex(s)) == 32 for s in value)
+_are_paths = lambda value: type(value) is dict and all(map(_is_path, value.values()))
+_is_epoch = lambda value: list(map(type, value)) == [int, str] and _is_count(value[0])
+_POSITION = {"epoch": _is_epoch, "sequence": lambda n: _is_count(n) and n < MOST_SEQUENCES}
+FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "tombstone": {"highest": _is_count},
+    "agreement": {"start": _is_count, "born": _is_count, "epoch": _is_epoch},
+    "survey": {**_POSITION, "posterior": _is_text, "forgotten": _are_texts},
+    "residual": {
+        **_POSITION,
+        "posterior": _is_text,
+        "to": _is_text,
+        "counted": _is_flag,
+        "silent": _is_flag,
+        "independent": _is_flag,
+        "report": lambda value: value is None or _is_text(value),
+        "forgotten": _are_texts,
+    },
+    "certificate": {
+        **_POSITION,
+        "posterior": _is_text,
+        "state": lambda value: value in get_args(State),
+        "left": lambda value: value is None or _is_number(value),
+        "tolerance": _is_number,
+        "reasons": _are_texts,
+        "independent": _is_flag,
+        "residuals": _by_site,
+        "envelopes": _are_texts,
+        "forgotten": _by_site,
+        "tombstones": _are_texts,
+        "time": _is_count,
+    },
+    "checkpoint": {"note": _is_text, "paths": _are_paths},
+    "cosignature": {"note": _is_text, "by": _is_text},
 }
-_VERSIONS: dict[str, Any] = {
-    "tombstone": lambda p: (0 * _counted(p["highest"]),),  # the first one stays
-    "agreement": lambda p: (_counted(p["start"]),),
-    "survey": _position,
-    "residual": _position,
-    "certificate": lambda p: (*_position(p), len(p["residuals"])),
+"""By claim the fields of its predicate, beside ``terms`` and ``site``, and what each can hold."""
+_place = lambda p: ((p["epoch"][0], p["epoch"][1]), p["sequence"])
+_size = lambda p: (TreeHead.from_bytes(p["note"].encode()).size,)
+_VERSIONS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "tombstone": lambda p: (0,),  # the first one stays
+    "agreement": lambda p: (p["start"],),
+    "survey": _place,
+    "residual": _place,
+    "certificate": lambda p: (*_place(p), len(p["residuals"])),
     "checkpoint": _size,
     "cosignature": _size,
 }
-
-
-def _is_certificate(p: Mapping[str, Any]) -> bool:
-    """Tell whether what a certificate says of the answers is of the kinds that it has to be."""
-    texts = [*p["residuals"].values(), *p["forgotten"].values()]
-    texts += [*p["reasons"], *p["envelopes"], *p["tombstones"]]
-    numbers = [p["tolerance"], *filter(lambda left: left is not None, [p["left"]])]
-    known = p["state"] in get_args(State) and type(p["independent"]) is bool
-    counts = all(type(n) is float and 0 <= n < math.inf for n in numbers)
-    return known and counts and {str} >= set(map(type, texts)) and _counted(p["time"]) >= 0
-
-
-def _are_names(p: Mapping[str, Any]) -> bool:
-    names = p["forgotten"]
-    return isinstance(names, list) and {str} >= set(map(type, names))
-
-
-_FORMS: dict[str, Any] = {
-    "agreement": lambda p: _counted(p["born"]) >= 0 and bool(_epoch(p)),
-    "survey": _are_names,
-    "residual": _are_names,
-    "certificate": _is_certificate,
-    "checkpoint": lambda p: all(
-        len(bytes.fromhex(s)) == 32 for own in p["paths"].values() for s in own
-    ),
-}
-"""By claim: whether the values are of the kinds that whoever reads them counts on."""
+"""By claim what a newer notice is told from an older by."""
 _POSTERIOR = lambda terms, p: {"posterior": hashlib.sha256(posterior_bytes(p)).hexdigest()}
 _NOTE = lambda terms, p: {"checkpoint": hashlib.sha256(p["note"].encode()).hexdigest()}
 _SUBJECTS: dict[str, Any] = {
@@ -255,7 +242,7 @@ _SUBJECTS: dict[str, Any] = {
     "checkpoint": _NOTE,
     "cosignature": _NOTE,
 }
-"""By claim: what a statement is about, and by what a newer one is told from an older."""
+"""By claim: what a statement is about."""
 
 
 def posterior_bytes(predicate: Mapping[str, Any]) -> bytes:
@@ -324,10 +311,10 @@ class Author:
             answer = dataclasses.replace(answer, report=Report(self.name))
         (epoch, sequence), digest = survey.version, survey.posterior_digest
         report = answer.report and base64.b64encode(dumps(answer.report)).decode()
-        said = dataclasses.asdict(dataclasses.replace(answer, report=None)) | {"report": report}
-        said["forgotten"] = list(answer.forgotten)
+        content = dataclasses.asdict(dataclasses.replace(answer, report=None)) | {"report": report}
+        content["forgotten"] = list(answer.forgotten)
         place = {"epoch": list(epoch), "sequence": sequence, "posterior": digest}
-        return self._made("residual", self.name, to=survey.site, **place, **said)
+        return self._made("residual", self.name, to=survey.site, **place, **content)
 
     def certificate(
         self,
@@ -359,9 +346,9 @@ class Author:
             reasons=list(status.reasons),
             independent=all(each.predicate["independent"] for each in residuals.values()),
             residuals={site: each.digest for site, each in residuals.items()},
-            envelopes=[each.envelope.decode() for each in residuals.values()] if whole else [],
+            envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
-            tombstones=[each.envelope.decode() for each in tombstones.values()],
+            tombstones=[each.text for each in tombstones.values()],
             time=time,
         )
 
@@ -380,17 +367,39 @@ def _plain(left: float) -> float | None:
     return float(left) if left < math.inf else None
 
 
-def answers_in(terms: Terms, certificate: Known) -> dict[str, Known]:
-    """The answers that a certificate holds, by site; a Refusal if one is not what it says."""
-    residuals = {}
-    for text in certificate.predicate["envelopes"]:
+def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, Known]:
+    """The notices in these envelopes by whom they are about; a Refusal if one does not hold."""
+    notices = {}
+    for text in envelopes:
         known = read(terms, text.encode())
-        if known.claim != "residual" or known.version != certificate.version[:2]:
-            raise _refused(f"a {known.claim} of another survey in a certificate", "schema")
-        if known.posterior_digest != certificate.posterior_digest:
-            raise _refused("an answer about another posterior", "schema")
-        residuals[known.site] = known
-    return residuals
+        if known.claim != claim:
+            raise _refused(f"a {known.claim} where a {claim} should be", "schema")
+        notices[known.site] = known
+    return notices
+
+
+def claims_on_answers(
+    terms: Terms, certificate: Known, residuals: Mapping[str, Known]
+) -> dict[str, bool]:
+    """What a certificate claims of the answers in it, with whether that holds."""
+    predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
+    try:
+        status = status_by(terms, certificate, residuals, certificate.forgotten)
+        found = (status.state, _plain(status.left), float(status.tolerance), list(status.reasons))
+    except PosterityError:
+        found = None
+    named = tuple(predicate[name] for name in ("state", "left", "tolerance", "reasons"))
+    return {
+        "the answers of members that it names are in it, as they signed them": (
+            {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
+        ),
+        "all answered its issuer about the posterior that it holds": all(
+            each.version == certificate.version[:2]
+            and (each.posterior_digest, each.recipient) == about
+            for each in residuals.values()
+        ),
+        "what is left to change follows from the answers": found == named,
+    }
 
 
 def follows(terms: Terms, certificate: Known) -> bool:
@@ -399,15 +408,12 @@ def follows(terms: Terms, certificate: Known) -> bool:
     Where a server left them out, since they are too many to be sent to all, it is believed.
 
     Raises:
-        Refusal: if an answer is not what it says.
+        Refusal: if an answer does not hold.
     """
-    predicate, residuals = certificate.predicate, answers_in(terms, certificate)
-    if not residuals and predicate["residuals"]:
+    residuals = notices_in(terms, certificate.predicate["envelopes"], "residual")
+    if not residuals and certificate.predicate["residuals"]:
         return certificate.signer == terms.server
-    status = status_by(terms, certificate, residuals, certificate.forgotten)
-    return predicate["residuals"] == {site: each.digest for site, each in residuals.items()} and (
-        status.state, _plain(status.left), float(status.tolerance), list(status.reasons)
-    ) == tuple(predicate[name] for name in ("state", "left", "tolerance", "reasons"))  # fmt: skip
+    return all(claims_on_answers(terms, certificate, residuals).values())
 
 
 # --- surveys -------------------------------------------------------------------------------------
@@ -435,17 +441,13 @@ def standing_of(terms: Terms, known: Known) -> Standing:
         content = {
             field.name: known.predicate[field.name] for field in dataclasses.fields(Standing)
         }
-        flags = [content[name] for name in ("counted", "silent", "independent")]
-        if any(type(flag) is not bool for flag in flags):
-            raise ValueError("a flag that is neither true nor false")
         text = content["report"]
         report: Any = None if text is None else loads(from_base64(text, "a report"))
         if text is not None and (not isinstance(report, Report) or report.site != known.site):
             raise ValueError("another site's report")
         if report is not None:
             check_report(terms, report)
-        forgotten = tuple(map(str, content["forgotten"]))
-        return Standing(**{**content, "report": report, "forgotten": forgotten})
+        return Standing(**{**content, "report": report, "forgotten": tuple(content["forgotten"])})
     except (PosterityError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
 

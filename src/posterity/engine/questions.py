@@ -10,7 +10,7 @@ from posterity.engine.agreement import Terms
 from posterity.engine.memory import line
 from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.notices import Author, Known, Standing, posterior_of, read
-from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.refusal import Refusal
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
 from posterity.federation.messages import (
@@ -70,25 +70,27 @@ class Order(NamedTuple):
     def of(cls, terms: Terms, sender: str, site: str, body: letters.Question) -> Self:
         """The question in a letter; a Refusal unless the server may ask it of this site."""
         if terms.server is None or sender != terms.server:
-            raise _refused(f"a question of {sender!r}", f"one of {terms.server!r}", "membership")
+            raise Refusal.of(f"a question of {sender!r}", f"one of {terms.server!r}", "membership")
         question = _read(body.content)
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
-            raise _refused(f"a {kind} of {question.site!r}", "what a server asks", "membership")
+            raise Refusal.of(f"a {kind}", f"what a server asks {site!r}", "membership")
         if not 0 < question.epoch[0] < MOST_EPOCHS:
-            raise _refused(f"a question of epoch {question.epoch}", "one that was begun", "epoch")
+            raise Refusal.of(f"a question of epoch {question.epoch}", "one that was begun", "epoch")
         if isinstance(question, Measure) and question.samples > SAMPLES:
-            raise _refused(f"{question.samples} samples", f"at most {SAMPLES}", "magnitude")
+            raise Refusal.of(f"{question.samples} samples", f"at most {SAMPLES}", "magnitude")
         view = question.view if isinstance(question, Improve) else question.posterior
         for part in (view, question.factor):
             check_structure(terms, part)
-        survey = read(terms, body.survey) if body.survey else None
+        survey = read(terms, body.survey.encode()) if body.survey else None
         if survey is not None:
             same = isinstance(question, Measure) and survey.epoch == question.epoch
             if survey.claim != "survey" or survey.signer != sender or not same:
-                raise _refused(f"a {survey.claim} of {survey.signer!r}", "its own survey", "schema")
+                raise Refusal.of(
+                    f"a {survey.claim} of {survey.signer!r}", "its own survey", "schema"
+                )
             if view != posterior_of(terms, survey):
-                raise _refused("a survey of another posterior", "that of the question", "schema")
+                raise Refusal.of("a survey of another posterior", "that of the question", "schema")
         return cls(question, (question.epoch, body.number), survey)
 
     def answered(
@@ -96,9 +98,9 @@ class Order(NamedTuple):
     ) -> tuple[letters.Answer, bytes]:
         """The site's answer for a letter, and what its log says of it."""
         answer, content = answer_of(site, self.question)
-        residual = b""
+        residual = ""
         if self.survey is not None:
-            residual = residual_of(author, self.survey, answer, site, gone).envelope
+            residual = residual_of(author, self.survey, answer, site, gone).text
         entry = line(
             "failed" if isinstance(answer, Failure) else "answered",
             question=self.question.digest,
@@ -136,7 +138,7 @@ def admitted_answer(
     answer = _read(content)
     if not isinstance(answer, Answer) or not answer.answers(question):
         found = f"a {type(answer).__name__} that is no answer"
-        raise _refused(found, f"one of {question.site!r}, to what it was asked", "membership")
+        raise Refusal.of(found, f"one of {question.site!r}, to what it was asked", "membership")
     if isinstance(answer, Failure):
         return failed(question, answer.error), proposed
     match question, answer:
@@ -144,7 +146,7 @@ def admitted_answer(
             check_structure(terms, answer.factor)
             pairs = zip(leaves(canonical(answer.factor)), leaves(answer.factor), strict=True)
             if any(one.tobytes() != other.tobytes() for one, other in pairs):
-                raise _refused("a factor in another form", "one at rest", "canonical")
+                raise Refusal.of("a factor in another form", "one at rest", "canonical")
             numbers = [answer.halvings, answer.residual or 0.0, answer.quadrature_error]
             check_size(terms, *numbers)
             proposed = proposed + (answer.factor - question.factor)
@@ -160,10 +162,6 @@ def _read(content: bytes) -> Any:
     try:
         return loads(content)
     except PosterityError as error:
-        raise _refused(
+        raise Refusal.of(
             f"{error.found} in a letter", "a message of a federation", "schema"
         ) from error
-
-
-def _refused(found: str, expected: str, reason: Reason) -> Refusal:
-    return Refusal(found=found, expected=expected, reason=reason)

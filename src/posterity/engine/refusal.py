@@ -41,6 +41,11 @@ class Refusal(ArtifactError):
         super().__init__(found=found, expected=expected, fix=fix)
         self.reason: Reason = reason
 
+    @classmethod
+    def of(cls, found: str, expected: str, reason: Reason = "schema") -> Self:
+        """One of what somebody sent, which is to be dropped."""
+        return cls(found=found, expected=expected, reason=reason)
+
     def at(self, place: str) -> Self:
         """The same refusal, naming where it came up."""
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}

@@ -40,18 +40,10 @@ SILENCE = 300.0
 ANEW = 60.0
 """Seconds between two checkpoints of a log that grows; after what matters there is one at once."""
 MATTERS = ("rests", "forgotten", "file sent", "file received")
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "begin": ("number",),
-    "leave": (),
-    "forget": (),
-    "pass_over": ("sites",),
-}
-"""Commands of the machine that can be asked for at the socket, and what they take."""
 _PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
 _NAMES = Constraint(
-    "names, or null",
-    lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
+    "a list of names", lambda v: isinstance(v, list) and all(isinstance(n, str) for n in v)
 )
 Event = dict[str, Any]
 
@@ -81,7 +73,7 @@ class Running:
         self._awaited, self._inbox = dict[str, float](), dict[bytes, None]()
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
         self._stopping, self._error = False, None
-        self._last, self._told, self._matters = Event(), 0, False
+        self._last, self._lines, self._matters = Event(), 0, False
         self._read_log(lambda event: None)
         self._kept = set(agent.resend())
         self.post.update(agent.resend())
@@ -139,9 +131,9 @@ class Running:
         size, last = self._checkpoint
         if self._stopping or not memory.highest:
             return
-        if self._told > size and (self._matters or now > last + ANEW):
+        if self._lines > size and (self._matters or now > last + ANEW):
             tree = self.agent.store.log
-            self._checkpoint, self._matters = (self._told, now), False
+            self._checkpoint, self._matters = (self._lines, now), False
             self._command(lambda memory: machine.checkpoint(memory, tree))
         awaited = machine.awaited(memory) - memory.absent
         self._awaited = {name: self._awaited.get(name, now) for name in awaited}
@@ -179,8 +171,8 @@ class Running:
 
     def _read_log(self, tell: Callable[[Event], None]) -> None:
         """Tell of the lines that the log has got since, and keep what they say of now."""
-        for line in self.agent.store.entries(self._told):
-            entry, self._told = json.loads(line), self._told + 1
+        for line in self.agent.store.entries(self._lines):
+            entry, self._lines = json.loads(line), self._lines + 1
             if "answer" in entry:
                 self._last = entry
             self._matters = self._matters or entry["event"] in MATTERS
@@ -214,6 +206,10 @@ class Running:
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
         requests: dict[str, Callable[..., tuple[Head, bytes]]] = {
+            "begin": lambda number=None: self._asked("begin", number=number),
+            "leave": lambda: self._asked("leave"),
+            "forget": lambda: self._asked("forget"),
+            "pass_over": lambda sites: self._asked("pass_over", sites=sites),
             "deliver": lambda: self._deliver(body),
             "collect": self._collect,
             "status": lambda: (self.status(), b""),
@@ -223,12 +219,10 @@ class Running:
             "post": lambda: self._post(body),
             "stop": self._stop,
         }
-        if do in COMMANDS and not asked.keys() - set(COMMANDS[do]):
-            return self._asked(do, asked), b""
         if do not in requests:
             raise UsageError(
                 found=f"a request to do {do!r} with {sorted(asked)}",
-                expected=f"one of {sorted([*requests, *COMMANDS])}",
+                expected=f"one of {sorted(requests)}",
                 fix="Use the release of posterity that the agent has.",
             )
         try:
@@ -266,7 +260,7 @@ class Running:
         _SECONDS.check(wait=wait)
         COUNT.check(most=most)
         FLAG.check(encrypted=encrypted, again=again)
-        _NAMES.check(to=to)
+        _NAMES.or_none().check(to=to)
         if self.encrypted and not encrypted:
             raise UsageError(
                 found="a courier that does not encrypt letters from end to end",
@@ -279,13 +273,13 @@ class Running:
         lengths = [[letter.receiver, len(letter.content)] for letter in letters]
         return {"letters": lengths}, b"".join(letter.content for letter in letters)
 
-    def _asked(self, do: str, arguments: Mapping[str, Any]) -> Head:
+    def _asked(self, do: str, **arguments: Any) -> tuple[Head, bytes]:
         """Carry out a command of the machine; how the site stands then."""
         COUNT.or_none().check(number=arguments.get("number"))
-        _NAMES.check(sites=arguments.get("sites"))
+        _NAMES.check(sites=arguments.get("sites", []))
         command = getattr(self.agent.machine, do)
         self._command(lambda memory: command(memory, **arguments))
-        return {"ok": True, **self.status()}
+        return self.status(), b""
 
     def _send(self, content: bytes, *, to: str = "", name: str = "") -> tuple[Head, bytes]:
         """Hand a file over to another member, which will take it as it is agreed on."""

@@ -50,10 +50,13 @@ class PublicKey:
         Raises:
             Refusal: if it is none.
         """
-        raw = from_base64(text, "a public key")
-        if len(raw) != 32:
+        try:
+            raw = base64.b64decode(text, validate=True)
+        except (ValueError, TypeError):
+            raw = b""
+        if len(raw) != 32 or base64.b64encode(raw).decode() != text:
             raise Refusal(
-                found=f"a public key of {len(raw)} bytes",
+                found=f"public key {str(text)[:60]!r}",
                 expected="the 32 bytes of an Ed25519 key, in base64",
                 fix="Ask the member for the key that `posterity site init` printed.",
             )
@@ -215,7 +218,7 @@ class Envelope:
         """
         if len(content) > most:
             raise Refusal(found=f"{len(content)} bytes", expected=f"at most {most}", reason="size")
-        document = read_json(content, "an envelope")
+        document = read_json(content, "DSSE envelope")
         try:
             payload = from_base64(document["payload"], "a payload")
             pairs = [(each["keyid"], each["sig"]) for each in document["signatures"]]
@@ -242,14 +245,13 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
     try:
         return parsed(content.decode("utf-8"), what)
     except (ArtifactError, UnicodeDecodeError) as error:
-        reason = error.found if isinstance(error, ArtifactError) else f"{what} that is no text"
+        reason = error.found if isinstance(error, ArtifactError) else f"a {what} that is no text"
         raise Refusal(found=reason, expected="a JSON object, each key once") from error
 
 
 # --- statements ----------------------------------------------------------------------------------
 
 Claim = Literal[
-    "endorsement",
     "tombstone",
     "agreement",
     "survey",
@@ -259,7 +261,7 @@ Claim = Literal[
     "cosignature",
     "aggregation",
 ]
-"""The subject of a statement: a member's key, a part in a secure aggregation, and what
+"""The subject of a statement: a part in a secure aggregation, and what
 :mod:`posterity.engine.notices` lists."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
@@ -291,7 +293,7 @@ class Statement:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """The statement that :meth:`to_bytes` gave; a Refusal if it is none."""
-        document = read_json(content, "a statement")
+        document = read_json(content, "statement")
         try:
             claims: dict[Any, Claim] = {PREDICATE.format(c): c for c in get_args(Claim)}
             subjects = {each["name"]: each["digest"]["sha256"] for each in document["subject"]}

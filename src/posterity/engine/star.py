@@ -6,60 +6,250 @@ Newton step where there is one, and a look at how far all has come, until it has
 all steps; then it rests. What it asks goes out as letters, sent again until they are answered; an
 answer counts if it names the question that its site is asked now. Whoever is silent can be passed
 over. A site keeps nothing but its last answer, until the server has acknowledged it.
+
+The server keeps the position where a step, a look or a survey began, and the answers since; from
+these it finds its way again, bit for bit.
 """
 
 import collections
 import dataclasses
 import hashlib
+import itertools
+import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 from posterity import artifact
 from posterity.arrays.keys import fold_in, seeded
+from posterity.artifact.artifact import from_bytes, to_bytes
+from posterity.artifact.manifest import as_text
 from posterity.engine import messages as letters
-from posterity.engine.course import ANSWER, PART, RUN, Course, Elsewhere, Unanswered
 from posterity.engine.machine import Machine, _forbidden
 from posterity.engine.memory import Memory, Step, line, refused
-from posterity.engine.messages import MOST_EPOCHS, Letter
-from posterity.engine.notices import Known, read, standing_of
+from posterity.engine.messages import MOST_EPOCHS, body_of
+from posterity.engine.notices import Known, read
 from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed, residual_of
 from posterity.engine.refusal import Refusal
-from posterity.engine.signing import Envelope
 from posterity.engine.store import Outgoing
-from posterity.errors import ParameterError
+from posterity.errors import ArtifactError, ParameterError, PosterityError, SiteError
+from posterity.families import ExponentialFamily
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
+from posterity.federation.checkpoint import Members, visit_columns, visits_of
+from posterity.federation.driver import Federation
 from posterity.federation.keys import site_key
-from posterity.federation.messages import Answer, Epoch, Measure, Question, dumps, loads
-from posterity.federation.newton import applies
+from posterity.federation.messages import (
+    Answer,
+    Epoch,
+    Failure,
+    Improvement,
+    Measure,
+    Question,
+    dumps,
+    loads,
+)
+from posterity.federation.optima import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
-from posterity.federation.state import State
+from posterity.federation.state import State, leave
 from posterity.federation.status import SAMPLES, TOLERANCE, is_final, parts_needed
-from posterity.federation.visit import leave
 from posterity.status import Status
 
 ABSENT = "it was passed over"
 """The error of a site that does not answer for the time being."""
 QUESTION = "question to "
 """How places in the outbox begin where a question waits for its answer."""
+PART = "star "
+RUN, SITE, ANSWER = f"{PART}run", f"{PART}site ", f"{PART}answer "
+"""Rows of a store: of the run, of each site, of each answer since the position was reached."""
+
+
+class Unanswered(Exception):
+    """Questions whose answers are not there yet."""
+
+    def __init__(self, questions: Sequence[Question]):
+        super().__init__(f"{len(questions)} questions")
+        self.questions = tuple(questions)
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere(Federation):
+    """Sites in other processes, as their answers so far tell of them, by digest of the question."""
+
+    answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Raise Unanswered unless all answers are there."""
+        missing = [each for each in questions if each.digest not in self.answers]
+        if missing:
+            raise Unanswered(missing)
+
+    def demand(self, question: Question) -> Answer:
+        """The answer, if it is there and no failure."""
+        answer = self.answers.get(question.digest)
+        if answer is None:
+            raise Unanswered([question])
+        if isinstance(answer, Failure):
+            raise SiteError(
+                found=f"no answer of site {question.site!r} but {answer.error!r}",
+                expected="an answer to the question that it was sent",
+                fix="Mend the site; its factor was not changed.",
+            )
+        return answer
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """The progress of a server through its schedule. Immutable.
+
+    ``run`` is the position where the ``phase`` began; its trace is in ``recent``, the last two
+    visits of each site. ``answers`` came since then, by digest of the question; ``open`` is what
+    sites are asked now. ``asked`` counts all questions. ``sweeps`` counts passes of refinement
+    after a site left or came back, None where there is nothing to refine.
+    """
+
+    run: Run
+    phase: Literal["look", "step", "newton", "certify", "rest"] = "look"
+    answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
+    open: Mapping[str, Question] = dataclasses.field(default_factory=dict)
+    recent: Mapping[str, tuple[Visit, ...]] = dataclasses.field(default_factory=dict)
+    asked: int = 0
+    sweeps: int | None = None
+    status: Status | None = None
+    surveyed: int = 0
+    """The number of questions that had been asked when the last survey was made."""
+    live: State | None = None
+    """The state within a step; found again from the answers where it is None."""
+    proposed: ExponentialFamily | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an epoch was begun; before, it rests at the prior, without sites."""
+        return self.run.state.epoch[0] > 0
+
+    @property
+    def state(self) -> State:
+        """The state of the federation by all that was taken so far."""
+        return self.run.state if self.live is None else self.live
+
+    @property
+    def total(self) -> ExponentialFamily:
+        """The posterior if all answers of the step are taken as they are, up to rounding."""
+        if self.proposed is not None:
+            return self.proposed
+        total: Any = self.run.posterior
+        for answer in self.answers.values():
+            if isinstance(answer, Improvement):
+                total = total + (answer.factor - self.run.state.factor(answer.site))
+        return total
+
+    def position(self) -> Run:
+        """The run, which knows of the visits and the answers so far."""
+        federation = Elsewhere(self.run.agreement, {}, answers=self.answers)
+        trace = tuple(itertools.chain.from_iterable(self.recent.values()))
+        return dataclasses.replace(self.run, federation=federation, trace=trace)
+
+    def at(self, run: Run, phase: Any, **more: Any) -> Self:
+        """The course once a position is reached."""
+        fresh = {"answers": {}, "open": {}, "live": None, "proposed": None}
+        run = dataclasses.replace(run, trace=())
+        return dataclasses.replace(self, run=run, phase=phase, **fresh, **more)
+
+    # --- as bytes --------------------------------------------------------------------------------
+
+    def head(self) -> Outgoing:
+        """The part of the run, which is small."""
+        state, status = self.run.state, self.status
+        own = state.schedule
+        head = {
+            "phase": self.phase,
+            "step": state.step,
+            "epoch": list(state.epoch),
+            "schedule": None if own is None else sorted(own),
+            "asked": self.asked,
+            "surveyed": self.surveyed,
+            "sweeps": self.sweeps,
+            "status": None if status is None else dataclasses.asdict(status),
+        }
+        return Outgoing("", as_text(head).encode())
+
+    def parts(self, before: Mapping[str, Outgoing], sites: Iterable[str]) -> dict[str, Outgoing]:
+        """All parts at a position; ``before`` are those known, of which these sites changed."""
+        kept = {name: part for name, part in before.items() if name.startswith(SITE)}
+        return kept | {SITE + site: self._part(site) for site in sites} | {RUN: self.head()}
+
+    def _part(self, site: str) -> Outgoing:
+        state, members = self.run.state, Members({})
+        plain: dict[str, Any] = {
+            "entry": state.entries.get(site),
+            "count": state.counts.get(site),
+            "silent": site in self.run.agreement.silent,
+            "schedule": {k: own[site] for k, own in (state.schedule or {}).items() if site in own},
+        }
+        content: dict[str, Any] = {}
+        if visits := self.recent.get(site):
+            content["trace"], plain["errors"] = visit_columns(visits)
+        content["head"] = as_text({"site": members.packed(plain)})
+        if members.others:
+            content["members"] = members.others
+        return Outgoing("", to_bytes(content))
+
+    def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
+        """The course of these parts and open questions; an ArtifactError if they are none."""
+        try:
+            head, status = json.loads(parts[RUN].content), None
+            of = lambda kind: {
+                k.removeprefix(kind): row.content for k, row in parts.items() if k.startswith(kind)
+            }
+            known = {site: _site(part) for site, part in sorted(of(SITE).items())}
+            own = {site: plain for site, (plain, _) in known.items()}
+            pick = lambda field: {s: o[field] for s, o in own.items() if o[field] is not None}
+            silent = frozenset(site for site, plain in own.items() if plain["silent"])
+            agreed = dataclasses.replace(self.run.agreement, sites=tuple(own), silent=silent)
+            names = head["schedule"]  # of dictionaries by site
+            of_site = {s: o["schedule"] for s, o in own.items()}
+            by_name = {n: {s: o[n] for s, o in of_site.items() if n in o} for n in names or ()}
+            state = dataclasses.replace(
+                State.of(agreed.prior).with_entries(pick("entry")),
+                counts=pick("count"),
+                step=head["step"],
+                epoch=(int(head["epoch"][0]), str(head["epoch"][1])),
+                schedule=None if names is None else by_name,
+            )
+            if head["status"] is not None:
+                status = Status(**head["status"] | {"reasons": tuple(head["status"]["reasons"])})
+            run = dataclasses.replace(self.run, federation=Elsewhere(agreed, {}), state=state)
+            answers = {digest: loads(part) for digest, part in of(ANSWER).items()}
+            recent = {site: visits for site, (_, visits) in known.items()}
+            plain = {name: head[name] for name in ("phase", "asked", "sweeps", "surveyed")}
+            return dataclasses.replace(
+                self, run=run, answers=answers, open=open_, recent=recent, status=status, **plain
+            )
+        except (
+            KeyError, TypeError, ValueError, AttributeError, IndexError, PosterityError
+        ) as error:  # fmt: skip
+            raise ArtifactError(
+                found=f"the course of a server that cannot be read ({error!r})",
+                expected="what this release of posterity writes",
+                fix="Open the store with the release that wrote it.",
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerMemory(Memory):
     """The state that a server must not lose: a member's memory, and the course of the federation.
 
-    Before the first :meth:`Server.begin` there is none; ``parts`` are the course as bytes.
+    ``parts`` are the course as bytes, from which :meth:`Server.load` makes it.
     """
 
-    course: Course | None = None
+    course: Course = dataclasses.field(default=None)  # pyright: ignore[reportAssignmentType]
     parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @property
     def epoch(self) -> Epoch:
         """That of the course."""
-        return self.own.epoch if self.course is None else self.course.run.state.epoch
+        return self.course.run.state.epoch
 
     @property
     def rows(self) -> dict[str, Outgoing]:
@@ -82,59 +272,48 @@ class Server(Machine):
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
         """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
-        memory = _known(super().load(state, rows))
-        parts = memory.parts
-        if RUN not in parts:
-            return memory
+        memory, course = _known(super().load(state, rows)), Course(self._run(()), "rest")
         open_ = {
-            place.removeprefix(QUESTION): loads(_question(message).content)
+            place.removeprefix(QUESTION): loads(body_of(message.content).content)
             for place, message in memory.outbox.items()
             if place.startswith(QUESTION)
         }
-        agreed, schedule = self.terms.agreement, self.terms.schedule
-        assert schedule is not None
-        course = Course.of_parts(parts, open_, agreed, schedule, **self._options)
+        if RUN in memory.parts:
+            course = course.with_parts(memory.parts, open_)
         return dataclasses.replace(memory, course=course)
 
-    @property
-    def _options(self) -> dict[str, Any]:
-        tolerance = self.terms.tolerance or TOLERANCE
-        return {"key": seeded(self.terms.seed), "tolerance": tolerance}
+    def _run(self, sites: tuple[str, ...]) -> Run:
+        """The run of some sites at the prior."""
+        agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
+        options = {"key": seeded(self.terms.seed), "tolerance": self.terms.tolerance or TOLERANCE}
+        schedule: Any = self.terms.schedule
+        return Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **options)
 
     # --- commands --------------------------------------------------------------------------------
 
-    def begin(
-        self, memory: Memory, number: int | None = None, without: Collection[str] = ()
-    ) -> Step:
-        """A new epoch: everything begins at the prior, for all but those ``without`` whom it goes.
+    def begin(self, memory: Memory, number: int | None = None) -> Step:
+        """A new epoch: everything begins at the prior.
 
-        Whoever is not there yet is let in later. Its number is by default the next after all that
-        the server has heard of.
+        Who is not there yet is asked until it comes, or is passed over and asked once it does. The
+        number is by default the next after all that the server has heard of.
 
         Raises:
             Refusal: if it is not above the present one, or nobody would take part.
         """
         name, known = self.name, _known(memory)
-        epoch = (memory.highest + 1 if number is None else number, name)
-        absent = {*without, *memory.gone, *([name] if self.site.records.silent else [])}
+        epoch, last = (memory.highest + 1 if number is None else number, name), known.epoch
+        absent = {*memory.gone, *([name] if self.site.records.silent else [])}
         sites = tuple(sorted(self.terms.members.keys() - absent))
-        last = (0, "") if known.course is None else known.course.run.state.epoch
-        erase, asked = known.course is not None, getattr(known.course, "asked", 0)
         if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
             raise _forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
-        schedule: Any = self.terms.schedule
-        agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
-        run = Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **self._options)
-        state = schedule.init(run.state, sites, key=fold_in(run.key, 0))
+        run = self._run(sites)
+        state = run.schedule.init(run.state, sites, key=fold_in(run.key, 0))
         run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
+        erase, asked = known.course.is_begun, known.course.asked
         known = dataclasses.replace(known, parts={}, outbox=_without_questions(known))
         after = self._at(known, Course(run, asked=asked), sites)
         entry = line("begun", epoch=list(epoch), sites=len(sites))
         return self._made(memory, self._onward(after), entry, erase=erase)
-
-    def adopt(self, memory: Memory) -> Memory:
-        """A server takes over no new terms: it would lose its course."""
-        raise _forbidden("new terms at the server of a star", "order")
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Go on without members that do not answer, until they are heard of again.
@@ -147,32 +326,11 @@ class Server(Machine):
         step = super().pass_over(memory, sites)
         after = _known(step.memory)
         for site in sorted(after.absent):
-            if after.course is not None and site in after.course.open:
+            if site in after.course.open:
                 asked = after.course.open[site]
                 answer = failed(asked, ABSENT)
                 after = self._take(after, asked, answer, dumps(answer))
         return step.then(self._made(step.memory, after))
-
-    def let_in(self, memory: Memory, site: str) -> Step:
-        """A member takes part from the next step on, and is asked its first question then.
-
-        Raises:
-            Refusal: if it takes part, was forgotten, or is no member, or nothing was begun.
-        """
-        known = _known(memory)
-        course = known.course
-        if (
-            course is None
-            or site in (*course.run.agreement.sites, *course.joining, *memory.gone)
-            or site not in self.terms.members
-        ):
-            raise _forbidden(f"{site!r} to be let in", "order")
-        course = dataclasses.replace(course, joining=(*course.joining, site))
-        if course.phase == "rest":
-            course = dataclasses.replace(course, phase="look", sweeps=0)
-        after = dataclasses.replace(known, course=course, parts={**known.parts, RUN: course.head()})
-        after = after if course.open else self._onward(after)
-        return self._made(memory, after, line("let in", site=site))
 
     def resume(self, memory: Memory) -> Step:
         """Go on from where the server rests, with more passes: all are asked anew.
@@ -181,7 +339,7 @@ class Server(Machine):
             Refusal: if it does not rest.
         """
         known = _known(memory)
-        if known.course is None or known.course.phase != "rest":
+        if known.course.phase != "rest" or not known.course.is_begun:
             raise _forbidden("a server that does not rest", "order")
         course = dataclasses.replace(known.course, phase="look", sweeps=0)
         known = dataclasses.replace(known, absent=frozenset())
@@ -197,8 +355,8 @@ class Server(Machine):
         """
         known, digest = _known(memory), hashlib.sha256(answer.content).hexdigest()
         course = known.course
-        asked = None if course is None else course.open.get(sender)
-        if course is None or asked is None or asked.digest != answer.question:
+        asked = course.open.get(sender)
+        if asked is None or asked.digest != answer.question:
             refusal = _forbidden(f"an answer of {sender!r} that nobody waits for", "replay")
             return refused(memory, refusal, digest)
         step, total = Step(known), course.total
@@ -223,7 +381,6 @@ class Server(Machine):
     ) -> ServerMemory:
         """The server once the answer to an open question is taken, and what follows is asked."""
         course, site = memory.course, asked.site
-        assert course is not None
         open_, outbox = dict(course.open), dict(memory.outbox)
         del open_[site], outbox[QUESTION + site]
         course = dataclasses.replace(course, open=open_)
@@ -233,44 +390,41 @@ class Server(Machine):
             memory = self._stepping(memory, answer)
         return self._onward(memory)
 
-    def _with_residual(self, memory: ServerMemory, site: str, envelope: bytes) -> ServerMemory:
+    def _with_residual(self, memory: ServerMemory, site: str, envelope: str) -> ServerMemory:
         """The server with the residual that a site signed; one of no use is as if there was none.
 
         The site then counts as absent, so that nobody waits for it.
         """
         survey, course = self._own_survey(memory), memory.course
-        if course is None or course.phase != "certify" or survey is None:
+        if course.phase != "certify" or survey is None:
             return memory
         try:
-            known = read(self.terms, envelope)
-            standing_of(self.terms, known)
+            known = read(self.terms, envelope.encode())
             if (known.claim, known.site, known.version) != ("residual", site, survey.version):
                 raise _forbidden(f"a {known.claim} of {known.site!r}", "schema")
         except Refusal:
             return dataclasses.replace(memory, absent=memory.absent | {site})
-        return dataclasses.replace(memory, notices={**memory.notices, known.place: known})
+        return memory.with_notice(known)
 
     # --- the course ------------------------------------------------------------------------------
 
     def _onward(self, memory: ServerMemory) -> ServerMemory:
         """On from where nothing is asked, until something is or nothing is left to do."""
-        while (course := memory.course) and course.phase != "rest" and not course.open:
+        while (course := memory.course).phase != "rest" and not course.open:
             match course.phase:
                 case "step":
                     memory = self._stepping(memory)
                 case "newton":
                     memory = self._newton(memory)
                 case "look":
-                    memory = self._look(self._joined(memory))
+                    memory = self._look(memory)
                 case "certify":
                     memory = self._certify(memory)
-        assert course is not None
         return _known(self._heard(memory, course.state.epoch[0]))
 
     def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
         """On with a step: from its beginning, or by one more answer."""
         course = memory.course
-        assert course is not None
         run = course.run
         schedule = run.schedule if course.sweeps is None else Sequential()
         machine = Schedules(run.agreement, schedule)
@@ -293,7 +447,6 @@ class Server(Machine):
     def _stepped(self, memory: ServerMemory, state: State, visits: Sequence[Visit]) -> ServerMemory:
         """The position after a step."""
         course, changed = memory.course, [visit.site for visit in visits]
-        assert course is not None
         run, recent, sweeps = course.run, dict(course.recent), course.sweeps
         for visit in visits:
             if visit.outcome != "relayed":
@@ -316,7 +469,6 @@ class Server(Machine):
 
     def _newton(self, memory: ServerMemory) -> ServerMemory:
         course = memory.course
-        assert course is not None
         try:
             run = course.position().newton_step()
         except Unanswered as unanswered:
@@ -327,7 +479,6 @@ class Server(Machine):
 
     def _look(self, memory: ServerMemory) -> ServerMemory:
         course = memory.course
-        assert course is not None
         run = course.position()
         try:
             status = self._status_at_goal(course, run)
@@ -348,12 +499,11 @@ class Server(Machine):
     def _certify(self, memory: ServerMemory) -> ServerMemory:
         """All members sign how they stand to what was reached; then the server rests."""
         course = memory.course
-        assert course is not None
         run, version = course.run, (course.state.epoch, course.surveyed)
         survey = self._own_survey(memory)
         if survey is None or survey.version != version:
             survey = self.author.survey(*version, run.posterior, memory.gone)
-            memory = dataclasses.replace(memory, notices={**memory.notices, survey.place: survey})
+            memory = memory.with_notice(survey)
         signed, missing = self._residuals(memory, survey), []
         for site in self.terms.staying(memory.gone | memory.absent):
             if site in signed:
@@ -368,9 +518,9 @@ class Server(Machine):
                 continue
             answer, _ = answer_of(self.site, asked)
             own = residual_of(self.author, survey, answer, self.site, memory.gone)
-            memory = dataclasses.replace(memory, notices={**memory.notices, own.place: own})
+            memory = memory.with_notice(own)
         if missing:
-            return self._ask(memory, missing, survey.envelope)
+            return self._ask(memory, missing, survey.text)
         return self._at(memory, course.at(run, "rest"), ())
 
     def _status_at_goal(self, course: Course, run: Run) -> Status | None:
@@ -382,30 +532,10 @@ class Server(Machine):
         most = ROUNDS * run.round if most is None else most
         return run.status if run.is_at_goal(most, self.terms.tolerance is not None) else None
 
-    def _joined(self, memory: ServerMemory) -> ServerMemory:
-        """With those who were let in."""
-        course = memory.course
-        if course is None or not course.joining:
-            return memory
-        run, came = course.run, tuple(sorted(set(course.joining) - memory.gone))
-        sites = tuple(sorted({*run.agreement.sites, *came}))
-        agreed = dataclasses.replace(run.agreement, sites=sites)
-        state, own = run.state, run.state.schedule
-        theirs = run.schedule.init(State.of(agreed.prior), sites, key=fold_in(run.key, 0)).schedule
-        if own is not None:
-            own = {
-                k: {s: own[k].get(s, theirs[k][s]) for s in sites if s in own[k] or s in came}
-                for k in own
-            }
-        run = dataclasses.replace(
-            run, federation=Elsewhere(agreed, {}), state=dataclasses.replace(state, schedule=own)
-        )
-        return self._at(memory, dataclasses.replace(course.at(run, "look"), joining=()), came)
-
     def _certified(self, memory: ServerMemory) -> Step:
         """The certificate of what the members signed, which goes to all of them."""
         survey = self._own_survey(memory)
-        if survey is None or memory.course is None or survey.epoch != memory.course.state.epoch:
+        if survey is None or survey.epoch != memory.course.state.epoch:
             return Step(memory)
         residuals, now = self._residuals(memory, survey), int(self.clock())
         certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
@@ -420,7 +550,7 @@ class Server(Machine):
         """
         known = _known(memory)
         course, outbox = known.course, _without_questions(known)
-        if course is None or site not in course.run.agreement.sites:
+        if site not in course.run.agreement.sites:
             return known
         run, state = course.run, self._caught_up(known)
         try:
@@ -443,10 +573,8 @@ class Server(Machine):
     def _caught_up(self, memory: ServerMemory) -> State:
         """The state by all answers that were taken."""
         course = memory.course
-        assert course is not None
         if course.phase == "step" and course.live is None:
             course = self._stepping(memory).course
-        assert course is not None
         return course.state
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
@@ -460,7 +588,7 @@ class Server(Machine):
         """Somebody is back: a server that rests without them asks them anew."""
         step = super()._returned(step, site)
         course = _known(step.memory).course
-        if course is None or course.phase != "rest" or not course.recent.get(site):
+        if course.phase != "rest" or not course.recent.get(site):
             return step
         failed_last = course.recent[site][-1].outcome == "failed"
         return step.then(self.resume(step.memory)) if failed_last else step
@@ -469,15 +597,12 @@ class Server(Machine):
 
     def awaited(self, memory: Memory) -> frozenset[str]:
         """The members without whose answers nothing goes on here."""
-        course = _known(memory).course
-        return frozenset() if course is None else frozenset(course.open)
+        return frozenset(_known(memory).course.open)
 
     def status(self, memory: Memory) -> Status:
         """How far the posterior has come, as was found when the server last came to rest."""
         course = _known(memory).course
-        if course is None or course.status is None:
-            return Status.of(math.inf, self._options["tolerance"], ("nothing rests yet",))
-        return course.status
+        return course.status or Status.of(math.inf, course.run.tolerance, ("nothing rests yet",))
 
     # --- helpers ---------------------------------------------------------------------------------
 
@@ -487,7 +612,6 @@ class Server(Machine):
         """The answers that are there, the server's own made now, and the questions without one."""
         answers, missing = [], []
         for asked in questions:
-            assert memory.course is not None
             answer = memory.course.answers.get(asked.digest)
             if answer is None and asked.site == self.name:
                 answer, content = answer_of(self.site, asked)
@@ -506,11 +630,10 @@ class Server(Machine):
         return self._ask(memory, missing)
 
     def _ask(
-        self, memory: ServerMemory, questions: Sequence[Question], survey: bytes = b""
+        self, memory: ServerMemory, questions: Sequence[Question], survey: str = ""
     ) -> ServerMemory:
         """Put questions into the outbox, but for those that are there."""
         course = memory.course
-        assert course is not None
         memory = _known(self._heard(memory, course.state.epoch[0]))
         outbox, open_, count = dict(memory.outbox), dict(course.open), course.asked
         for asked in questions:
@@ -533,8 +656,9 @@ class Server(Machine):
     ) -> Step:
         """The step between two memories: what was not in the outbox before is sent."""
         course, old = after.course, _known(before).course
-        rests = bool(course) and course.phase == "rest" and (old is None or old.phase != "rest")
-        if course and rests:
+        ended = old.phase == "rest" and old.run.state.epoch == course.run.state.epoch
+        rests = course.phase == "rest" and not ended
+        if rests:
             end = line(
                 "rests",
                 step=course.run.state.step,
@@ -545,7 +669,7 @@ class Server(Machine):
             step = self._certified(after)
             after, entries = _known(step.memory), (*entries, *step.entries)
         held, sent = before.outbox, ()
-        if course and (rests or old is None or course.asked > old.asked):
+        if rests or course.asked > old.asked:
             sent = tuple(m for place, m in after.outbox.items() if held.get(place) is not m)
         return Step(after, sent, entries, erase)
 
@@ -554,7 +678,6 @@ def _with_answer(
     memory: ServerMemory, asked: Question, answer: Answer, content: bytes
 ) -> ServerMemory:
     course = memory.course
-    assert course is not None
     course = dataclasses.replace(course, answers={**course.answers, asked.digest: answer})
     parts = {**memory.parts, ANSWER + asked.digest: Outgoing("", content)}
     return dataclasses.replace(memory, course=course, parts=parts)
@@ -573,6 +696,9 @@ def _looks(run: Run) -> int:
     return NOISY_ROUNDS if run.agreement.update.noisy else 1
 
 
-def _question(message: Outgoing) -> letters.Question:
-    body: Any = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
-    return body
+def _site(part: bytes) -> tuple[dict[str, Any], tuple[Visit, ...]]:
+    content = from_bytes(part, what="a site of a server's course")
+    members = Members({}, content.get("members", ()))
+    own = members.unpacked(json.loads(content["head"])["site"])
+    visits = visits_of(content["trace"], own["errors"]) if "trace" in content else ()
+    return own, visits

@@ -41,7 +41,7 @@ class Outgoing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The result of one message: a site's state and outbox after it, and new entries of the log.
+    """The result of messages: a site's state and outbox after them, and new entries of the log.
 
     With ``erase`` nothing of what the change replaces or takes out stays in the file.
     """
@@ -103,31 +103,29 @@ class Store:
                         store._run(statement)
                     store._run(f"pragma application_id = {APPLICATION}")
                     store._run(f"pragma user_version = {VERSION}")
-                    store._write((first,))
+                    store._write(first)
                 force_to_disk(store.path.parent)
         except BaseException:
             store.close()
             raise
         return store
 
-    def commit(self, *changes: Change) -> None:
-        """Make changes durable, one after the other, all in one transaction or none.
+    def commit(self, change: Change) -> None:
+        """Make a change durable, as a whole or not at all.
 
-        A server that has several messages waiting commits what follows from all of them at once:
-        the time that takes is that of forcing it to disk.
+        Who has several messages waiting commits what follows from all of them at once: the time
+        that takes is that of forcing it to disk.
 
         Raises:
             ArtifactError: if it fails; the store is then closed; opened again, it is as it was
                 before.
         """
-        if not changes:
-            return
         with self._lock:
             try:
                 with self._translated():
                     with self._transaction():
-                        self._write(changes)
-                    if any(change.erase for change in changes):
+                        self._write(change)
+                    if change.erase:
                         self._erase()
             except BaseException:
                 self.close()  # after an error of the disk only the disk knows what is on it
@@ -214,7 +212,11 @@ class Store:
         broken = "Restore no copy: begin with an empty store, which a new epoch lets in."
         form = self._one("pragma application_id") + self._one("pragma user_version")
         if form != (APPLICATION, VERSION):
-            raise _unusable(self.path, f"is of form {form}", "Open it with its own release.")
+            raise _unusable(
+                self.path,
+                f"is of form {form[1]}, where this release has {VERSION}",
+                "Open it with its own release.",
+            )
         if self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", broken)
         try:
@@ -231,22 +233,19 @@ class Store:
         if not whole:
             raise _unusable(self.path, "was altered", broken)
 
-    def _write(self, changes: tuple[Change, ...]) -> None:
-        for change in changes:
-            for entry in change.entries:
-                self._run("insert into log values (?, ?)", len(self.log), entry)
-                self.log.append(entry)
-        last = changes[-1]
-        for key in self.outbox.keys() - last.outbox.keys():
+    def _write(self, change: Change) -> None:
+        for entry in change.entries:
+            self._run("insert into log values (?, ?)", len(self.log), entry)
+            self.log.append(entry)
+        for key in self.outbox.keys() - change.outbox.keys():
             self._run("delete from outbox where key = ?", key)
-        for key, message in last.outbox.items():
+        for key, message in change.outbox.items():
             if self.outbox.get(key) != message:
                 row = (key, *message, _digest(message.content))
                 self._run("insert or replace into outbox values (?, ?, ?, ?)", *row)
-        erasing = any(change.erase for change in changes)
-        row = (last.state, _digest(last.state), self.log.root(), erasing)
+        row = (change.state, _digest(change.state), self.log.root(), change.erase)
         self._run("insert or replace into site values (0, ?, ?, ?, ?)", *row)
-        self.state, self.outbox = last.state, dict(last.outbox)
+        self.state, self.outbox = change.state, dict(change.outbox)
 
     def _erase(self) -> None:
         """Leave no byte in the file, or beside it, of what is in no table any more."""

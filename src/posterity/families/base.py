@@ -57,7 +57,7 @@ class ExponentialFamily(VectorSpace):
     """
 
     reparameterized: ClassVar[bool] = True
-    """Whether draws are differentiable functions of the parameters."""
+    """True if draws are differentiable functions of the parameters."""
 
     # --- what the author of a family writes -------------------------------------------------
 
@@ -161,7 +161,7 @@ class ExponentialFamily(VectorSpace):
         return None
 
     normalizer_stays: ClassVar[bool] = False
-    """Whether the log normalizer of a law is the same wherever the law is moved to."""
+    """True if the log normalizer of a law is the same wherever the law is moved to."""
 
     def location(self) -> Any:
         """The point (..., d) that :meth:`translate` moves; None for families without one."""
@@ -239,7 +239,7 @@ class ExponentialFamily(VectorSpace):
     # --- derived from the author's formulas --------------------------------------------------
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether each member is a distribution: every natural parameter is in its domain."""
+        """True if each member is a distribution: every natural parameter is in its domain."""
         xp, size = self.xp, self.own_size
         proper: Any = True
         for name, coordinate in self.coordinates.items():

@@ -87,7 +87,7 @@ def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
 
 
 def _rests(leaf: ArrayLike) -> bool:
-    """Whether an array is NumPy's, of float64, and without a signed zero."""
+    """True if an array is NumPy's, of float64, and without a signed zero."""
     if type(leaf) is not np.ndarray or leaf.dtype != np.float64:
         return False
     if np.count_nonzero(leaf) == leaf.size:
@@ -101,7 +101,7 @@ def _rested(leaf: ArrayLike) -> np.ndarray:
 
 
 def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    """Whether two batch shapes broadcast."""
+    """True if two batch shapes broadcast."""
     try:
         np.broadcast_shapes(mine, theirs)
     except ValueError:

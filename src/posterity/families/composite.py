@@ -48,7 +48,7 @@ class Composite(ExponentialFamily):
 
     @property
     def reparameterized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether draws of all parts are differentiable functions of the parameters."""
+        """True if draws of all parts are differentiable functions of the parameters."""
         return all(part.reparameterized for part in self.parts())
 
     @property
@@ -147,7 +147,7 @@ class Composite(ExponentialFamily):
         return float(sum(n * part.log_base_measure() for n, part in copies))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether all parts are."""
+        """True if all parts are distributions."""
         flags = []
         for part in self.parts():
             flag, inner = part.is_proper(), len(self._inner(part))

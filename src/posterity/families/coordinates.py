@@ -21,7 +21,7 @@ class Domain:
     above: float | Callable[[int], float] = -np.inf
 
     def contains(self, xp: Namespace, leaf: Real, axes: int, size: int) -> Bool[Real, "*batch"]:
-        """Whether all entries along a member's own ``axes`` are in the domain."""
+        """True if all entries along a member's own ``axes`` are in the domain."""
         bound = self.above(size) if callable(self.above) else self.above
         inside = xp.np.isfinite(leaf) & (leaf > bound)
         return inside.all(tuple(range(-axes, 0))) if axes else inside

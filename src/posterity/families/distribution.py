@@ -125,27 +125,27 @@ class Distribution(Node, abc.ABC):
     # --- what it says of the numbers that it is over ------------------------------------------
 
     addend: ClassVar[str] = "Wrap components without labels as posterity.Plate(members, weights)."
-    """What to put where parameters must add, in place of a law whose parameters do not."""
+    """The advice in errors where parameters must add, and those of the law do not."""
     emits_symbols: ClassVar[bool] = False
-    """Whether it is a posterior over the parameters of symbols 0, 1, ..."""
+    """True if it is a posterior over the parameters of symbols 0, 1, ..."""
     over_labels: ClassVar[bool] = False
-    """Whether an event is one of the labels 0, 1, ..."""
+    """True if an event is one of the labels 0, 1, ..."""
     is_plate: ClassVar[bool] = False
-    """Whether it is a ``Plate``: exchangeable copies of one family."""
+    """True if it is a ``Plate``: exchangeable copies of one family."""
     is_tied: ClassVar[bool] = False
-    """Whether it is a ``Tied``: a product whose blocks share labels."""
+    """True if it is a ``Tied``: a product whose blocks share labels."""
     is_mixture: ClassVar[bool] = False
-    """Whether it is a ``Mixture``."""
+    """True if it is a ``Mixture``."""
     composed: ClassVar[bool] = False
-    """Whether it is made of independent parts, such as blocks or the members of a plate."""
+    """True if it is made of independent parts, such as blocks or the members of a plate."""
     gaussian: ClassVar[bool] = False
-    """Whether it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
+    """True if it is a Gaussian in information form, with the methods of ``AnyGaussian``."""
 
     diagonal: ClassVar[bool] = False
-    """Whether the coordinates of a Gaussian are independent."""
+    """True if the coordinates of a Gaussian are independent."""
 
     quantities: ClassVar[tuple[str, ...]] = ("",)
-    """What :meth:`marginals` are of, in words: ``""`` is the coordinates of an event themselves."""
+    """The quantities of :meth:`marginals`, in words; ``""`` for the coordinates of an event."""
 
     def marginals(self) -> list[Marginal]:
         """For each of ``quantities`` the marginal laws (*batch, n) of its coordinates.
@@ -285,7 +285,7 @@ class Distribution(Node, abc.ABC):
 
     @abc.abstractmethod
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether each member is a distribution; a factor may well not be."""
+        """True if each member is a distribution; a factor may well not be."""
 
     @abc.abstractmethod
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:

@@ -33,7 +33,7 @@ class FreeForm(abc.ABC):
     """The rules by which members of one family are moved; hashable, and without arrays."""
 
     smooth: bool = True
-    """Whether draws are smooth functions of standard normal noise, and members can be placed about
+    """True if draws are smooth functions of standard normal noise, and members can be placed about
     an event; otherwise the noise of a draw is a random key."""
 
     @property

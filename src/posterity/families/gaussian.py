@@ -32,7 +32,7 @@ from posterity.families.supports import RealNumbers
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0
-"""How far a mean moves at most in a step that is retracted, in standard deviations."""
+"""The most that a mean moves in a step that is retracted, in standard deviations."""
 
 
 class AnyGaussian(HasGaussianMoments):
@@ -47,7 +47,7 @@ class AnyGaussian(HasGaussianMoments):
 
     gaussian: ClassVar[bool] = True
     diagonal: ClassVar[bool]
-    """Whether coordinates are independent."""
+    """True if coordinates are independent."""
 
     @property
     @abc.abstractmethod
@@ -216,7 +216,7 @@ class Gaussian(AnyGaussian):
         return self.xp.solve_lower(self._factor, identity)
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether all numbers are finite, and precisions positive definite."""
+        """True if all numbers are finite, and precisions positive definite."""
         isfinite = self.xp.np.isfinite
         return isfinite(self._factor).all((-2, -1)) & isfinite(self.precision_mean).all(-1)
 

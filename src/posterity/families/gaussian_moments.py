@@ -15,7 +15,7 @@ class Moments(NamedTuple):
 
     @property
     def diagonal(self) -> bool:
-        """Whether coordinates are independent."""
+        """True if coordinates are independent."""
         return self.spread.ndim == self.mean.ndim
 
 

@@ -1,10 +1,12 @@
 """Posteriors of hidden Markov models whose states are unlabelled."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from posterity.arguments import POSITIVE, Constraint
 from posterity.arrays.typing import Float, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.base import ExponentialFamily
@@ -16,6 +18,9 @@ from posterity.families.plate import Plate
 from posterity.families.tied import Tied
 
 BLOCKS = ("emissions", "initial", "transitions")
+FIX = "Concentrations count observations; 1 is as good as one."
+CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError, fix=FIX)
+STAY = Constraint("zero or more", lambda x: POSITIVE.allows(x) or x == 0, ParameterError, FIX)
 
 
 class HiddenMarkov(Tied):
@@ -90,22 +95,16 @@ class HiddenMarkov(Tied):
         Raises:
             ParameterError: for concentrations that are not positive, or ``stay`` below zero.
         """
-        result = np.array([concentration, stay, initial], float)
-        if not (
-            np.isfinite(result).all() and (result >= 0).all() and result[0] > 0 and result[2] > 0
-        ):
-            raise ParameterError(
-                found=f"concentration={concentration}, stay={stay}, initial={initial}",
-                expected="finite positive concentrations, stay at least zero",
-                fix="Concentrations count observations; 1 is as good as one.",
-            )
+        CONCENTRATION.check(concentration=concentration, initial=initial)
+        STAY.check(stay=stay)
         if states < 1 or emission.batch_shape:
             raise StructureError(
                 found=f"{states} states, and an emission of batch shape {emission.batch_shape}",
                 expected="at least one state, and the emission of one",
                 fix="Give the prior of one state, which all share.",
             )
-        return cls.exchangeable(emission, result, int(states))
+        spread = np.array([concentration, stay, initial], float)
+        return cls.exchangeable(emission, spread, int(states))
 
     @property
     def states(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 
 import numpy as np
 
+from posterity.arguments import FLAG, Constraint, one_of
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import StructureError, UsageError
@@ -283,9 +284,10 @@ class Layers:
 
         Of the last one, also where ``sites`` and ``shares`` are, if the network keeps any.
         """
-        result, start = [], 0
+        result: list[dict[str, Place]] = []
+        start = 0
         for layer in self.layers:
-            own = {}
+            own: dict[str, Place] = {}
             if layer.bias:
                 own["bias"] = Place(start, (layer.outputs,))
                 start = own["bias"].stop
@@ -293,9 +295,10 @@ class Layers:
             start = own["kernel"].stop
             result.append(own)
         if self.sites:
-            shape = (self.sites, layer.inputs + layer.bias, layer.outputs)
-            own["sites"] = Place(start, shape)
-            own["shares"] = Place(own["sites"].stop, shape[::2])
+            last = self.layers[-1]
+            shape = (self.sites, last.inputs + last.bias, last.outputs)
+            result[-1]["sites"] = Place(start, shape)
+            result[-1]["shares"] = Place(result[-1]["sites"].stop, shape[::2])
         return tuple(result)
 
     @property
@@ -357,24 +360,21 @@ def _misfit(layer: Layer, image: tuple[int, ...]) -> StructureError:
     )
 
 
+SIZE = Constraint("a positive whole number", lambda size: type(size) is int and size > 0)
+OPTIONS = {
+    "activation": one_of(*ACTIVATIONS),
+    "bias": FLAG,
+    "padding": one_of(*get_args(Padding)),
+    "pooling": one_of(*get_args(Pooling)),
+    "window": Constraint(
+        "a height and a width, positive whole numbers",
+        lambda window: len(window) == 2 and all(map(SIZE.allows, window)),
+    ),
+}
+"""The constraints of a layer's fields; all others are sizes."""
+
+
 def _check(layer: Layer) -> None:
-    sizes = [layer.inputs, layer.outputs]
-    options = {"activation": (layer.activation, ACTIVATIONS)}
-    if isinstance(layer, Conv):
-        sizes += [*layer.window, layer.stride, layer.pool]
-        options["padding"] = (layer.padding, get_args(Padding))
-        options["pooling"] = (layer.pooling, get_args(Pooling))
-    whole = all(type(size) is int and size > 0 for size in sizes)
-    wrong = {name: value for name, (value, known) in options.items() if value not in known}
-    if (
-        type(layer.bias) is not bool
-        or not whole
-        or wrong
-        or (isinstance(layer, Conv) and len(layer.window) != 2)
-    ):
-        raise UsageError(
-            found=f"{layer}",
-            expected="positive whole sizes, a window of height and width, a bias or none, and "
-            + ", ".join(f"{name} of {list(known)}" for name, (_, known) in options.items()),
-            fix="Correct the layer.",
-        )
+    for field in dataclasses.fields(layer):
+        constraint = OPTIONS.get(field.name, SIZE)
+        constraint.check(**{field.name: getattr(layer, field.name)})

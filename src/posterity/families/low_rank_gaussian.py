@@ -121,7 +121,7 @@ class LowRankGaussian(Distribution):
         return (type(self), *self.event_shape, self.rank)
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether all is finite, and the variances are positive."""
+        """True if all is finite, and the variances are positive."""
         np_ = self.xp.np
         finite = np_.isfinite(self.mean).all(-1) & np_.isfinite(self.factor).all((-2, -1))
         return finite & (np_.isfinite(self.variance) & (self.variance > 0)).all(-1)

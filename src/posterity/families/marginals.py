@@ -7,7 +7,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -99,7 +99,20 @@ def same_shape(*parameters: ArrayLike) -> tuple[Array, ...]:
     return tuple(np.array(array) for array in arrays)
 
 
-class Image(NamedTuple):
+class Named:
+    """A constant of this module, known by its ``name``: pickled by it, as functions are."""
+
+    name: str
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Image(Named):
     """An increasing map of normal numbers ``u``, its inverse, and the moments of what it gives."""
 
     outward: Callable[[Array], Array]
@@ -108,15 +121,6 @@ class Image(NamedTuple):
     """Given mean and standard deviation of ``u``."""
     sd: Callable[[Array, Array], Array]
     name: str
-    """The name of this module's constant that it is."""
-
-    def __reduce__(self) -> str:
-        """Pickled by name, as functions are."""
-        return self.name
-
-    def __repr__(self) -> str:
-        """Its name."""
-        return self.name
 
 
 def _logistic_mean(loc: Array, scale: Array) -> Array:
@@ -195,7 +199,8 @@ class Normal(Marginal):
             return scipy.special.ndtr((self.image.inward(np.asarray(x)) - self.loc) / self.scale)
 
 
-class Formulas(NamedTuple):
+@dataclasses.dataclass(frozen=True, repr=False)
+class Formulas(Named):
     """Mean, standard deviation, quantile and distribution function, given the parameters."""
 
     mean: Callable[..., Array]
@@ -205,15 +210,6 @@ class Formulas(NamedTuple):
     cdf: Callable[..., Array]
     """Its first argument is the number."""
     name: str
-    """The name of this module's constant that they are."""
-
-    def __reduce__(self) -> str:
-        """Pickled by name, as functions are."""
-        return self.name
-
-    def __repr__(self) -> str:
-        """Their name."""
-        return self.name
 
 
 def _student_sd(loc: Array, scale: Array, df: Array) -> Array:

@@ -20,7 +20,7 @@ class MixingWeights(ExponentialFamily):
     """A law of the weights of ``K`` components that mean nothing but what they weigh."""
 
     shows_prior: ClassVar[bool]
-    """Whether counts are known without the prior."""
+    """True if counts are known without the prior."""
 
     def log_base_measure(self) -> float:
         """Zero: ``h = 1``."""

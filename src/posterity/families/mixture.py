@@ -132,7 +132,7 @@ class Mixture(Distribution):
         return called(self, shown)
 
     def is_proper(self) -> Bool[Real, ""]:
-        """Whether the log weights are finite and all components are distributions."""
+        """True if the log weights are finite and all components are distributions."""
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
         return finite & self.components.is_proper().all()
 

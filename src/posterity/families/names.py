@@ -150,6 +150,23 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
+def entry_names(name: str, shape: tuple[int, ...], words: Sequence[Any] = ()) -> tuple[str, ...]:
+    """A name for each entry of an array, ``beta[0]``, ``m[1,2]``, in order; of a number its own.
+
+    ``words`` are those of each axis, if it has any: ``beta[age]``.
+
+    >>> entry_names("m", (2, 1))
+    ('m[0,0]', 'm[1,0]')
+    """
+    if not shape:
+        return (name,)
+    axes = [list(map(str, own)) for own in words] or [list(map(str, range(n))) for n in shape]
+    return tuple(
+        f"{name}[{','.join(axis[i] for axis, i in zip(axes, place, strict=True))}]"
+        for place in np.ndindex(*shape)
+    )
+
+
 # --- in one order --------------------------------------------------------------------------------
 
 

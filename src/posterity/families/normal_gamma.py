@@ -55,6 +55,7 @@ class NormalGamma(NormalPrecision):
         "inverse_scale": vector(POSITIVE),
         "degrees_of_freedom": vector(POSITIVE),
     }
+    whole: ClassVar[bool] = False
 
     @classmethod
     def from_standard(
@@ -72,23 +73,6 @@ class NormalGamma(NormalPrecision):
             degrees_of_freedom=degrees_of_freedom,
         )
         return cls._about_mean(**known)._held()
-
-    @staticmethod
-    def _along(numbers: Real) -> Real:
-        return numbers
-
-    @staticmethod
-    def _over(numbers: Real) -> Real:
-        return numbers
-
-    @staticmethod
-    def _square(mean: Real) -> Real:
-        return mean**2
-
-    @staticmethod
-    def _size(mean: Real) -> int:
-        del mean
-        return 1
 
     @property
     def coordinatewise(self) -> NormalWishart:
@@ -142,7 +126,7 @@ class NormalGamma(NormalPrecision):
         return self.mean.shape[-1] * self.coordinatewise.log_base_measure()
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether every coordinate is."""
+        """True if every coordinate is a distribution."""
         return self.coordinatewise.is_proper().all(-1)
 
     def _log_prob(

@@ -1,6 +1,5 @@
 """Normal-Wishart and its diagonal twin: posteriors of a Gaussian's mean and precision."""
 
-import abc
 from typing import ClassVar, Self
 
 import numpy as np
@@ -46,25 +45,28 @@ class NormalPrecision(HasGaussianMoments, Emitting):
     normalizer_stays: ClassVar[bool] = True
     quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
 
-    @staticmethod
-    @abc.abstractmethod
-    def _along(numbers: Real) -> Real:
+    whole: ClassVar[bool]
+    """True if precisions are matrices; False if they are numbers, one a coordinate."""
+
+    @classmethod
+    def _along(cls, numbers: Real) -> Real:
         """A number a member with axes of one, so that it multiplies the mean."""
+        return numbers[..., None] if cls.whole else numbers
 
-    @staticmethod
-    @abc.abstractmethod
-    def _over(numbers: Real) -> Real:
+    @classmethod
+    def _over(cls, numbers: Real) -> Real:
         """A number a member with axes of one, so that it multiplies the scatter."""
+        return numbers[..., None, None] if cls.whole else numbers
 
-    @staticmethod
-    @abc.abstractmethod
-    def _square(mean: Real) -> Real:
+    @classmethod
+    def _square(cls, mean: Real) -> Real:
         """``m mᵀ``, in the shape of the scatter."""
+        return outer(mean) if cls.whole else mean**2
 
-    @staticmethod
-    @abc.abstractmethod
-    def _size(mean: Real) -> int:
+    @classmethod
+    def _size(cls, mean: Real) -> int:
         """The rows of a precision."""
+        return mean.shape[-1] if cls.whole else 1
 
     @classmethod
     def _about_mean(
@@ -156,6 +158,7 @@ class NormalWishart(NormalPrecision):
         "scale": matrix(POSITIVE_DEFINITE),
         "degrees_of_freedom": scalar(MORE_THAN_SIZE),
     }
+    whole: ClassVar[bool] = True
 
     @classmethod
     def from_standard(
@@ -194,22 +197,6 @@ class NormalWishart(NormalPrecision):
         return cls._about_mean(
             **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
         )._held()
-
-    @staticmethod
-    def _along(numbers: Real) -> Real:
-        return numbers[..., None]
-
-    @staticmethod
-    def _over(numbers: Real) -> Real:
-        return numbers[..., None, None]
-
-    @staticmethod
-    def _square(mean: Real) -> Real:
-        return outer(mean)
-
-    @staticmethod
-    def _size(mean: Real) -> int:
-        return mean.shape[-1]
 
     @property
     def wishart(self) -> Wishart:
@@ -282,7 +269,7 @@ class NormalWishart(NormalPrecision):
         return -self.own_size / 2 * LOG_2PI
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
+        """True if ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
         np_, kappa = self.xp.np, self.mean_precision
         finite = np_.isfinite(kappa) & np_.isfinite(self.precision_mean).all(-1)
         located = finite & (kappa > 0)

@@ -43,7 +43,7 @@ class Support(abc.ABC):
 
     @abc.abstractmethod
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether each element of ``z`` (..., own axes) is in the set."""
+        """True if each element of ``z`` (..., own axes) is in the set."""
 
 
 class Continuous(Support):
@@ -86,7 +86,7 @@ class RealNumbers(Continuous):
     normal_image: ClassVar[Image | None] = IDENTITY
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether each is finite."""
+        """True if each is finite."""
         return xp.np.isfinite(z)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -113,7 +113,7 @@ class PositiveNumbers(Continuous):
     normal_image: ClassVar[Image | None] = EXPONENTIAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether each is finite and positive."""
+        """True if each is finite and positive."""
         return xp.np.isfinite(z) & (z > 0)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -140,7 +140,7 @@ class UnitInterval(Continuous):
     normal_image: ClassVar[Image | None] = LOGISTIC
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether each is between zero and one, and neither."""
+        """True if each is between zero and one, and neither."""
         return (z > 0) & (z < 1)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -174,7 +174,7 @@ class Simplex(Continuous):
         return (self.shape[-1] - 1,)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether entries are positive and sum to one but for rounding."""
+        """True if entries are positive and sum to one but for rounding."""
         rounding = z.shape[-1] * 8 * xp.np.finfo(z.dtype).eps
         return (z > 0).all(-1) & (abs(z.sum(-1) - 1) <= rounding)
 
@@ -226,7 +226,7 @@ class PositiveDefiniteMatrices(Continuous):
         return (triangle(self.shape[-1]),)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether each is symmetric, but for rounding, and has a Cholesky factor."""
+        """True if each is symmetric, but for rounding, and has a Cholesky factor."""
         mirrored = xp.np.swapaxes(z, -1, -2)
         size = xp.np.sqrt(abs(xp.np.diagonal(z, axis1=-2, axis2=-1)))
         scale = size[..., :, None] * size[..., None, :]
@@ -263,7 +263,7 @@ class Labels(Support):
     name: ClassVar[str] = "labels"
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """Whether each is one of the labels."""
+        """True if each is one of the labels."""
         return (z >= 0) & (z < self.count) & (z == xp.np.floor(z))
 
 

@@ -24,7 +24,7 @@ class Tied(Product):
     """
 
     concentrations: ClassVar[int]
-    """How many numbers :meth:`spread` has."""
+    """The number of entries of :meth:`spread`."""
 
     is_tied: ClassVar[bool] = True
 

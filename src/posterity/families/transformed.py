@@ -138,7 +138,7 @@ class Transformed(Distribution):
         return (type(self), self.supports, self.law.outline())
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """Whether the law of ``u`` is."""
+        """True if the law of ``u`` is a distribution."""
         return self.law.is_proper()
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:

@@ -23,8 +23,7 @@ from posterity.families import ExponentialFamily, Gaussian
 from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
-from posterity.inference.choice import ESTIMATORS
-from posterity.inference.update import LocalUpdate
+from posterity.inference.update import ESTIMATORS, LocalUpdate
 from posterity.lazy import eqx, jax
 
 Options = Mapping[str, Any]
@@ -38,8 +37,15 @@ MODELS: dict[str, Callable[..., Any]] = {
     "linear-regression": models.LinearRegression,
     "logistic-regression": models.LogisticRegression,
     "poisson-regression": models.PoissonRegression,
+    "negative-binomial-regression": models.NegativeBinomialRegression,
+    "gamma-regression": models.GammaRegression,
+    "ordinal-regression": functools.partial(models.LogisticRegression),
+    "survival-regression": functools.partial(models.PoissonRegression, exposure=True),
 }
-REGRESSIONS = ("linear-regression", "logistic-regression", "poisson-regression")
+REGRESSIONS = tuple(name for name in MODELS if name.endswith("-regression"))
+OF_TABLES = ("ordinal-regression", "survival-regression")
+"""Regressions, and those whose records are made of a table's: labels of whether a level was left,
+counts of events in a time at risk."""
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -106,7 +112,7 @@ def make_model(
 def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily:
     """A ``family`` with its standard parameters, or a network's with independent weights."""
     if isinstance(model, models.NeuralNetwork):
-        _check_keys(options, ["variance"], "prior")
+        check_keys(options, ["variance"], "prior")
         variance = options.get("variance", 1.0)
         POSITIVE.check(**{"prior.variance": variance})
         return model.prior(variance=float(variance), key=of_jax(key))
@@ -114,7 +120,7 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
     name = options.pop("family", None)
     family = one_of(FAMILIES, name, "prior.family")
     parameters = list(inspect.signature(family.from_standard).parameters)
-    _check_keys(options, parameters, "prior")
+    check_keys(options, parameters, "prior")
     if missing := [name for name in parameters if name not in options]:
         raise UsageError(
             found=f"no prior.{missing[0]}", expected="a value for it", fix=f"A {name} takes it."
@@ -126,7 +132,8 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
     return build(standard, options, "prior")
 
 
-def _check_keys(options: Options, known: Sequence[str], place: str) -> None:
+def check_keys(options: Options, known: Sequence[str], place: str) -> None:
+    """Raise a UsageError for an option of the table ``place`` that is not among the known ones."""
     if unknown := [name for name in options if name not in known]:
         raise UsageError(
             found=f"{place}.{unknown[0]}, of which nothing is known",
@@ -224,7 +231,7 @@ def _network(
 def _regression(
     kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
-    _check_keys(options, ["noise_variance"], "model")
+    check_keys(options, ["noise_variance"], "model")
     if not isinstance(variance, float):
         raise UsageError(
             found=f"prior.variance = {variance}",

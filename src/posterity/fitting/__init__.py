@@ -1,7 +1,8 @@
-"""A site's file from a table of its records: what ``posterity fit`` does."""
+"""A site's file from a table of its records, and predictions from it."""
 
-from posterity.artifact.provenance import check_same, recipe_in
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.reconcile import check_same, reconciled
+from posterity.fitting.design import Reading
 from posterity.fitting.fit import Fit, fit
-from posterity.fitting.recipe import Recipe
 
-__all__ = ["Fit", "Recipe", "check_same", "fit", "recipe_in"]
+__all__ = ["Fit", "Reading", "Recipe", "check_same", "fit", "recipe_in", "reconciled"]

@@ -1,5 +1,6 @@
 """From the cells of a table to the numbers that a model sees."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
+from posterity.artifact.recipe import INTERCEPT, LABELS, Factor, Recipe
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
-from posterity.fitting.recipe import INTERCEPT, Recipe
 
 LARGEST = 1e100
 """The largest number that a model sees: squares, and their sums, are to be finite."""
@@ -19,17 +20,39 @@ MOST = 5000
 
 
 class Design(NamedTuple):
-    """``x`` (n, d) with its names, the target (n,), the exposure (n,), and what was dropped."""
+    """``x`` (n, d) with its names, and beside it what the recipe names, each (n,) or None.
+
+    ``lines`` are those of the records in the file, ``kept`` their numbers among its ``total``
+    records, of which ``dropped`` had a missing value.
+
+    Of survival a record stands once for each interval between cuts in which it was at risk: ``y``
+    is whether its event was there, ``exposure`` for how long. Where it is to be predicted it
+    stands once, and ``times`` (n, 3) are its time, event and entry, if they are there.
+    """
 
     x: np.ndarray
     y: np.ndarray | None
     exposure: np.ndarray | None
+    offset: np.ndarray | None
+    weights: np.ndarray | None
     names: tuple[str, ...]
     lines: np.ndarray
+    kept: np.ndarray
+    total: int
     dropped: int
     notes: tuple[str, ...]
+    times: np.ndarray | None = None
+
+    @property
+    def records(self) -> int:
+        """The number of records that are used."""
+        return self.total - self.dropped
 
 
+ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
+"""Columns of a recipe that are no inputs."""
+NODES, POINT = 10, 1e-3
+"""Nodes of a hazard's integral, and the part of it that is taken at the end, where an event is."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name when it reads one."""
 
@@ -41,24 +64,20 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         StructureError: if a column that the recipe names is not there, or one that it does not
             name holds row numbers.
     """
-    apart = [name for name in (recipe.target, recipe.exposure) if name]
+    alone = {key: getattr(recipe, key) for key in ALONE}
+    apart = [name for name in alone.values() if name]
     named: dict[str, Iterable[str]] = {
-        "--target": [recipe.target] if recipe.target else [],
-        "--exposure": [recipe.exposure] if recipe.exposure else [],
+        **{f"--{key}": [name] for key, name in alone.items() if name},
         "--columns": recipe.columns or (),
         "--without": recipe.without,
     }
     for flag, names in named.items():
         if unknown := [name for name in names if name not in header]:
-            raise StructureError(
-                found=f"no column {unknown[0]!r} in {str(path)!r}, which has {some(header)}",
-                expected=f"the column that {flag} names",
-                fix="Name it as the table does.",
-            )
+            raise _no_column(unknown[0], flag, header, path)
     if recipe.columns is not None:
         if both := set(apart) & set(recipe.columns):
             raise UsageError(
-                found=f"{both.pop()!r} among --columns, and as target or exposure",
+                found=f"{both.pop()!r} among --columns, and by itself as --{', --'.join(ALONE)}",
                 expected="what is not predicted from itself",
                 fix="Leave it out of one.",
             )
@@ -76,9 +95,17 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     return used
 
 
+def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
+    return StructureError(
+        found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
+        expected=f"the column that {flag} names",
+        fix="Name it as the table does: --rename RECIPE=TABLE where the recipe has another name.",
+    )
+
+
 def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     """Refuse names of columns that are not used, of which a flag would go unheard."""
-    regression = recipe.model != "mixture"
+    regression = recipe.regression
     target = [recipe.target] if recipe.target else []
     # A linear model's target has a unit; a count and a class have none.
     scaled = [*used, *(target if recipe.model == "linear" else [])]
@@ -86,7 +113,8 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
         "--center": (recipe.center, plain),
         "--scale": (recipe.scale, plain),
-        "--category": (recipe.categories, [*used, *(target if recipe.model == "logistic" else [])]),
+        "--unit": (recipe.unit, [*plain, *([recipe.exposure] if recipe.exposure else [])]),
+        "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
     }
     for flag, (names, known) in flags.items():
         if unknown := [name for name in names if name not in known]:
@@ -115,74 +143,120 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How one site's table says what the recipe is about; nothing of it is kept in the file.
+
+    Attributes:
+        rename: by the recipe's column the name that it has in this table.
+        convert: by column what its numbers are multiplied by to be in the recipe's unit.
+        levels: by column the texts of this table, in the order of the recipe's levels.
+        drop_missing: leave out records of which a value is missing.
+        decimal: ``"."`` or ``","``, where the numbers do not say it.
+    """
+
+    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    convert: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    drop_missing: bool = False
+    decimal: str | None = None
+
+    def renamed(self, cells: Cells) -> Cells:
+        """The table with its columns under the recipe's names."""
+        own = {table: name for name, table in self.rename.items()}
+        if unknown := [table for table in own if table not in cells.header]:
+            raise _no_column(unknown[0], "--rename", cells.header, cells.path)
+        header = tuple(own.get(name, name) for name in cells.header)
+        if twice := [name for name in self.rename if header.count(name) > 1]:
+            raise UsageError(
+                found=f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it",
+                expected="one column of a name",
+                fix="Leave --rename out, or take the other column out of the table.",
+            )
+        return cells._replace(header=header)
+
+
+PLAIN = Reading()
+"""A table that says all as the recipe does."""
+
+
+def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
+    """Raise a StructureError unless a table has the columns that a recipe predicts from."""
+    wanted = [*(recipe.columns or ()), *([recipe.offset] if recipe.offset else [])]
+    if missing := [name for name in wanted if name not in cells.header]:
+        raise StructureError(
+            found=f"no column {missing[0]!r} in {str(cells.path)!r}, which has "
+            f"{some(cells.header)}",
+            expected=f"the columns that the model takes: {some(wanted)}",
+            fix="Add it, or name the table's own by --rename "
+            f"{missing[0]}=NAME; leave its cells empty where it is not known.",
+        )
+
+
 def design(
-    cells: Cells, recipe: Recipe, path: Path, *, drop_missing: bool, decimal: str | None
+    cells: Cells,
+    recipe: Recipe,
+    reading: Reading = PLAIN,
+    *,
+    predicting: bool = False,
+    scored: bool = True,
+    empty: bool = False,
 ) -> Design:
     """The numbers of the columns that ``recipe.columns`` names, in its units.
+
+    Where it is for a prediction, records with a missing value are left out whatever ``reading``
+    says, and exposure and weights need not be there, nor, if it is not ``scored``, the target.
 
     Raises:
         ArtifactError: for a cell that cannot be read, or is missing; it names line and column.
         ParameterError: for a target that the model cannot have.
-        StructureError: if no records are left.
+        StructureError: if no records are left, unless it may be ``empty``.
     """
-    used = recipe.columns or ()
-    wanted = [name for name in (*used, recipe.target, recipe.exposure) if name]
+    path, used = cells.path, recipe.columns or ()
+    target = [recipe.target, recipe.event, recipe.entry] if scored else []
+    apart = [*target, recipe.exposure, recipe.weights]
+    apart = [name for name in apart if name and not (predicting and name not in cells.header)]
+    wanted = [name for name in (*used, recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
-    whole = _whole(cells, places, path, drop_missing)
-    rows, lines, dropped = whole.rows, whole.lines, len(cells.rows) - len(whole.rows)
-    if not rows:
+    whole, kept = _whole(cells, places, reading.drop_missing or predicting)
+    lines, dropped = whole.lines, len(cells.rows) - len(whole.rows)
+    if not whole.rows and not empty:
         raise StructureError(
             found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
             expected="one at least",
             fix="Add records.",
         )
-    numeric = [name for name in wanted if name not in recipe.categories]
-    expected = (
-        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
-        "(--without {column})"
-    )
-    values = whole.numbers(numeric, decimal, expected=expected).T
-    values = dict(zip(numeric, values, strict=True))
-    for name in wanted:
-        if name in recipe.categories:  # the places of its levels
-            values[name] = _levels(whole, name, recipe.categories[name])
-    names: list[str] = []
-    columns: list[np.ndarray] = []
-    if recipe.model != "mixture" and recipe.intercept:
-        names.append(INTERCEPT)
-        columns.append(np.ones(len(rows)))
-    for name in used:
-        if name in recipe.categories:
-            levels = recipe.categories[name]
-            names += [f"{name}[{level}]" for level in levels[1:]]
-            columns += [1.0 * (values[name] == place) for place in range(1, len(levels))]
-        else:
-            names.append(name)
-            columns.append(_in_units(recipe, name, values[name]))
+    reading, notes = _labelled(whole, recipe, reading, wanted)
+    values = _values(whole, recipe, reading, wanted)
+    names = recipe.coefficients()
+    columns = _columns(recipe, values, whole)
     if len(set(names)) < len(names):
         raise StructureError(
             found=f"coefficients {some(names)}, of which two have one name",
             expected="a name for each",
             fix="Rename a column.",
         )
-    target = None if recipe.target is None else values[recipe.target]
-    if recipe.target is not None and recipe.model == "linear":
-        target = _in_units(recipe, recipe.target, values[recipe.target])
-    exposure = None if recipe.exposure is None else values[recipe.exposure]
-    if exposure is not None and (exposure <= 0).any():
-        line = lines[int(np.argmax(exposure <= 0))]
-        raise table_error(
-            path, f"an exposure in line {line} that is not positive", "positive numbers"
-        )
-    notes = []
+    target = values.get(recipe.target or "")
+    if target is not None and recipe.model == "linear":
+        target = _in_units(recipe, recipe.target or "", target)
+    exposure, offset, weights = (
+        values.get(name or "") for name in (recipe.exposure, recipe.offset, recipe.weights)
+    )
+    for name, own in ((recipe.exposure, exposure), (recipe.weights, weights)):
+        if own is not None and (own <= 0).any():
+            line = lines[int(np.argmax(own <= 0))]
+            raise table_error(
+                path, f"{name!r} in line {line} that is not positive", "positive numbers"
+            )
     if dropped:
         notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
     pairs = zip(names, columns, strict=True)
-    if level := [name for name, c in pairs if name != INTERCEPT and np.ptp(c) == 0]:
+    level = [name for name, c in pairs if name != INTERCEPT and len(c) and np.ptp(c) == 0]
+    if level and not (predicting or empty):
         notes += [
             f"the same in every record: {some(level)}; the prior alone tells them from others"
         ]
-    x = np.column_stack(columns) if columns else np.zeros((len(rows), 0))
+    x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
         raise ParameterError(
@@ -190,53 +264,227 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    result = Design(x, target, exposure, tuple(names), np.asarray(lines), dropped, tuple(notes))
+    rows, total = np.asarray(lines), len(cells.rows)
+    result = Design(
+        x, target, exposure, offset, weights, names, rows, kept, total, dropped, tuple(notes)
+    )
     _check_target(result, recipe, path)
-    return result
+    if recipe.model == "survival":
+        return _at_risk(result, recipe, values, path, predicting)
+    return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+
+
+def _climbed(data: Design, recipe: Recipe) -> Design:
+    """Records once for each level that they came to, and whether they went beyond it.
+
+    Going on is logistic at every level (the continuation-ratio model, fienberg2007).
+    """
+    reached = np.asarray(data.y, dtype=int)
+    steps = np.arange(len(recipe.baseline))
+    row, level = np.nonzero(steps <= reached[:, None])
+    return _again(data, row, np.eye(len(steps))[level])._replace(y=1.0 * (reached[row] > level))
+
+
+def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
+    """Records several times, each time with its own columns (m, b) of the baseline."""
+    x = data.x[row]
+    x[:, : baseline.shape[1]] = baseline
+    again = {
+        name: None if own is None else own[row]
+        for name, own in (("offset", data.offset), ("weights", data.weights))
+    }
+    return data._replace(x=x, lines=data.lines[row], **again)
+
+
+def _at_risk(
+    data: Design, recipe: Recipe, values: Mapping[str, np.ndarray], path: Path, predicting: bool
+) -> Design:
+    """Records once for each interval in which they were at risk; to be predicted once in all.
+
+    Under a hazard that is constant in an interval the events there are Poisson counts, of which the
+    time at risk is the exposure (holford1980). A hazard that changes all along is so at Gauss-
+    Legendre nodes of the cube root of time, which its integral takes; an event is at its own time.
+    """
+    if predicting and not {recipe.target, recipe.event} <= values.keys():
+        return data._replace(y=None)
+    time, event = values[recipe.target or ""], values[recipe.event or ""]
+    entry = values.get(recipe.entry or "", np.zeros(len(time)))
+    wrong = (time <= entry) | (entry < 0) | ((event != 0) & (event != 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise table_error(
+            path,
+            f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",
+            "a time after the entry, which is not negative, and an event that is 0 or 1",
+        )
+    if predicting:
+        return data._replace(y=event, times=np.column_stack([time, event, entry]))
+    if recipe.hazard is not None:
+        nodes, weights = (np.polynomial.legendre.leggauss(NODES)[k] / 2 for k in range(2))
+        nodes, span = nodes + 0.5, (time - entry)[:, None]
+        at = np.column_stack([entry[:, None] + span * nodes**3, time])
+        spent = np.column_stack([(1 - POINT) * span * 3 * nodes**2 * weights, POINT * span])
+        row = np.repeat(np.arange(len(time)), NODES + 1)
+        here = np.column_stack([np.zeros((len(time), NODES)), event]).ravel()
+        made = _again(data, row, baseline_at(recipe, at.ravel()))
+        return made._replace(y=here, exposure=spent.ravel())
+    ends = np.array([0.0, *recipe.cuts, np.inf])
+    spent = np.minimum(time[:, None], ends[1:]) - np.maximum(entry[:, None], ends[:-1])
+    row, interval = np.nonzero(spent > 0)
+    here = (event[row] == 1) & (time[row] > ends[interval]) & (time[row] <= ends[interval + 1])
+    made = _again(
+        data, row, np.eye(len(recipe.baseline))[interval] if recipe.cuts else data.x[:, :0]
+    )
+    return made._replace(y=1.0 * here, exposure=spent[row, interval])
+
+
+def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
+    """The columns (n, 2) of a Weibull or Gompertz log hazard at these times (n,)."""
+    own = np.log(time) if recipe.hazard == "weibull" else time
+    return np.column_stack([np.ones(len(time)), own])
+
+
+def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:
+    """The columns of the design, (n,) each: products of what is made of a term's columns."""
+    ones = np.ones(len(cells.rows))
+    columns = [ones] if recipe.intercept and recipe.regression else []
+    if recipe.baseline:
+        columns = [0.0 * ones for _ in recipe.baseline]
+    for term in recipe.coded():
+        block = [ones]
+        for factor, full in term:
+            own = _made(recipe, factor, full, values[factor[1]], cells)
+            block = [one * other for one in block for other in own]
+        columns += block
+    return columns
+
+
+def _made(
+    recipe: Recipe, factor: Factor, full: bool, values: np.ndarray, cells: Cells
+) -> list[np.ndarray]:
+    """The columns that a factor makes of a column of the table.
+
+    Raises:
+        ArtifactError: for a value that the function is not defined at; it names the line.
+    """
+    kind, name, *numbers = factor
+    if kind == "levels":
+        places = range(0 if full else 1, len(recipe.categories[name]))
+        return [1.0 * (values == place) for place in places]
+    own = _in_units(recipe, name, values)
+    if kind == "column":
+        return [own]
+    if kind == "power":
+        return [own ** numbers[0]]
+    if kind == "spline":
+        inside = (numbers[1] <= own) & (own <= numbers[2])
+    else:
+        least = {"log1p": -1.0, "sqrt": -np.finfo(float).tiny, "exp": -np.inf, "abs": -np.inf}
+        inside = own > least.get(kind, 0.0)
+    if not inside.all():
+        at = int(np.argmin(inside))
+        raise table_error(
+            cells.path,
+            f"{own[at]:g} in line {cells.lines[at]}, column {name!r}",
+            f"numbers from {numbers[1]:g} to {numbers[2]:g}, the bounds of its spline"
+            if kind == "spline"
+            else f"numbers that have a {kind}",
+        )
+    if kind != "spline":
+        with np.errstate(over="ignore"):
+            return [getattr(np, kind)(own)]
+    degree, lower, upper, *inner = numbers
+    from scipy.interpolate import BSpline
+
+    knots = [lower] * (int(degree) + 1) + inner + [upper] * (int(degree) + 1)
+    basis = BSpline.design_matrix(own, np.array(knots), int(degree)).toarray()
+    return list(basis[:, 1:].T)
+
+
+def _labelled(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> tuple[Reading, list[str]]:
+    """A reading that takes 0 and 1 for the names of a target's two levels, and a note of that."""
+    target, levels = recipe.target or "", recipe.levels
+    if target not in wanted or len(levels) != 2 or target in reading.levels:
+        return reading, []
+    if {"0", "1"} & {*levels} or not {text.strip() for text in cells.column(target)} <= {"0", "1"}:
+        return reading, []
+    note = f"0 and 1 of {target!r} are taken for {levels[0]} and {levels[1]}"
+    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [note]
+
+
+def _values(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """By column the numbers in the recipe's unit, or the places of a category's levels."""
+    numeric = [name for name in wanted if name not in recipe.categories]
+    expected = (
+        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
+        "(--without {column})"
+    )
+    numbers = cells.numbers(numeric, reading.decimal, expected=expected).T
+    values = dict(zip(numeric, numbers, strict=True))
+    for name, factor in reading.convert.items():
+        if name not in values:
+            raise UsageError(
+                found=f"--convert for {name!r}",
+                expected=f"a column of numbers that is used: {some(numeric)}",
+                fix="Leave it out, or name the column as the recipe does.",
+            )
+        values[name] = values[name] * factor
+    for name in wanted:
+        if (levels := recipe.categories.get(name)) is not None:
+            values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
+    return values
 
 
 def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
     return (values - recipe.center.get(name, 0.0)) / recipe.scale.get(name, 1.0)
 
 
-def _whole(cells: Cells, places: Mapping[str, int], path: Path, drop: bool) -> Cells:
-    """The records of which nothing is missing."""
+def _whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, np.ndarray]:
+    """The records of which nothing is missing, and their numbers among all."""
     positions = list(places.values())
-    rows, lines, gaps = [], [], []
-    for row, line in zip(cells.rows, cells.lines, strict=True):
-        if any(is_missing(row[place]) for place in positions):
-            gaps.append((row, line))
-        else:
-            rows.append(row)
-            lines.append(line)
-    if gaps and not drop:
-        row, line = gaps[0]
-        name = next(name for name, place in places.items() if is_missing(row[place]))
+    gap = [any(is_missing(row[place]) for place in positions) for row in cells.rows]
+    kept = np.flatnonzero(~np.array(gap, dtype=bool))
+    if any(gap) and not drop:
+        first = gap.index(True)
+        name = next(name for name, place in places.items() if is_missing(cells.rows[first][place]))
+        lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
         raise ArtifactError(
-            found=f"{len(gaps)} records with a missing value in {str(path)!r}, the first in line "
-            f"{line} (column {name!r}), in lines {some([str(line) for _, line in gaps])}",
+            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
+            f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
         )
-    return cells._replace(rows=rows, lines=lines)
+    rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
+    return cells._replace(rows=rows, lines=lines), kept
 
 
-def _levels(cells: Cells, name: str, levels: Sequence[str]) -> np.ndarray:
-    place = {level: index for index, level in enumerate(levels)}
+def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
+    """The places of a column's texts among its levels, which this table may call otherwise."""
+    if len(own) != len(levels):
+        raise UsageError(
+            found=f"--category {name} with {len(own)} levels",
+            expected=f"the table's own text for each of {some(list(levels))}, in this order",
+            fix="Name all of them, also those that are not in this table.",
+        )
+    place = {text: index for index, text in enumerate(own)}
     texts = [cell.strip() for cell in cells.column(name)]
     for cell, line in zip(texts, cells.lines, strict=True):
         if cell not in place:
             raise table_error(
                 cells.path,
                 f"{cell[:50]!r} in line {line}, column {name!r}",
-                f"one of its levels {some(list(levels))}, the same at every site",
+                f"one of its levels {some(list(own))}, the same at every site",
             )
     return np.array([place[cell] for cell in texts], dtype=float)
 
 
 def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
     y = design.y
-    if y is None or recipe.model == "linear":
+    if y is None or recipe.model in ("linear", "survival"):
         return
     if recipe.model == "logistic":
         wrong, expected = (y != 0) & (y != 1), "0 or 1, or two levels named by --category"
@@ -247,6 +495,10 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
                 expected="two: the one that is 0 and the one that is 1",
                 fix="Name two.",
             )
+    elif recipe.model == "gamma":
+        wrong, expected = y <= 0, "positive numbers"
+    elif recipe.model == "ordinal":
+        return
     else:
         wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"
     if wrong.any():

@@ -6,15 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.provenance import RECIPE
+from posterity.adapters.tables.reader import Cells, read_cells
+from posterity.artifact.recipe import (
+    ESTIMATE,
+    Recipe,
+    as_provenance,
+    check_recipe,
+)
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
-from posterity.fitting.design import Design, columns_of, design
-from posterity.fitting.recipe import ESTIMATE, INTERCEPT, PRIOR_SD, Recipe, check_recipe
-from posterity.fitting.regressions import check_converged, deviations, fitted, noise_of_residuals
+from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
+from posterity.fitting.one_shot import error_of_site
+from posterity.fitting.regressions import (
+    check_converged,
+    deviations,
+    fitted,
+    noise_of_residuals,
+)
 from posterity.ledger import Ledger
+from posterity.version import __version__
 
 _LOUD = 0.25
 """Share of the prior in a coefficient's precision from which on there is a note."""
@@ -35,6 +46,9 @@ class Fit:
         dropped: how many were not, for a value that is missing.
         steps: passes over the site, or steps of a mixture's search.
         noise_variance: of a linear model, known or estimated.
+        nats: how far from a Gaussian the site's likelihood is, where that is known
+            (:mod:`~posterity.fitting.one_shot`).
+        rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
     """
 
@@ -45,11 +59,23 @@ class Fit:
     steps: int
     noise_variance: float | None
     notes: tuple[str, ...]
+    nats: float | None = None
+    rounded: int = 1
 
     @property
     def provenance(self) -> dict[str, str]:
-        """The provenance to save with the ledger, for :func:`~posterity.fitting.check_same`."""
-        return {RECIPE: self.recipe.canonical()}
+        """The provenance to save with the ledger: its recipe, and what is known of its records."""
+        noise = {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
+        count = lambda number: self.rounded * round(number / self.rounded)
+        dropped = {"dropped": count(self.dropped)} if self.dropped else {}
+        nats = {} if self.nats is None else {"nats": float(f"{self.nats:.3g}")}
+        known = {"records": count(self.records), **dropped, **noise, **nats, "versions": versions()}
+        return as_provenance(self.recipe, {self.ledger.sites[0]: known})
+
+
+def versions() -> str:
+    """The libraries that a fit was made by, and their versions."""
+    return f"posterity {__version__}, numpy {np.__version__}"
 
 
 def fit(
@@ -58,19 +84,17 @@ def fit(
     site: str | None = None,
     *,
     prior: ExponentialFamily | None = None,
-    drop_missing: bool = False,
-    decimal: str | None = None,
+    reading: Reading = PLAIN,
     seed: int = 0,
 ) -> Fit:
     r"""The posterior of a regression or mixture of a table's records, as the ledger of one site.
 
     Args:
-        path: a ``.csv`` with a header.
+        path: a table with a header, as :func:`~posterity.adapters.tables.reader.read_cells` takes.
         recipe: what is asked, the same at every site.
         site: the name that the factor goes by; the file's name without its ending if left out.
         prior: a named Gaussian, of which ``recipe.prior`` holds the digest.
-        drop_missing: leave out records of which a value is missing.
-        decimal: ``"."`` or ``","``, where the numbers do not say it.
+        reading: how this table says what the recipe is about.
         seed: of a mixture's starts.
 
     Returns:
@@ -94,34 +118,23 @@ def fit(
     """
     path = Path(path)
     check_recipe(recipe)
-    cells = read_cells(path, unnamed=True)
-    index = len(cells.header) > 1 and not cells.header[0]
-    if index:
-        cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
-    recipe = _filled(recipe, columns_of(recipe, cells.header, path))
-    data = design(cells, recipe, path, drop_missing=drop_missing, decimal=decimal)
-    if index:
-        note = "the first column has no name: it is taken for an index, and left out"
-        data = data._replace(notes=(note, *data.notes))
+    cells, notes = records_of(path, reading)
+    recipe = recipe.filled(columns_of(recipe, cells.header, path))
+    data = design(cells, recipe, reading)
+    data = data._replace(notes=(*notes, *data.notes))
     site = path.stem if site is None else site
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
     return _regression(data, recipe, site, prior)
 
 
-def _filled(recipe: Recipe, columns: tuple[str, ...]) -> Recipe:
-    """With its defaults, and the columns that it comes to."""
-    own: dict[str, Any] = {"columns": columns}
-    if recipe.prior is None:
-        usual = {} if "" in recipe.prior_sd else dict(PRIOR_SD[recipe.model])
-        if not recipe.intercept:
-            usual.pop(INTERCEPT, None)
-        own["prior_sd"] = usual | dict(recipe.prior_sd)
-    if recipe.model == "linear" and recipe.noise_variance is None:
-        own["noise_variance"] = ESTIMATE
-    if recipe.model == "mixture" and recipe.component_sd is None:
-        own["component_sd"] = 1.0
-    return dataclasses.replace(recipe, **own)
+def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
+    """A table without the index that programs write first, under the recipe's names; and notes."""
+    cells, notes = read_cells(path, unnamed=True), []
+    if len(cells.header) > 1 and not cells.header[0]:
+        cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
+        notes = ["the first column has no name: it is taken for an index, and left out"]
+    return reading.renamed(cells), notes
 
 
 def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
@@ -155,17 +168,20 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
 
 
 def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
-    prior = _prior(data.names, recipe, known)
-    x, y, noise = data.x, np.asarray(data.y), None
+    prior = prior_of(data.names, recipe, known)
+    x, noise = data.x, None
     if recipe.model == "linear":
         estimated = recipe.noise_variance == ESTIMATE
-        noise = noise_of_residuals(x, y) if estimated else float(recipe.noise_variance or 0)
+        noise = (
+            noise_of_residuals(recipe, [data]) if estimated else float(recipe.noise_variance or 0)
+        )
+    weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
-        deviations(np.zeros(x.shape[1]), prior.precision + x.T @ x, data.names)
-    run = fitted(recipe.model, noise, site, x, y, data.exposure, prior)
+        deviations(np.zeros(x.shape[1]), prior.precision + (x.T * weights) @ x, data.names)
+    run = fitted(recipe, noise, site, data, prior)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
-    predictor = x @ posterior.mean
+    predictor = x @ posterior.mean + (0.0 if data.offset is None else data.offset)
     sure: list[str] = []
     if recipe.family == "diagonal":
         own: Any = run.federation.sites[site]
@@ -183,7 +199,8 @@ def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamil
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    return Fit(ledger, recipe, len(y), data.dropped, run.state.step, noise, notes)
+    nats = error_of_site(recipe, data, ledger)
+    return Fit(ledger, recipe, data.records, data.dropped, run.state.step, noise, notes, nats)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -195,7 +212,7 @@ def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
     return [name for name, more in zip(names, inflation, strict=True) if more > _SURE]
 
 
-def _prior(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
+def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     """The prior of the coefficients: independent about 0, or that of a file, in their order."""
     if known is None:
         if unknown := [name for name in recipe.prior_sd if name and name not in names]:

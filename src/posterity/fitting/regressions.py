@@ -6,12 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from posterity.artifact.recipe import LABELS, Recipe
 from posterity.errors import ConvergenceError, ConvergenceWarning, ParameterError, SiteError
 from posterity.families.names import some
 from posterity.federation import Run, federate
+from posterity.fitting.design import Design
 from posterity.models import (
+    Adjusted,
+    GammaRegression,
     LinearRegression,
     LogisticRegression,
+    NegativeBinomialRegression,
     PoissonRegression,
     PredictorModel,
 )
@@ -23,35 +28,53 @@ _KEPT = 1e-3
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 
 
-def fitted(
-    model: str, noise_variance: float | None, site: str, x: Any, y: Any, exposure: Any, prior: Any
-) -> Run:
-    """A federation of the one site.
+def model_of(recipe: Recipe, noise_variance: float | None = None) -> PredictorModel:
+    """The library's model of a recipe; of counts, which have exposures."""
+    if recipe.model == "linear":
+        return LinearRegression(1.0 if noise_variance is None else noise_variance)
+    dispersion = recipe.dispersion or 1.0
+    kinds: dict[str, PredictorModel] = {
+        **dict.fromkeys(LABELS, LogisticRegression()),
+        "gamma": GammaRegression(dispersion),
+        "negative-binomial": NegativeBinomialRegression(dispersion, True),
+    }
+    model = kinds.get(recipe.model, PoissonRegression(exposure=True))
+    shifted = recipe.offset and recipe.model in (*LABELS, "gamma")
+    return Adjusted(model) if recipe.weights or shifted else model
 
-    Args:
-        model: ``"linear"``, ``"logistic"`` or ``"poisson"``.
-        noise_variance: of a linear model.
-        site: its name.
-        x: (n, d).
-        y: (n,).
-        exposure: of counts (n,), or none.
-        prior: of the coefficients.
+
+def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
+    """A table's records as the model of the recipe takes them.
+
+    Exposures and offsets of counts are one. A linear model takes offsets off the target, and
+    records by the square roots of their weights.
+    """
+    x, y = data.x, np.asarray(data.y)
+    offset = np.zeros(len(x)) if data.offset is None else data.offset
+    weights = np.ones(len(x)) if data.weights is None else data.weights
+    if recipe.model == "linear":
+        root = np.sqrt(weights)
+        return x * root[:, None], (y - offset) * root
+    if recipe.model not in (*LABELS, "gamma"):
+        exposure = np.exp(offset) * (1.0 if data.exposure is None else data.exposure)
+        y, offset = np.column_stack([y, exposure]), np.zeros(len(x))
+    adjusted = isinstance(model_of(recipe), Adjusted)
+    return x, np.column_stack([y, offset, weights]) if adjusted else y
+
+
+def fitted(
+    recipe: Recipe, noise_variance: float | None, site: str, data: Design, prior: Any
+) -> Run:
+    """A federation of the one site, whose records these are.
 
     Raises:
         ConvergenceError: if the log likelihood is not finite.
     """
-    regression: PredictorModel
-    if model == "linear":
-        regression = LinearRegression(noise_variance)  # pyright: ignore[reportArgumentType]
-    elif model == "logistic":
-        regression = LogisticRegression()
-    else:
-        regression = PoissonRegression(exposure is not None)
-        y = y if exposure is None else np.column_stack([y, exposure])
+    model = model_of(recipe, noise_variance)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return federate({site: (x, y)}, regression, prior, tolerance=TOLERANCE)
+            return federate({site: data_of(recipe, data)}, model, prior, tolerance=TOLERANCE)
     except SiteError as error:
         raise ConvergenceError(
             found=error.found, expected="a posterior near the records", fix=_UNITS
@@ -64,22 +87,26 @@ def check_converged(run: Run) -> None:
         raise ConvergenceError(found=f"a fit that has {run.status}", expected="an end", fix=_UNITS)
 
 
-def noise_of_residuals(x: np.ndarray, y: np.ndarray) -> float:
-    """The variance of what least squares leaves, over the records that it has to spare.
+def noise_of_residuals(recipe: Recipe, sites: Sequence[Design]) -> float:
+    """The variance of what least squares leaves at each site, over the records that are to spare.
 
     Raises:
-        ParameterError: if it has none to spare, or leaves nothing.
+        ParameterError: if there are none to spare, or nothing is left.
     """
-    size = np.sqrt((x**2).mean(0))
-    size[size == 0] = 1.0
-    solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
-    spare = len(y) - int(rank)
-    left = y - (x / size) @ solution
-    variance = float(left @ left) / spare if spare > 0 else 0.0
-    if not variance > (1e-13 * float(np.abs(y).max(initial=0))) ** 2:
+    left = spare = top = 0.0
+    for data in sites:
+        x, y = data_of(recipe, data)
+        size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
+        size[size == 0] = 1.0
+        solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
+        spare += (len(y) if data.weights is None else float(data.weights.sum())) - int(rank)
+        left += float(((y - (x / size) @ solution) ** 2).sum())
+        top = max(top, float(np.abs(y).max(initial=0)))
+    variance = left / spare if spare > 0 else 0.0
+    if not variance > (1e-13 * top) ** 2:
         raise ParameterError(
-            found=f"{len(y)} records for {int(rank)} coefficients, which leave no residual to "
-            "estimate the noise from",
+            found=f"{sum(len(data.x) for data in sites)} records for {sites[0].x.shape[1]} "
+            "coefficients, which leave no residual to estimate the noise from",
             expected="more records, or a noise variance that is known",
             fix="Say --noise-variance V, the same at every site.",
         )

@@ -8,12 +8,13 @@ normal distribution. Where sites have one component each nothing gives halves aw
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Evidence, LocalComponents
-from posterity.fusion.geometry import Points
+from posterity.fusion.geometry import CACHED, Points, chunks
 
 Array = np.ndarray
 MANY = 12
@@ -60,68 +61,106 @@ def agglomerate(local: LocalComponents) -> Merging:
     """Merge the pair that raises the misfit least, never two of one site (ward1963).
 
     Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
-    divergences are quadratic; the objective of each level is the true one.
+    divergences are quadratic; the objective of each level is the true one. Merging brings no group
+    nearer to any other, so that all pairs that are nearest to each other are merged at once, and
+    put in the order of their distances at the end (murtagh1983).
     """
-    points = local.points
-    one_way = points.divergences(points.alone)
-    distance = (one_way + one_way.T) / 4  # the rise by merging each pair, to second order
+    points, total = local.points, len(local.points)
+    distance = points.divergences(points.alone)
+    distance = distance + distance.T
+    distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
-    counts, pairs = np.ones(len(distance)), []
-    nearest = distance.argmin(1)
-    least = distance[np.arange(len(distance)), nearest]
-    while np.isfinite(least[one := int(least.argmin())]):
-        first, second = sorted((one, int(nearest[one])))
+    counts, traits, made = np.ones(total), local.traits().copy(), np.arange(total)
+    height = np.zeros(2 * total - 1)  # of each group; those after the first were merged
+    nearest, stale, merges = np.zeros(total, int), np.arange(total), [_Merges.none(traits)]
+    least, end = np.full(total, np.inf), total
+    while len(stale):
+        for part in chunks(len(stale), 8 * total, CACHED):
+            nearest[stale[part]] = distance[stale[part]].argmin(1)
+        least[stale] = distance[stale, nearest[stale]]
+        first = np.flatnonzero((nearest[nearest] == np.arange(total)) & (least < np.inf))
+        first = first[first < nearest[first]]
+        first = first[np.argsort(least[first], kind="stable")]
+        second = nearest[first]
         _merge(distance, counts, first, second)
-        pairs.append((first, second))
-        # The merged group is nearer to nobody than the nearer of the two was: only rows whose
-        # nearest was one of them are looked through again.
-        stale = np.flatnonzero((nearest == first) | (nearest == second))
-        some = distance[stale]
-        nearest[stale] = at = some.argmin(1)
-        least[stale] = some[np.arange(len(at)), at]
-    steps = np.array(pairs, dtype=int).reshape(-1, 2)
-    return Merging(local, steps, _level_objectives(local, steps))
+        counts[first] += counts[second]
+        traits[first] += traits[second]
+        kept, gone = made[first], made[second]
+        made[first] = own = end + np.arange(len(first))
+        height[own] = np.maximum(least[first], np.maximum(height[kept], height[gone]))
+        merges.append(_Merges(first, second, kept, gone, counts[first], traits[first]))
+        end += len(first)
+        # Only what is merged, or was nearest to what is, has another that is nearest.
+        touched = np.zeros(total, bool)
+        touched[first] = touched[second] = True
+        least[second] = np.inf
+        stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
+    every = _Merges(*map(np.concatenate, zip(*merges, strict=True)))
+    order = np.argsort(height[total:end], kind="stable")
+    pairs = np.stack([every.first, every.second], axis=1)[order]
+    return Merging(local, pairs, _level_objectives(local, every, order))
 
 
-def _merge(distance: Array, counts: Array, first: int, second: int) -> None:
-    """Fold ``second`` into ``first``, in place; what is infinite, within a site, stays so."""
-    a, b = counts[first], counts[second]
-    row = (a + counts) * distance[first] + (b + counts) * distance[second]
-    row -= counts * distance[first, second]
-    row = np.maximum(row / (a + b + counts), 0.0)
-    distance[first], distance[:, first] = row, row
+class _Merges(NamedTuple):
+    """Merges of the groups in two rows, the first of which stays, numbered ``kept`` and ``gone``:
+    single components are numbered by rows, what is merged in order after them. ``count`` is the
+    number of components of each new group, ``traits`` their sums.
+    """
+
+    first: Int[Array, " m"]
+    second: Int[Array, " m"]
+    kept: Int[Array, " m"]
+    gone: Int[Array, " m"]
+    count: Float[Array, " m"]
+    traits: Float[Array, "m traits"]
+
+    @classmethod
+    def none(cls, traits: Array) -> "_Merges":
+        """No merges."""
+        none = np.zeros(0, int)
+        return cls(none, none, none, none, np.zeros(0), traits[:0])
+
+
+def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
+    """Fold rows into others, in place and one after the other: infinite distances, of what holds
+    components of one site, stay so.
+    """
+    a, b, apart = counts[first, None], counts[second, None], distance[first, second][:, None]
+
+    def joined(one: Array, other: Array, size: Array) -> Array:
+        row = (a + size) * one
+        row += (b + size) * other
+        row -= size * apart
+        return np.maximum(row / (a + b + size), 0.0)
+
+    rows = joined(distance[first], distance[second], counts)
+    both = joined(rows[:, first].T, rows[:, second].T, counts[first] + counts[second])
+    both = np.tril(both) + np.tril(both, -1).T
+    distance[first], distance[:, first] = rows, rows.T
+    distance[np.ix_(first, first)] = both
     distance[second], distance[:, second] = np.inf, np.inf
-    counts[first] = a + b
 
 
 def _level_objectives(
-    local: LocalComponents, pairs: Int[Array, "steps two"]
+    local: LocalComponents, merges: _Merges, order: Int[Array, " steps"]
 ) -> Float[Array, " levels"]:
     """The objective of every level: what a merged group adds, less what the two did, summed up."""
-    traits, criterion = local.traits(), local.criterion
-    total, steps = len(traits), len(pairs)
-    # Group ``total + step`` is made of ``kept`` and ``gone``.
-    rows, number, made = traits.copy(), np.ones(total), np.arange(total)
-    (kept, gone), centres = np.empty((2, steps), int), np.empty((steps, traits.shape[1]))
-    merged = np.empty(steps)
-    for step, (one, other) in enumerate(pairs.tolist()):
-        rows[one] += rows[other]
-        number[one] += number[other]
-        kept[step], gone[step] = made[one], made[other]
-        made[one] = total + step
-        centres[step], merged[step] = rows[one], number[one]
-    counts = np.concatenate([np.ones(total), merged])
-    both = zip(local.alone, local.evidence(centres / merged[:, None]), strict=True)
+    criterion, total = local.criterion, len(local.points)
+    counts = np.concatenate([np.ones(total), merges.count])
+    both = zip(local.alone, local.evidence(merges.traits / merges.count[:, None]), strict=True)
     evidence = Evidence(*map(np.concatenate, both))
 
     def levels(worth: Array) -> Array:
-        change = worth[total:] - worth[kept] - worth[gone]
-        return worth[:total].sum() + np.concatenate([[0.0], change.cumsum()])
+        change = worth[total:] - worth[merges.kept] - worth[merges.gone]
+        start = worth[:total].sum(0)
+        return start + np.concatenate([np.zeros((1, *start.shape)), change[order].cumsum(0)])
 
     misfit = local.judged.potential.sum() - levels(counts * evidence.potential)
     shape = local.shape_potential - levels(counts * evidence.shape)
-    price = levels(criterion.prices(evidence.surprise, counts))
-    return criterion.length_of_sums(misfit, shape, price, total - np.arange(steps + 1))
+    _, _, surprise, typical = (values[:, None] for values in evidence)
+    prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
+    price, _ = criterion.shortest(levels(prices))
+    return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
 
 
 # --- halves --------------------------------------------------------------------------------------
@@ -176,7 +215,8 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     rows = np.flatnonzero((labels == first) | (labels == second))
     # What tells the two apart is linear in a component: how much nearer it is to one of them.
-    nearer = clustering.costs[rows, second] - clustering.costs[rows, first]
+    costs = clustering.costs(rows)
+    nearer = costs[:, second] - costs[:, first]
     mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
     distance = mine.mean() - theirs.mean()
     within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
@@ -185,10 +225,11 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     if gap > HALVES:
         return np.inf
     share = len(mine) * len(theirs) / len(rows) ** 2
-    surprise = clustering.judged.evidence.surprise[[first, second]]
+    surprise, typical = (values[[first, second]] for values in clustering.judged.evidence[2:])
     parts, joint = counts[[first, second]], counts[[first, second]].sum()
     criterion, groups = local.criterion, len(counts)
-    price = criterion.prices(surprise.mean(keepdims=True), np.array([joint])).sum()
-    price -= criterion.prices(surprise, parts).sum()
+    _, spread = clustering.judged.prices(criterion, counts)
+    price = criterion.prices(surprise.mean(), typical.mean(), joint, spread)
+    price -= criterion.prices(surprise, typical, parts, spread).sum()
     price += criterion.columns(groups - 1) - criterion.columns(groups)
     return float(len(rows) * np.log1p(share * gap) / 2 + price)

@@ -100,7 +100,8 @@ class Alignment:
     def components_evidence(self) -> dict[int, float]:
         """The nats by which the best matching met is worse, by number of components.
 
-        Zero for the number found; empty unless the evidence decided it.
+        Zero for the number found, negative for one that is better; empty unless the evidence
+        decided it.
         """
         return {} if self.confidence is None else self.confidence.components
 
@@ -115,7 +116,8 @@ class Alignment:
 
     @property
     def left(self) -> float:
-        """Nats by which the description would be shorter if one component were elsewhere.
+        """Nats by which the description would be shorter if one component were elsewhere, or with
+        another number of components that was tried.
 
         Zero where none should be, and infinite where that is not known.
         """
@@ -123,7 +125,9 @@ class Alignment:
             return 0.0
         if self.confidence is None:
             return np.inf
-        return max(0.0, -float(self.confidence.margins.min(initial=0.0)))
+        other = self.confidence.runner_up
+        least = 0.0 if other is None else other[1]
+        return max(0.0, -float(self.confidence.margins.min(initial=least)))
 
     def ambiguous(self) -> list[tuple[str, int, float]]:
         """Site, local component and margin of each match below 3 nats, the least sure first."""
@@ -145,7 +149,12 @@ class Alignment:
             reasons.append("the number of components was not compared with others")
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
-            reasons.append(f"{other[0]} components are only {other[1]:.1f} nats worse")
+            by = (
+                f"only {other[1]:.1f} nats worse"
+                if other[1] >= 0
+                else f"{-other[1]:.1f} nats better"
+            )
+            reasons.append(f"{other[0]} components are {by}")
         if unsure := self.ambiguous():
             (site, component, margin), matched = unsure[0], (self.labels >= 0).sum()
             reasons.append(

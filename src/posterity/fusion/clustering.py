@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,9 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import (
+    PIECE,
     ROOM,
     Centroids,
-    Costs,
     Divergence,
     Points,
     cheapest,
@@ -24,6 +24,8 @@ from posterity.fusion.geometry import (
 )
 
 Array = np.ndarray
+MANY = 2**14
+"""Components beyond which those that change their group are added to its sum and taken from it."""
 SMALL = 2**14
 """Entries of a membership matrix below which a dense one is faster than a sparse one."""
 
@@ -35,13 +37,19 @@ the levels of merging, whose objectives are true ones, the surer."""
 
 
 class Evidence(NamedTuple):
-    """The log normaliser at the average of each group, the same of its members' shapes, and
-    ``KL(centroid || population)``.
+    """What is known of groups from the averages of their members.
+
+    Attributes:
+        potential: the log normaliser, less what makes misfits of location quadratic.
+        shape: the log normaliser of the average shape.
+        surprise: nats of what the average says beyond the population.
+        typical: ``KL(typical shape || average shape)``; zero where nothing moves.
     """
 
     potential: Float[Array, " g"]
     shape: Float[Array, " g"]
     surprise: Float[Array, " g"]
+    typical: Float[Array, " g"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +87,6 @@ class LocalComponents:
             return self.points
         return Points.of_parts(self.points.members, len(self.points), Divergence.REVERSE)
 
-    @functools.cached_property
-    def costs(self) -> Costs:
-        """Divergences to the centroids that were last asked for."""
-        return Costs(self.points)
-
     @property
     def forward(self) -> bool:
         """True where components are matched on mean parameters."""
@@ -97,18 +100,7 @@ class LocalComponents:
     @functools.cached_property
     def _population(self) -> tuple[Points, float]:
         """And ``KL(l || population)`` on average."""
-        judged = self.judged
-        total, inner = np.zeros((1, judged.coordinates.shape[1])), 0.0
-        whole = len(judged.parts) == 1  # whose gradient is kept
-        for rows in judged.parts:
-            dual = judged.gradient if whole else judged.members(rows).mean_parameters
-            total += dual.sum(0)
-            inner += np.einsum("nd,nd->", judged.coordinates[rows], dual)
-        mean = total / len(judged)
-        population = Points.of(judged.template.with_mean_parameters(mean))
-        surprise = population.potential[0] - judged.potential.mean() + inner / len(judged)
-        surprise -= population.coordinates[0] @ mean[0]
-        return population, max(float(surprise), 0.0)
+        return _population_of(self.judged)
 
     @functools.cached_property
     def shapes(self) -> Points | None:
@@ -135,6 +127,7 @@ class LocalComponents:
             sites=self.sites,
             total=len(judged),
             surprise=surprise,
+            shape=_population_of(self.shapes)[1] if self.shapes is not None else 0.0,
         )
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
@@ -145,18 +138,53 @@ class LocalComponents:
     def evidence(self, traits: Float[Array, "g traits"]) -> Evidence:
         """The evidence of groups with these averages of :meth:`traits`."""
         dim = self.judged.coordinates.shape[1]
-        centroids = self.judged.centroids(traits[:, :dim])
-        shape = np.zeros(len(traits))
-        if self.shapes is not None:
-            shape = self.shapes.potential_at(traits[:, dim:])
-        return Evidence(centroids.potential, shape, self.surprise(centroids))
+        return self.evidence_of(self.judged.centroids(traits[:, :dim]), traits)
+
+    def evidence_of(self, centroids: Centroids, traits: Float[Array, "g traits"]) -> Evidence:
+        """The same where centroids are known."""
+        surprise, potential = self.surprise(centroids), centroids.potential
+        if self.shapes is None:
+            nothing = np.zeros(len(traits))
+            return Evidence(potential, nothing, surprise, nothing)
+        averages = traits[:, centroids.coordinates.shape[1] :]
+        shape = self.shapes.potential_at(averages)
+        if self.criterion.both:
+            potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
+        return Evidence(potential, shape, surprise, self._apart(averages, shape))
+
+    def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
+        """``KL(average shape || the centroid's shape)``: an average of natural parameters is wider
+        than its members by how far apart they lie, so that its divergences grow with the logarithm
+        of a distance; with this they grow with its square, as errors of location do.
+        """
+        own = self.judged.family(centroids.coordinates)
+        there = moved(own, own.location())
+        stays = there.normalizer_stays
+        potential = centroids.potential if stays else np.asarray(there.log_normalizer())
+        step = there.natural_parameters - shapes.coordinates
+        rise = np.einsum("gd,gd->g", step, shapes.gradient)
+        return np.maximum(potential - shapes.potential - rise, 0.0)
+
+    def _apart(self, shapes: Array, potential: Array) -> Float[Array, " g"]:
+        """``KL(typical shape || shape)`` of averages of shapes."""
+        mean, slope, at = self.typical
+        return np.maximum(potential - at - (shapes - mean) @ slope, 0.0)
+
+    @functools.cached_property
+    def typical(self) -> tuple[Array, Array, float]:
+        """The average of all shapes, its dual, and its potential."""
+        assert self.shapes is not None
+        mean, slope = self.shapes.middle
+        return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
     @property
     def alone(self) -> Evidence:
         """The evidence of each component as a group of its own."""
         judged, shapes = self.judged, self.shapes
-        shape = np.zeros(len(judged)) if shapes is None else shapes.potential
-        return Evidence(judged.potential, shape, self.surprise(judged.alone))
+        shape = typical = np.zeros(len(judged))
+        if shapes is not None:
+            shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
+        return Evidence(judged.potential, shape, self.surprise(judged.alone), typical)
 
     @functools.cached_property
     def shape_potential(self) -> float:
@@ -164,7 +192,11 @@ class LocalComponents:
         return 0.0 if self.shapes is None else float(self.shapes.potential.sum())
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
-        """``KL(centroid || population)`` of averages of natural parameters."""
+        """What averages of natural parameters say beyond the population: ``KL(. || population)``,
+        or that of the average component's location, where shapes are priced by themselves.
+        """
+        if self.criterion.both:
+            return np.full(len(centroids.potential), self.criterion.place)
         return self.population.divergences(centroids)[0]
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
@@ -172,6 +204,14 @@ class LocalComponents:
         sizes = np.diff(self.starts)[sites]
         bounds = np.concatenate([[0], sizes.cumsum()])
         return np.arange(bounds[-1]) + np.repeat(self.starts[sites] - bounds[:-1], sizes), bounds
+
+    def parts(self, groups: int) -> Iterator[tuple[slice, Int[Array, " bounds"]]]:
+        """The rows of some sites after others, and where each one's begin among them: as many as
+        have room for divergences to so many groups.
+        """
+        for some in chunks(self.sites, 8 * groups * self.largest(), PIECE):
+            first, end = self.starts[[some.start, some.stop]].tolist()
+            yield slice(first, end), self.starts[some.start : some.stop + 1] - first
 
     def largest(self) -> int:
         """Most components at any site: no clustering can have fewer groups."""
@@ -201,9 +241,32 @@ class Judged(NamedTuple):
         misfit = max(float(total - counts @ evidence.potential), 0.0)
         return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
 
+    def prices(self, criterion: Criterion, counts: Array) -> tuple[float, float]:
+        """The sum of the prices of all groups, and the spread of shapes that it is least with."""
+        _, _, surprise, typical = (values[:, None] for values in self.evidence)
+        prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
+        total, spread = criterion.shortest(prices.sum(0))
+        return float(total), float(spread)
+
     def length(self, criterion: Criterion, counts: Array) -> float:
         """Description length, in nats."""
-        return float(criterion.length(self.misfit, self.shape, self.evidence.surprise, counts))
+        price, _ = self.prices(criterion, counts)
+        return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
+
+
+def _population_of(points: Points) -> tuple[Points, float]:
+    """The member that minimises summed ``KL(l || .)``, and that divergence on average."""
+    total, inner = np.zeros((1, points.coordinates.shape[1])), 0.0
+    whole = len(points.parts) == 1  # whose gradient is kept
+    for rows in points.parts:
+        dual = points.gradient if whole else points.members(rows).mean_parameters
+        total += dual.sum(0)
+        inner += np.einsum("nd,nd->", points.coordinates[rows], dual)
+    mean = total / len(points)
+    population = Points.of(points.template.with_mean_parameters(mean))
+    surprise = population.potential[0] - points.potential.mean() + inner / len(points)
+    surprise -= population.coordinates[0] @ mean[0]
+    return population, max(float(surprise), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,10 +282,21 @@ class Clustering:
         return np.bincount(self.labels).astype(float)
 
     @functools.cached_property
+    def totals(self) -> Float[Array, "g dim"]:
+        """Sums of the coordinates of each group's components."""
+        return sums(self.local.points.coordinates, self.labels)
+
+    @functools.cached_property
+    def shape_totals(self) -> Float[Array, "g dim"]:
+        """The same of their shapes; there are some."""
+        shapes = self.local.shapes
+        assert shapes is not None
+        return sums(shapes.coordinates, self.labels)
+
+    @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        points = self.local.points
-        return points.centroids(sums(points.coordinates, self.labels) / self.counts[:, None])
+        return self.local.points.centroids(self.totals / self.counts[:, None])
 
     @functools.cached_property
     def misfit(self) -> float:
@@ -242,12 +316,10 @@ class Clustering:
         points, centroids, shapes = local.judged, self.centroids, local.shapes
         if local.forward:
             centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
-        centres, shape = centroids.coordinates, np.zeros(len(counts))
+        centres = centroids.coordinates
         if shapes is not None:
-            moved_centres = sums(shapes.coordinates, self.labels) / counts[:, None]
-            shape = shapes.potential_at(moved_centres)
-            centres = np.hstack([centres, moved_centres])
-        evidence = Evidence(centroids.potential, shape, local.surprise(centroids))
+            centres = np.hstack([centres, self.shape_totals / counts[:, None]])
+        evidence = local.evidence_of(centroids, centres)
         total = points.potential.sum()
         return Judged.of(centres, evidence, counts, total, local.shape_potential)
 
@@ -258,31 +330,75 @@ class Clustering:
         together = int(np.count_nonzero(np.bincount(pairs)))
         return groups == len(other.counts) == together
 
-    @property
-    def costs(self) -> Float[Array, "n g"]:
-        """Divergence of every component to every centroid; good until others are asked for."""
-        return self.local.costs.at(self.centroids)
+    @functools.cached_property
+    def _costs(self) -> Float[Array, "n g"] | None:
+        """All divergences, unless they take more than :data:`ROOM`."""
+        points, centroids = self.local.points, self.centroids
+        small = 8 * len(points) * len(self.counts) <= ROOM
+        return points.divergences(centroids) if small else None
+
+    def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
+        """Divergence of components to every centroid."""
+        if self._costs is not None:
+            return self._costs[rows]
+        return self.local.points.take(rows).divergences(self.centroids)
 
     @functools.cached_property
+    def own_costs(self) -> Float[Array, " n"]:
+        """Divergence of every component to its centroid."""
+        return np.concatenate(
+            [
+                self.costs(rows)[np.arange(rows.stop - rows.start), self.labels[rows]]
+                for rows, _ in self.local.parts(len(self.counts))
+            ]
+        )
+
+    @property
     def nearest(self) -> Int[Array, " n"]:
         """Each site's best assignment to these centroids."""
-        table, centroids, local = self.local.costs, self.centroids, self.local
-        labels = table.cheapest(centroids)
-        sites = _contested(labels, local.starts, len(self.counts))
-        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), ROOM):
+        return self._nearest[0]
+
+    @property
+    def contested(self) -> Int[Array, " some"]:
+        """The sites of which several components are nearest to one centroid."""
+        return self._nearest[1]
+
+    @functools.cached_property
+    def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
+        local = self.local
+        if self._costs is None:
+            labels = local.points.nearest(self.centroids)
+        else:
+            labels = cheapest(self._costs)
+        sites = contested(labels, local.site, len(self.counts))
+        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
             rows, bounds = local.rows_of(sites[some])
-            labels[rows] = assign(table.of(rows, centroids), bounds)
-        return labels
+            labels[rows] = assign(self.costs(rows), bounds)
+        return labels, sites
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
-        """Other labels; groups that nobody uses disappear."""
-        return Clustering(self.local, packed(labels, len(self.counts)))
+        """Other labels; groups that nobody uses disappear.
+
+        Where few of very many components get another label, only these are added up.
+        """
+        new, groups = Clustering(self.local, packed(labels, len(self.counts))), len(self.counts)
+        moved = np.flatnonzero(labels != self.labels) if len(labels) > MANY else labels
+        if 4 * len(moved) > len(labels) or labels.max() >= groups:
+            return new
+        kept = _kept(labels, groups)
+        local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
+        for name, points in (("totals", local.points), ("shape_totals", local.shapes)):
+            if points is not None and name in vars(self):
+                rows = points.coordinates[moved]
+                change = sums(np.concatenate([rows, -rows]), both, groups)
+                vars(new)[name] = (vars(self)[name] + change)[kept]
+        return new
 
 
 def find_centroids(clusterings: Sequence[Clustering]) -> None:
     """Have the centroids of several clusterings of the same components found in one call."""
     points = clusterings[0].local.points
-    means = [sums(points.coordinates, c.labels) / c.counts[:, None] for c in clusterings]
+    means = [c.totals / c.counts[:, None] for c in clusterings]
     potential, start = points.potential_at(np.concatenate(means)), 0
     for clustering, mean in zip(clusterings, means, strict=True):
         end = start + len(mean)
@@ -292,17 +408,26 @@ def find_centroids(clusterings: Sequence[Clustering]) -> None:
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
     """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
+    kept = _kept(labels, groups)
+    number = np.zeros(kept.max() + 1, int)
+    number[kept] = np.arange(len(kept))
+    return labels if len(number) == len(kept) else number[labels]
+
+
+def _kept(labels: Int[Array, " n"], groups: int) -> Int[Array, " g"]:
+    """The label that each group has once they are :func:`packed`."""
     used = np.bincount(labels, minlength=groups) > 0
-    if used.all():
-        return labels
-    number, left = np.arange(len(used)), int(used.sum())
-    number[left:][used[left:]] = np.flatnonzero(~used[:left])
-    return number[labels]
+    left = int(used.sum())
+    kept = np.arange(left)
+    kept[~used[:left]] = left + np.flatnonzero(used[left:])
+    return kept
 
 
-def sums(rows: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
-    """Sums of the rows of each label."""
-    groups, total = int(labels.max()) + 1, len(labels)
+def sums(
+    rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
+) -> Float[Array, "g dim"]:
+    """Sums of the rows of each label, of ``groups`` or of as many as there are."""
+    groups, total = int(labels.max()) + 1 if groups is None else groups, len(labels)
     if groups * total <= SMALL:
         return np.eye(groups)[:, labels] @ rows
     ones, ends = np.ones(total), np.arange(total + 1)
@@ -320,8 +445,9 @@ def assign(
     if price < np.inf:
         labels[costs[np.arange(len(costs)), labels] > price] = groups
     # Where the nearest columns differ already, they are the best assignment.
-    for site in _contested(labels, starts, groups).tolist():
-        rows = slice(starts[site], starts[site + 1])
+    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    for at in contested(labels, site, groups).tolist():
+        rows = slice(starts[at], starts[at + 1])
         own = costs[rows]
         if price < np.inf:
             own = np.hstack([own, np.full((len(own), len(own)), price)])
@@ -329,13 +455,16 @@ def assign(
     return labels
 
 
-def _contested(
-    labels: Int[Array, " n"], starts: Int[Array, " bounds"], groups: int
-) -> Int[Array, " some"]:
+def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
     """The sites of which two rows have one label below ``groups``."""
-    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    pairs = np.sort((site * groups + labels)[labels < groups])
-    return np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // groups)
+    pairs = (site * groups + labels)[labels < groups]
+    most = int(site[-1] + 1) * groups
+    if most <= 8 * len(labels):  # counting takes less than sorting, where there is room for it
+        taken = np.flatnonzero(np.bincount(pairs, minlength=most) > 1)
+    else:
+        pairs = np.sort(pairs)
+        taken = pairs[1:][pairs[1:] == pairs[:-1]]
+    return np.unique(taken // groups)
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
@@ -368,21 +497,23 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Each site's best labels, against centroids of all other sites' components."""
-    local, labels = clustering.local, clustering.labels
-    counts, points = clustering.counts, local.points
-    weighted = clustering.costs * (counts / (counts + 1))
-    # A group of one's own keeps its centroid, which staying costs nothing.
-    left = np.maximum(counts[labels] - 1, 1.0)[:, None]
-    total = clustering.centroids.coordinates[labels] * counts[labels, None]
-    shared = counts[labels] > 1
-    without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
-    others, share = points.centroids(without), np.where(shared, (left / (left + 1))[:, 0], 1.0)
-    sizes = np.diff(local.starts)
-    for size in set(sizes.tolist()):
-        rows = local.starts[:-1][sizes == size, None] + np.arange(size)
-        own = points.own_divergences(rows, others) * share[rows][:, None, :]
-        weighted[rows[:, :, None], labels[rows][:, None, :]] = own
-    return assign(weighted, local.starts)
+    local, counts, labels = clustering.local, clustering.counts, clustering.labels
+    out = np.empty_like(labels)
+    for rows, starts in local.parts(len(counts)):
+        points, own = local.points.take(rows), labels[rows]
+        weighted = clustering.costs(rows) * (counts / (counts + 1))
+        # A group of one's own keeps its centroid, which staying costs nothing.
+        left = np.maximum(counts[own] - 1, 1.0)[:, None]
+        total, shared = clustering.totals[own], counts[own] > 1
+        without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
+        others, share = points.centroids(without), np.where(shared, (left / (left + 1))[:, 0], 1.0)
+        sizes = np.diff(starts)
+        for size in set(sizes.tolist()):
+            at = starts[:-1][sizes == size, None] + np.arange(size)
+            costs = points.own_divergences(at, others) * share[at][:, None, :]
+            weighted[at[:, :, None], own[at][:, None, :]] = costs
+        out[rows] = assign(weighted, starts)
+    return out
 
 
 def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:

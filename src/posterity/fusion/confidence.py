@@ -9,6 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -45,7 +46,11 @@ class Confidence:
         clustering: the best that the search met.
         levels: the least objective that the search met with each number of groups.
         free: whether the number of groups was chosen by the objective.
+        thorough: whether neighbouring numbers of groups, which take a search each, are looked at
+            unasked.
     """
+
+    thorough: ClassVar[bool] = True
 
     def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
         self.clustering, self.levels, self.free = clustering, levels, free
@@ -72,9 +77,9 @@ class Confidence:
     def components(self) -> dict[int, float]:
         """Nats by which the best clustering met with each number of groups is worse.
 
-        Zero for the number found. Two more and two fewer are always there, where there can be so
-        many, if need be by dissolving a group or founding one, and refining; empty if the number
-        was not chosen by the objective.
+        Zero for the number found, and negative where another is better. Two more and two fewer
+        are always there, where there can be so many, if need be by dissolving a group or founding
+        one, and refining; empty if the number was not chosen by the objective.
         """
         if not self.free:
             return {}
@@ -101,9 +106,18 @@ class Confidence:
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
-        """The next best number of groups that the search met, if any, and how much worse it is."""
-        others = self._above(self.levels) if self.free else {}
-        others.pop(len(self.clustering.counts), None)
+        """The next best number of groups, if any, and how much worse it is, in nats.
+
+        Two more and two fewer are looked at even where the search did not pass them.
+        """
+        if not self.free:
+            return None
+        found, local = len(self.clustering.counts), self.clustering.local
+        near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
+        near &= set(range(local.largest(), local.criterion.total + 1))
+        unmet = self.thorough and not _large(self.clustering) and near - self.levels.keys()
+        others = dict(self.components if unmet else self._above(self.levels))
+        del others[found]
         return min(others.items(), key=lambda other: other[1], default=None)
 
     @property
@@ -137,7 +151,7 @@ class Confidence:
         return bool(not freedom or judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
     def _above(self, levels: dict[int, float]) -> dict[int, float]:
-        above = {groups: max(level - self.objective, 0.0) for groups, level in levels.items()}
+        above = {groups: level - self.objective for groups, level in levels.items()}
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
@@ -237,10 +251,9 @@ class Moves:
     @functools.cached_property
     def _recounted(self) -> tuple[Float[Array, " g"], Float[Array, " g"]]:
         """The change of the price of each group with one component fewer, and one more."""
-        prices, surprise = self.clustering.local.criterion.prices, self._surprise
         price = self._prices
-        fewer = prices(surprise, np.maximum(self._counts - 1, 1.0)) - price
-        more = prices(surprise, self._counts + 1) - price
+        fewer = self._priced(np.maximum(self._counts - 1, 1.0), *self._evidence) - price
+        more = self._priced(self._counts + 1, *self._evidence) - price
         return np.where(self._counts > 1, fewer, -price), more
 
     # --- exactly ----------------------------------------------------------------------------------
@@ -263,10 +276,9 @@ class Moves:
         totals[0] = np.where(used[0][:, None], totals[0], traits)
         centres = totals / np.maximum(counts, 1.0)[..., None]
         evidence = local.evidence(centres.reshape(-1, centres.shape[-1]))
-        potential, shape, surprise = (values.reshape(both.shape) for values in evidence)
+        potential, shape, *own = (values.reshape(both.shape) for values in evidence)
         pairs = ((judged.evidence.potential, potential), (judged.evidence.shape, shape))
-        prices = local.criterion.prices
-        price = np.where(used, prices(surprise, np.maximum(counts, 1.0)), 0.0)
+        price = np.where(used, self._priced(np.maximum(counts, 1.0), *own), 0.0)
         return self._rise(
             [((before * np.append(a, 0.0))[both] - counts * b).sum(0) for a, b in pairs],
             (price - np.append(self._prices, 0.0)[both]).sum(0),
@@ -278,18 +290,29 @@ class Moves:
     def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
         """Rise of the objective, where misfits, the prices and the number of groups rise so."""
         judged, (misfit, shape), prices = self.clustering.judged, misfits, self._prices.sum()
-        length = self.clustering.local.criterion.length_of_sums(
-            judged.misfit + misfit, judged.shape + shape, prices + price, len(self._counts) + groups
+        length, number = self.clustering.local.criterion.length_of_sums, len(self._counts)
+        after = length(
+            judged.misfit + misfit, judged.shape + shape, prices + price, number + groups
         )
-        return length - self.clustering.objective
+        return after - length(judged.misfit, judged.shape, prices, number)
 
     @functools.cached_property
     def _prices(self) -> Float[Array, " g"]:
-        return self.clustering.local.criterion.prices(self._surprise, self._counts)
+        return self._priced(self._counts, *self._evidence)
+
+    def _priced(self, counts: Array, surprise: Array, typical: Array) -> Array:
+        """Prices of groups where shapes are spread as they are now: to first order, those at the
+        spread that is best once something has moved.
+        """
+        return self.clustering.local.criterion.prices(surprise, typical, counts, self._spread)
+
+    @functools.cached_property
+    def _spread(self) -> float:
+        return self.clustering.judged.prices(self.clustering.local.criterion, self._counts)[1]
 
     @property
-    def _surprise(self) -> Float[Array, " g"]:
-        return self.clustering.judged.evidence.surprise
+    def _evidence(self) -> tuple[Array, Array]:
+        return self.clustering.judged.evidence[2:]
 
     # --- where components are ---------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ and the Indian-buffet prior on which site has which component (griffiths2011).
 
 Sites mostly differ in *where* their components lie, so the misfit has two parts, each with a
 dispersion of its own: that of location, which moving components onto each other takes away, and
-that of shape, which stays. Reasons, what else was measured, and where it errs are in
+that of shape, which stays. Shapes of global components may be alike as well: how widely they are
+spread is estimated together with the clustering, so that a component whose shape is that of all
+others costs no more than its place. Reasons, what else was measured, and where it errs are in
 ``docs/decisions.md``.
 """
 
@@ -24,11 +26,18 @@ from posterity.families import ExponentialFamily
 Array = np.ndarray
 MATCHES = 2.0
 """Matched components that the prior on dispersions is worth."""
-APART = 1.5
+APART = 0.75
 """How far, squared, the same component is expected to lie from site to site, in standard deviations
 of one observation and over all directions together."""
 SHARE, SHARE_UNLOCATED = 0.01, 0.03
 """The same where nothing counts observations, as a share of the population's variance."""
+SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 1e6, 48)])
+"""Spreads of shapes that are tried, as variances in units of a component's own uncertainty."""
+UNLIKE, UNLIKELY, LEAST = 20.0, 5.0, 0.02
+"""The spread below which shapes are unexpectedly alike, the numbers that this expectation is worth,
+and the spread below which it makes no difference."""
+NEW = 2.0
+"""Nats that each global component costs beside, where shapes may be alike."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +49,7 @@ class Criterion:
         shaped: further directions in which an event is free to vary.
         expected: the dispersion, a variance in units of a component's own, that is expected of
             location, or of everything where there is none; at least one.
+        place: nats of what a component's location says beyond the population's, on average.
     """
 
     sites: int
@@ -47,6 +57,7 @@ class Criterion:
     located: int
     shaped: int
     expected: float
+    place: float = 0.0
 
     @classmethod
     def of(
@@ -57,10 +68,11 @@ class Criterion:
         sites: int,
         total: int,
         surprise: float,
+        shape: float = 0.0,
     ) -> "Criterion":
         """For components of a family, known from so many ``observations`` each (None where that is
         not known), whose ``KL(. || population)`` is ``surprise`` on average: half the logarithm of
-        how much wider the population is, for each direction.
+        how much wider the population is, for each direction. ``shape`` is the same of their shapes.
         """
         located, free = _size(family.location()), family.degrees_of_variation
         if located and observations is not None:
@@ -69,27 +81,26 @@ class Criterion:
         else:
             share = SHARE if located else SHARE_UNLOCATED
             expected = max(1.0, share * np.exp(min(2 * surprise / (located or free), 600.0)))
-        return cls(sites, total, located, free - located, float(expected))
+        # Components that are not one lie no nearer to each other than copies of one.
+        place = max(surprise - shape, located * float(np.log(expected)) / 2)
+        return cls(sites, total, located, free - located, float(expected), place)
 
-    def length(self, misfit: Any, shape: Any, surprise: Array, counts: Array) -> Any:
-        """Negative log evidence of a clustering, in nats, up to what all clusterings share.
+    @property
+    def both(self) -> bool:
+        """Whether components have a place and, beside it, a shape that others may share."""
+        return bool(self.located and self.shaped)
 
-        Leading axes, if any, are those of many clusterings into one number of groups.
+    def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
+        """Negative log evidence of clusterings, in nats, up to what all clusterings share.
+
+        Arrays are many clusterings at once, into ``groups`` groups.
 
         Args:
             misfit: summed divergence of the components to the centroid of their group.
             shape: the part of it that is left once all lie in one place; ignored where there is
                 no location.
-            surprise: of each centroid (..., g), ``KL(centroid || population)``.
-            counts: number of components (that is, of sites) in each group (..., g).
-        """
-        price = self.prices(surprise, counts).sum(-1)
-        return self.length_of_sums(misfit, shape, price, counts.shape[-1])
-
-    def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
-        """The same from what adds up over groups: misfits and :meth:`prices`.
-
-        Arrays are many clusterings at once, into ``groups`` groups.
+            price: the sum of the :meth:`prices` of all groups.
+            groups: number of groups.
         """
         misfit, spare = np.maximum(misfit, 0.0), self.total - groups
         if not self.located:
@@ -104,15 +115,53 @@ class Criterion:
 
     def columns(self, groups: Any) -> Any:
         """What so many groups add to the description beside their prices."""
-        return _columns(groups, self.sites)
+        if not self.single:
+            return _columns(groups, self.sites)
+        rate = groups / _harmonic(self.sites)
+        gammaln = scipy.special.gammaln
+        return gammaln(rate + self.total) - gammaln(rate) - groups * np.log(rate)
 
-    def prices(self, surprise: Array, counts: Array) -> Array:
-        """What each group adds to the description, in nats, beside its part of the misfit."""
+    def prices(self, surprise: Any, typical: Any, counts: Any, spread: Any) -> Any:
+        """What each group adds to the description, in nats, beside its part of the misfit.
+
+        Args:
+            surprise: what a group's centroid says beyond the population, in nats.
+            typical: ``KL(typical shape || the centroid's)``, in nats.
+            counts: number of components (that is, of sites) in each group.
+            spread: of the shapes of groups, a variance in units of a component's own.
+        """
         # A group knows its component n_g times as sharply as one site. Of the nat a direction,
         # half is what this knowledge, being uncertain, adds to the misfit, and half is for a
         # population that was fitted to the same components.
-        dim = self.located + self.shaped
-        return surprise + dim * np.log(counts) / 2 + dim + _presence(counts, self.sites)
+        gammaln = scipy.special.gammaln
+        presence = -gammaln(counts) if self.single else _presence(counts, self.sites)
+        if not self.both:
+            dim = self.located + self.shaped
+            return surprise + dim * np.log(counts) / 2 + dim + presence + 0.0 * spread
+        wider = 1 + counts * spread
+        shape = counts * typical / wider + self.shaped * np.log(wider) / 2
+        return surprise + self.located * (np.log(counts) / 2 + 1) + NEW + shape + presence
+
+    @property
+    def spreads(self) -> Float[Array, " spreads"]:
+        """The spreads of shapes that are tried; zero alone where there is none."""
+        return SPREADS if self.both else np.zeros(1)
+
+    def shortest(self, prices: Float[Array, "*many spreads"]) -> tuple[Any, Any]:
+        """The least sum of prices, and the spread of shapes that has it, of sums at all
+        :attr:`spreads`.
+        """
+        spreads = self.spreads
+        if self.both:
+            prices = prices + UNLIKELY / 2 * np.log1p(UNLIKE / (spreads + LEAST))
+        return prices.min(-1), spreads[prices.argmin(-1)]
+
+    @property
+    def single(self) -> bool:
+        """Whether each site has one component, which some group then has to have: a partition, not
+        a choice of columns.
+        """
+        return self.total == self.sites
 
 
 def _size(place: Any) -> int:
@@ -148,8 +197,11 @@ def buffet(counts: Array, sites: int) -> Any:
 
 def _columns(groups: Any, sites: int) -> Any:
     """That there are so many columns."""
-    harmonic = (1 / np.arange(1, sites + 1)).sum()
-    return groups - groups * np.log(groups / harmonic)
+    return groups - groups * np.log(groups / _harmonic(sites))
+
+
+def _harmonic(sites: int) -> float:
+    return float((1 / np.arange(1, sites + 1)).sum())
 
 
 def _presence(counts: Array, sites: int) -> Array:

@@ -18,7 +18,8 @@ from posterity.families.marginals import Marginal, Names
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block
-from posterity.fusion.geometry import middle, moved
+from posterity.fusion.clustering import sums
+from posterity.fusion.geometry import CACHED, chunks, middle, moved
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import Scale
 from posterity.fusion.sites import Sites
@@ -131,18 +132,16 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
     if not len(rows):
         return ""
-    members: Any = parts.members[rows]
-    origin = middle(members)
-    members = moved(members, origin)
-    others: Any = _others(block, rows, labels[rows], members, origin)
-    away = _away(members, others)
+    groups = _Groups(block, parts.members, rows, labels[rows])
+    some = chunks(len(rows), 8 * block.members.dimension, CACHED)
+    away = np.concatenate([_away(*groups.compared(part), len(rows)) for part in some])
     far = np.flatnonzero(away > CONTRADICTION)
     if not len(far):
         return ""
     worst = int(far[away[far].argmax()])
     what, most = "all numbers together", CONTRADICTION
-    for mine, theirs in zip(members[worst].tables(), others[worst].tables(), strict=True):
-        z = apart(mine.law, theirs.law).reshape(-1)
+    for mine, theirs, here, there in _tables(*groups.compared(slice(worst, worst + 1))):
+        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(-1)
         if z.max(initial=0.0) > most:
             most, at = float(z.max()), int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
@@ -157,15 +156,31 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     )
 
 
-def _away(members: Any, others: Any) -> Float[Array, " n"]:
-    """Deviations between laws (n,) and others: of the number of which it is most, or of all."""
+def _away(
+    members: Any, others: Any, alike: tuple[Any, Any] | None = None, among: int = 0
+) -> Float[Array, " n"]:
+    """Deviations between laws (n,) and others: of the number of which it is most, or of all.
+
+    ``alike`` are the laws that either would be if its records were as those of the other. Joint
+    comparisons are left out where those of all laws, ``among`` which these are, take too long.
+    """
     away = np.zeros(members.batch_shape)
-    for mine, theirs in zip(members.tables(), others.tables(), strict=True):
-        z = apart(mine.law, theirs.law).reshape(len(away), -1)
+    for mine, theirs, here, there in _tables(members, others, alike):
+        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(len(away), -1)
         away = np.maximum(away, z.max(1, initial=0.0))
-    if members.gaussian and not members.diagonal:
+    full = members.gaussian and not members.diagonal
+    if full and max(among, len(away)) * members.own_size**3 <= MOST:
         away = np.maximum(away, jointly(members, others))
     return away
+
+
+def _tables(
+    members: Any, others: Any, alike: tuple[Any, Any] | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """The marginals of four laws side by side, the last two those of ``alike``."""
+    mine, theirs = members.tables(), others.tables()
+    here, there = (law.tables() for law in alike) if alike else (theirs, mine)
+    return zip(mine, theirs, here, there, strict=True)
 
 
 def _in_closed_form(law: ExponentialFamily) -> bool:
@@ -176,13 +191,55 @@ def _in_closed_form(law: ExponentialFamily) -> bool:
     return type(law).marginals is not Distribution.marginals
 
 
-def _others(
-    block: Block, rows: Int[Array, " n"], labels: Int[Array, " n"], members: Any, origin: Any
-) -> ExponentialFamily:
-    """What all others of each member's group say, beside its own prior where that is known."""
-    prior = _priors(block, rows, origin)
-    learnt = members.natural_parameters - prior
-    return members.with_natural_parameters(_summed(learnt, labels)[labels] - learnt + prior)
+class _Groups:
+    """Components (n,) of some rows of a block, in groups, beside what the others of each say.
+
+    They are looked at in parts, as they are seen from the middle of all.
+    """
+
+    def __init__(self, block: Block, law: Any, rows: Int[Array, " n"], labels: Int[Array, " n"]):
+        self.block, self.law, self.rows, self.labels = block, law, rows, labels
+        self.origin = middle(law[rows])
+        self.counted = bool(block.priors.exchangeable.all()) and law[:1].observations() is not None
+        groups = int(labels.max()) + 1
+        self.totals, self.counts = np.zeros((groups, law.dimension)), np.zeros(groups)
+        for part in chunks(len(rows), 8 * law.dimension, CACHED):
+            _, _, learnt, own = self._learnt(part)
+            self.totals += sums(learnt, labels[part], groups)
+            self.counts += np.bincount(labels[part], own, groups)
+
+    def _learnt(self, part: slice) -> tuple[Any, Any, Float[Array, "n dim"], Float[Array, " n"]]:
+        """Members, their priors' natural parameters, and what they learnt, of how many records."""
+        some = self.rows[part]
+        members = moved(self.law[some], self.origin)
+        prior = _priors(self.block, some, self.origin)
+        own = np.zeros(len(some))
+        if self.counted:
+            before: Any = self.block.priors.at(self.block.site[some]).observations()
+            own = np.asarray(members.observations() - before)
+        return members, prior, members.natural_parameters - prior, own
+
+    def compared(self, part: slice) -> tuple[Any, Any, tuple[Any, Any] | None]:
+        """Members, what all others of each one's group say, beside its own prior where that is
+        known; and the laws that a member and these others would be if their records were as the
+        other's.
+
+        A prior that is far from all records pulls at a site of few of them the most, which is no
+        contradiction: so each is compared with what as many records of the other's kind would make
+        of the same prior. Where records are not counted, or the prior is not known, it is the
+        other: there is None.
+        """
+        members, prior, learnt, own = self._learnt(part)
+        labels, law = self.labels[part], members.with_natural_parameters
+        theirs = self.totals[labels] - learnt
+        if not self.counted:
+            return members, law(theirs + prior), None
+        rest = self.counts[labels] - own
+        ratio = np.where((own > 0) & (rest > 0), own / rest, np.nan)[:, None]
+        known = np.isfinite(ratio)
+        here = law(np.where(known, ratio * theirs, theirs) + prior)
+        there = law(np.where(known, learnt / ratio, learnt) + prior)
+        return members, law(theirs + prior), (here, there)
 
 
 def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
@@ -192,26 +249,24 @@ def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
     return moved(block.priors.at(block.site[rows]), origin).natural_parameters
 
 
-def _summed(values: Float[Array, "n dim"], labels: Int[Array, " n"]) -> Float[Array, "g dim"]:
-    total = np.zeros((int(labels.max()) + 1, values.shape[1]))
-    np.add.at(total, labels, values)
-    return total
-
-
-def apart(one: Marginal, other: Marginal) -> Float[Array, "..."]:
+def apart(
+    one: Marginal, other: Marginal, here: Any = None, there: Any = None
+) -> Float[Array, "..."]:
     """Deviations between the numbers of two laws, as if both were normal.
 
     Of normal laws it is the difference over the root of both variances. Of others each is the
-    deviate of the probability that it gives to values beyond the other's mean; they combine as
+    deviate of the probability that it gives to values beyond the mean that it should have: ``here``
+    for the first (the other's unless it is passed) and ``there`` for the other. They combine as
     those of normal laws do. Zero where nothing is known.
     """
-    first, second = one.mean, other.mean
-    rough = np.abs(first - second) / np.hypot(one.sd, other.sd)
+    here, there = other.mean if here is None else here, one.mean if there is None else there
+    either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
+    rough = 1 / np.hypot(1 / either[0], 1 / either[1])
     found = np.where(np.isfinite(rough) & (rough <= ROUGHLY), rough, 0.0)
     look = np.nonzero(rough > ROUGHLY)
     if len(look[0]):
         deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
-        both = deviate(one, second), deviate(other, first)
+        both = deviate(one, here), deviate(other, there)
         z = 1 / np.hypot(1 / both[0], 1 / both[1])
         z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
         found[look] = np.where(np.isinf(z), np.maximum(rough[look], CONTRADICTION), z)
@@ -219,13 +274,11 @@ def apart(one: Marginal, other: Marginal) -> Float[Array, "..."]:
 
 
 def jointly(members: Any, others: Any) -> Float[Array, " n"]:
-    """The same of the means of Gaussians (n,), in all directions at once; zeros of too large ones.
+    """The same of the means of Gaussians (n,), in all directions at once.
 
     It is the normal deviate of a chi-squared of as many degrees of freedom as directions.
     """
     size = members.own_size
-    if len(members.mean) * size**3 > MOST:
-        return np.zeros(len(members.mean))
     one, other = np.asarray(members.precision), np.asarray(others.precision)
     gap = np.asarray(members.mean - others.mean)[..., None]
     scale = np.sqrt(np.diagonal(one + other, axis1=-2, axis2=-1))[..., None]
@@ -260,7 +313,7 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
     members = parts.members[rows]
     origin = middle(members)
     members, prior = moved(members, origin), _priors(block, rows, origin)
-    total = _summed(members.natural_parameters - prior, labels[rows])
+    total = sums(members.natural_parameters - prior, labels[rows])
     first = np.unique(labels[rows], return_index=True)[1]  # a prior each, that of some site
     total = total + (prior[first] if np.ndim(prior) else prior)
     fused: Any = members.with_natural_parameters(total)

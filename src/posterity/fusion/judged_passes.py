@@ -43,6 +43,8 @@ class PassConfidence(Confidence):
     of the components of the sample, in the groups of all.
     """
 
+    thorough = False  # a neighbouring number of groups takes passes over all sites
+
     def __init__(self, passes: Passes, result: PassResult, levels: dict[int, float], free: bool):
         self.passes, self.result = passes, result
         sample = passes.sample
@@ -74,7 +76,10 @@ class PassConfidence(Confidence):
         """Some sites' components in the groups of all, judged against the population of all."""
         passes = self.passes
         local = LocalComponents(passes.table.points(rows, passes.near.points), starts)
-        vars(local).update(_population=passes.near._population, criterion=passes.criterion)
+        near = passes.near
+        vars(local).update(_population=near._population, criterion=passes.criterion)
+        if near.shapes is not None:
+            vars(local)["typical"] = near.typical
         return Part(local, labels.astype(int), self)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import LocalComponents, assign
+from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assign
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
@@ -113,23 +113,33 @@ class Passes:
 
     def _judged(self, sweep: PassResult, groups: Array, counts: Array, more: float) -> float:
         """That of some groups with other counts, and so much more misfit."""
-        centroids = self.near.judged.centroids(sweep.natural)
-        misfit = max(float(self.potentials[0] - sweep.counts @ centroids.potential), 0.0)
-        surprise, shape = self.near.surprise(centroids)[groups], self._shape(sweep)
-        return float(self.criterion.length(misfit + more, shape, surprise, counts))
+        near, shape = self.near, 0.0
+        centroids = near.judged.centroids(sweep.natural)
+        potential, typical = centroids.potential.copy(), np.zeros(len(sweep.counts))
+        if near.shapes is not None:
+            seen, means, shape = self._shapes(sweep)
+            own = near.evidence_of(centroids.take(seen), np.hstack([sweep.natural[seen], means]))
+            potential[seen], typical[:] = own.potential, own.typical.mean()
+            typical[seen] = own.typical
+        misfit = max(float(self.potentials[0] - sweep.counts @ potential), 0.0)
+        every = Evidence(potential, np.zeros(len(potential)), near.surprise(centroids), typical)
+        some = Evidence(*(values[groups] for values in every))
+        judged = Judged(sweep.natural[groups], some, misfit + more, shape)
+        return judged.length(self.criterion, counts)
 
-    def _shape(self, sweep: PassResult) -> float:
-        """The part of the misfit that is left once all lie in one place."""
-        shapes = self.near.shapes
-        if shapes is None:
-            return 0.0
+    def _shapes(self, sweep: PassResult) -> tuple[Array, Float[Array, "seen dim"], float]:
+        """Groups that the sample has members of, the averages of their shapes in it, and the part
+        of the misfit, of all components, that is left once all lie in one place.
+        """
+        shapes: Any = self.near.shapes
         sums = GroupSums(len(sweep.counts), shapes.coordinates.shape[1])
         sums.add(shapes.coordinates, sweep.labels[self.sample.places])
-        seen = sums.counts > 0
-        potential = shapes.potential_at(sums.totals[seen] / sums.counts[seen, None])
+        seen = np.flatnonzero(sums.counts)
+        means = sums.totals[seen] / sums.counts[seen, None]
+        potential = shapes.potential_at(means)
         misfit = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
-        spare = max(len(shapes) - int(seen.sum()), 1)
-        return misfit * (len(self.store) - len(sweep.counts)) / spare
+        spare = max(len(shapes) - len(seen), 1)
+        return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
     # --- passes ----------------------------------------------------------------------------------
 
@@ -256,15 +266,15 @@ class Passes:
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
         """True where dissolving a group cannot pay, by a bound that takes no pass.
 
-        Centroids that follow their new members take back half of the rise of the misfit at most,
-        where no group takes in more members than it had.
+        A centroid of ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these
+        add to the misfit.
         """
         others = np.delete(np.arange(len(sweep.counts)), gone)
         more = np.bincount(sweep.second[sweep.labels == gone], minlength=len(sweep.counts))
-        if (more > sweep.counts)[others].any():
-            return False
         counts = (sweep.counts + more)[others]
-        return self._judged(sweep, others, counts, sweep.loss[gone] / 2) >= best
+        left = (sweep.counts[others] / counts)[more[others] > 0].min(initial=1.0)
+        counts = np.minimum(counts, self.criterion.sites)  # what is too many goes further away
+        return self._judged(sweep, others, counts, left * sweep.loss[gone]) >= best
 
 
 class _Accumulator:

@@ -19,11 +19,13 @@ from posterity.artifact.aligned import (
     labels_in,
     listed,
     named,
+    names_in,
     ordered,
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
-from posterity.artifact.provenance import RECIPE, check_same
+from posterity.artifact.recipe import RECIPE
+from posterity.artifact.reconcile import check_same, reconciled
 from posterity.artifact.vocabulary import is_topics, over_words
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
@@ -165,10 +167,15 @@ class Sites(abc.ABC):
         """Further sites: posteriors and ledgers, by name."""
         if not opened:
             return
-        self.labels |= {n: labels for n, value in opened.items() if (labels := labels_in(value))}
-        for name, value in opened.items():
-            self._unnamed.setdefault(unnamed_parts(value), []).append(name)
-        checked = _checked({n: named(q, {}) for n, q in self._ordered(opened).items()})
+        ordered = self._ordered(opened)
+        if any(map(names_in, opened.values())):
+            self.labels |= {n: found for n, q in opened.items() if (found := labels_in(q))}
+            for name, value in opened.items():
+                self._unnamed.setdefault(unnamed_parts(value), []).append(name)
+            ordered = {name: named(q, {}) for name, q in ordered.items()}
+        else:  # all are made of the same parts, as is seen below
+            self._unnamed.setdefault(unnamed_parts(next(iter(opened.values()))), []).extend(opened)
+        checked = _checked(ordered)
         self._compare({name: site.posterior for name, site in checked.items()})
         sites = {n: s if s.prior else s._replace(prior=self.prior) for n, s in checked.items()}
         self.without_prior += [name for name, site in sites.items() if site.prior is None][:SOME]
@@ -256,14 +263,17 @@ class SitesInMemory(Sites):
     in_memory = True
 
     def read(self, posteriors: Iterable[Item]) -> None:
-        """Take all sites together."""
+        """Take all sites together, files of one model in the units and levels of the first."""
         opened: dict[str, Any] = {}
+        about: dict[str, Mapping[str, str]] = {}
         for name, value in one_by_one(posteriors):
-            if isinstance(value, Alone):
-                opened[self._enrol(value.name, value.value, value.provenance)] = value.value
-            else:
-                opened[self._enrol(name, value, {})] = value
-        self._take(dict(sorted(opened.items())))
+            alone = value if isinstance(value, Alone) else Alone(name or "", value, "", {})
+            own = self._enrol(name if alone is not value else alone.name, alone.value, {})
+            opened[own], about[own] = alone.value, alone.provenance
+        done = reconciled(opened, about)
+        for line in done.notes:
+            warnings.warn(line, stacklevel=4)
+        self._take(dict(sorted(done.values.items())))
         self._close()
 
     def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:

@@ -27,6 +27,7 @@ TIMES = Column("shape (n,)", (), "waiting times that are not negative", lambda x
 VECTORS = Column("shape (n, d)", (None,))
 INPUTS = Column("x of shape (n, d)", (None,))
 TARGETS = Column("y of shape (n,)")
+POSITIVE_TARGETS = Column("y of shape (n,)", (), "positive values", lambda y: y > 0)
 BINARY_LABELS = Column("y of shape (n,)", (), "labels in {0, 1}", FLIPS.holds)
 COUNTS_AND_EXPOSURES = Column(
     "y of shape (n, 2), of counts and exposures",

@@ -1,4 +1,4 @@
-"""Regression: linear, which is conjugate, logistic and Poisson."""
+"""Regression: linear, which is conjugate, logistic, of counts and of positive values."""
 
 import functools
 import math
@@ -13,16 +13,17 @@ from posterity.arrays.typing import Float, Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
-from posterity.models.cubature import hermite
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
     COUNTS_AND_EXPOSURES,
     INPUTS,
+    POSITIVE_TARGETS,
     TARGETS,
     Column,
     check_data,
 )
+from posterity.models.nodes import hermite
 from posterity.models.records import Records
 
 NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
@@ -216,7 +217,7 @@ class PoissonRegression(PredictorModel):
     def rough_factor(self, q: Any, records: Records) -> Any:
         """Least squares of the logarithms of rates, weighted by the counts."""
         x, y = records.data
-        count, log_exposure = self._parts(y)
+        count, log_exposure = _counts(y, self.exposure)
         weights = records.weights * (count + 0.5)
         predictor = namespace(count).np.log(count + 0.5) - log_exposure
         linear = (weights * predictor) @ x
@@ -225,14 +226,174 @@ class PoissonRegression(PredictorModel):
     def _value(self, mean: Any, variance: Any, y: Any) -> tuple[Any, Any, Any]:
         """``E[log p(y | f)]`` of normal predictors, the counts and the expected rates."""
         xp = namespace(mean, y)
-        count, log_exposure = self._parts(y)
+        count, log_exposure = _counts(y, self.exposure)
         rate = xp.np.exp(mean + variance / 2 + log_exposure)
         return count * (mean + log_exposure) - rate - xp.special.gammaln(count + 1), count, rate
 
-    def _parts(self, y: Any) -> tuple[Any, Any]:
-        """Counts, and the logarithms of exposures."""
+
+def _counts(y: Any, exposure: bool) -> tuple[Any, Any]:
+    """Counts, and the logarithms of exposures."""
+    np_ = namespace(y).np
+    if not exposure:
+        return np_.asarray(y), 0.0
+    times = y[..., 1]  # zero where records are padded
+    return y[..., 0], np_.log(np_.where(times > 0, times, 1.0))
+
+
+class NegativeBinomialRegression(PredictorModel):
+    """Counts with log mean ``x · z`` and variance ``μ + dispersion μ²``; data as of Poisson's.
+
+    The ``dispersion`` is known; at zero it would be :class:`PoissonRegression` (hilbe2011).
+    """
+
+    dispersion: float = static()
+    exposure: bool = static(default=False)
+
+    numpy: ClassVar[bool] = True
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    optima: ClassVar[Optima] = "one"
+
+    def __post_init__(self) -> None:
+        VARIANCE.check(dispersion=self.dispersion)
+
+    def check(self, data: Any) -> None:
+        """Raise an error unless they are inputs and counts, and exposures where it has any."""
+        check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+        """``log NB(y | μ = exp(f) exposure)``, element by element."""
+        xp = namespace(f, y)
+        count, log_exposure = _counts(y, self.exposure)
+        log_rate = f + log_exposure + math.log(self.dispersion)
+        size, gammaln = 1 / self.dispersion, xp.special.gammaln
+        constant = gammaln(count + size) - math.lgamma(size) - gammaln(count + 1)
+        return constant + count * log_rate - (count + size) * xp.np.logaddexp(0.0, log_rate)
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """The slope is the count less a logistic share of ``count + 1 / dispersion``."""
+        np_ = namespace(f, y).np
+        count, log_exposure = _counts(y, self.exposure)
+        log_rate = f + log_exposure + math.log(self.dispersion)
+        share = np_.exp(-np_.logaddexp(0.0, -log_rate))
+        slope = count - (count + 1 / self.dispersion) * share
+        return self.predictor_log_likelihood(f, y), slope
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The expected count of one unit of exposure."""
+        return namespace(f).np.exp(f)
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """That of :class:`PoissonRegression`, as if counts were no more dispersed."""
+        return PoissonRegression(self.exposure).rough_factor(q, records)
+
+
+class GammaRegression(PredictorModel):
+    """Positive values with log mean ``x · z`` and variance ``dispersion μ²``; data ``(x, y)``.
+
+    The ``dispersion`` is known: one over the shape of the gamma distribution (mccullagh1989).
+    """
+
+    dispersion: float = static(default=1.0)
+
+    numpy: ClassVar[bool] = True
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    optima: ClassVar[Optima] = "one"
+    columns: ClassVar[tuple[Column, ...]] = (INPUTS, POSITIVE_TARGETS)
+
+    def __post_init__(self) -> None:
+        VARIANCE.check(dispersion=self.dispersion)
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
+        """``log Gamma(y | shape, shape exp(-f))``, element by element."""
+        return self._value(f, 0.0, y)[0]
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Number
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """The slope is the shape times the relative residual."""
+        value, ratio = self._value(f, 0.0, y)
+        return value, (ratio - 1) / self.dispersion
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]]:
+        """In closed form: one over the mean is log-normal."""
+        value, ratio = self._value(mean, variance, y)
+        return value, (ratio - 1) / self.dispersion, -ratio / self.dispersion
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """The expected value."""
+        return namespace(f).np.exp(f)
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """Least squares of logarithms."""
+        x, y = records.data
         np_ = namespace(y).np
-        if not self.exposure:
-            return np_.asarray(y), 0.0
-        exposure = y[..., 1]  # zero where records are padded
-        return y[..., 0], np_.log(np_.where(exposure > 0, exposure, 1.0))
+        weights = records.weights / self.dispersion
+        linear = (weights * np_.log(np_.where(y > 0, y, 1.0))) @ x
+        return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
+
+    def _value(self, mean: Any, variance: Any, y: Any) -> tuple[Any, Any]:
+        """``E[log p(y | f)]`` of normal predictors, and the expected ``y / exp(f)``."""
+        np_ = namespace(mean, y).np
+        shape, y = 1 / self.dispersion, np_.where(np_.asarray(y) > 0, y, 1.0)  # padded ones are 0
+        ratio = y * np_.exp(-mean + variance / 2)
+        constant = shape * math.log(shape) - math.lgamma(shape)
+        return constant + (shape - 1) * np_.log(y) - shape * (mean + ratio), ratio
+
+
+class Adjusted(PredictorModel):
+    """A regression whose records have an offset each, and a weight: how many like it there are.
+
+    Data ``(x, y)``, of which the columns of ``y`` (n, k + 2) are those that the ``model`` takes,
+    then the offset, which is added to ``x · z``, then the weight, which multiplies the record's
+    log likelihood.
+    """
+
+    model: PredictorModel
+
+    numpy: ClassVar[bool] = True
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    optima: ClassVar[Optima] = "one"
+
+    def check(self, data: Any) -> None:
+        """As the model does."""
+        x, y = data
+        self.model.check((x, self._parts(y)[0]))
+
+    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+        """That of the model at the predictor with its offset, times the weight."""
+        own, offset, weight = self._parts(y)
+        return weight * self.model.predictor_log_likelihood(f + offset, own)
+
+    def predictor_value_and_slope(
+        self, f: Float[Real, "..."], y: Any
+    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+        """Both as the model has them."""
+        own, offset, weight = self._parts(y)
+        value, slope = self.model.predictor_value_and_slope(f + offset, own)
+        return weight * value, weight * slope
+
+    def predictor_expectation(
+        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+        """In closed form where the model's is."""
+        own, offset, weight = self._parts(y)
+        parts = self.model.predictor_expectation(mean + offset, variance, own)
+        return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]
+
+    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+        """That of the model, of a record without an offset."""
+        return self.model.predictor_mean(f)
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """That of the model, of records without an offset."""
+        x, y = records.data
+        own, _, weight = self._parts(y)
+        return self.model.rough_factor(q, Records((x, own), records.weights * weight))
+
+    def _parts(self, y: Any) -> tuple[Any, Any, Any]:
+        own = y[..., 0] if y.shape[-1] == 3 else y[..., :-2]
+        return own, y[..., -2], y[..., -1]

@@ -48,7 +48,7 @@ def plot_matching(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Figure":
-    """Which components of which sites are one, and how sure that is.
+    """The components of sites that are one, and how sure that is.
 
     A row is a site, a column a fused component, under its name and the number of sites that have
     it. A cell has the colour of the match's strength: what the next best match would cost in
@@ -302,7 +302,7 @@ def _explanation(sites: int, pictures: bool) -> str:
 
 
 def _evidence(matches: Matches) -> str:
-    """Which other number of components comes closest, where that is known."""
+    """The other number of components that comes closest, where that is known."""
     others = dict(matches.alignment.components_evidence)
     others.pop(len(matches.holders), None)
     if not others:

@@ -12,7 +12,7 @@ Array = np.ndarray
 BARS, LINE, BAND = 1.5, 0.13, 0.3
 """Inches of the tallest bar, of a line for a site, and of one for a group of sites."""
 NAMED, GROUPS = 60, 10
-"""How many sites have a line each; into how many groups more of them are put."""
+"""The most sites that have a line each; the groups into which more of them are put."""
 STACK = (Kind.FIRM, Kind.UNKNOWN, Kind.ALONE, Kind.LIKELY, Kind.AMBIGUOUS)
 """From the foot of a bar to its head."""
 

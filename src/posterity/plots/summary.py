@@ -26,7 +26,7 @@ MOST_SITES = len(SITES)
 MOST_PANELS = 6
 MOST_RIDGES = 12
 FAR = 50.0
-"""How many times the shortest interval the longest may be; beyond, each row has its own units."""
+"""The largest ratio of lengths of two intervals in one unit; beyond, each row has its own units."""
 LONGEST = 32
 PER_ROW, RIDGE = 0.26, 0.55
 """Inches."""

@@ -15,6 +15,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
+from posterity.families.names import entry_names
 from posterity.families.transformed import Transformed
 from posterity.families.unconstrained import Supports
 
@@ -302,8 +303,7 @@ def _coordinates(supports: Supports) -> list[str]:
     lie on one axis.
     """
     return [
-        name if not shape else f"{name}[{','.join(map(str, place))}]"
+        label
         for name, support in supports.tree.items()
-        for shape in (support.free_shape,)
-        for place in np.ndindex(*shape)
+        for label in entry_names(name, support.free_shape)
     ]

@@ -95,9 +95,9 @@ class Checks:
     bimodal: tuple[str, ...]
     """Coordinates along which there are two modes, those that tell them apart best first."""
     multimodal_law: bool
-    """Whether the law itself has several components."""
+    """True if the law itself has several components."""
     notes: tuple[str, ...] = ()
-    """What else is to be said of how the draws were read."""
+    """Notes on how the draws were read."""
 
     @property
     def effective(self) -> float:

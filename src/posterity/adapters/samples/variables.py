@@ -10,7 +10,7 @@ import numpy as np
 from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.namespace import namespace
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families.names import some
+from posterity.families.names import entry_names, some
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
@@ -30,7 +30,7 @@ SUPPORTS: dict[str, type[Continuous]] = {
     "simplex": Simplex,
     "positive-definite": PositiveDefiniteMatrices,
 }
-"""What ``support=`` can say of a variable."""
+"""The supports by the words of ``support=``."""
 WORD = Constraint(
     one_of(*SUPPORTS).expected,
     lambda word: word in SUPPORTS,
@@ -42,7 +42,7 @@ CHAINS = Constraint(
     fix="Say which axis holds the chains, or how many there are: see from_samples.",
 )
 EVENT = "z"
-"""What coordinates of an array without names go by in reports."""
+"""The name, in reports, of an array that has none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,18 +80,7 @@ class Variable:
     def free_labels(self) -> tuple[str, ...]:
         """A label for each unconstrained number."""
         free = self.support.free_shape
-        return self.labels if free == self.shape else labels_of(self.name or EVENT, free)
-
-
-def labels_of(name: str, shape: tuple[int, ...], coords: Sequence[Any] = ()) -> tuple[str, ...]:
-    """``beta[0]``, ``m[1,2]``, or ``beta[age]`` where an axis has words of its own."""
-    if not shape:
-        return (name,)
-    words = [list(map(str, own)) for own in coords] or [list(map(str, range(n))) for n in shape]
-    return tuple(
-        f"{name}[{','.join(axis[i] for axis, i in zip(words, place, strict=True))}]"
-        for place in np.ndindex(*shape)
-    )
+        return self.labels if free == self.shape else entry_names(self.name or EVENT, free)
 
 
 def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = ()) -> Variable:
@@ -107,7 +96,7 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
             expected="finite numbers",
             fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
         )
-    labels = labels_of(name or EVENT, draws.shape[2:], coords)
+    labels = entry_names(name or EVENT, draws.shape[2:], coords)
     return Variable(name, draws, labels, RealNumbers(draws.shape[2:]))
 
 

@@ -97,7 +97,8 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
 class Moments(NamedTuple):
     """The contents of a table: names, means (d,) and either deviations (d,) or a covariance (d, d).
 
-    ``unused`` are the headers of columns that say nothing of that.
+    ``unused`` are the headers of columns that say nothing of that; ``recipe`` is what the
+    parameters are of, where a JSON file says it.
     """
 
     names: tuple[str, ...]
@@ -106,6 +107,7 @@ class Moments(NamedTuple):
     covariance: Any = None
     family: str | None = None
     unused: tuple[str, ...] = ()
+    recipe: Mapping[str, Any] | None = None
 
 
 def read(
@@ -189,12 +191,19 @@ def read_moments(
     return result._replace(sd=None, covariance=matrix)
 
 
-def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
+def write(
+    law: Any,
+    path: Name,
+    *,
+    covariance: Name | None = None,
+    recipe: Mapping[str, Any] | None = None,
+) -> None:
     """The moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
 
     Numbers that were read from a table of up to 14 digits are written as they were; all others
     with as many digits as float64 has. A CSV holds the standard deviations alone: give
-    ``covariance`` a file of its own where there are correlations to keep.
+    ``covariance`` a file of its own where there are correlations to keep. JSON also holds a
+    ``recipe``, if there is one.
 
     Raises:
         StructureError: a law that has no such table (:func:`to_table`).
@@ -211,6 +220,7 @@ def write(law: Any, path: Name, *, covariance: Name | None = None) -> None:
             fix="Leave it out.",
         )
     if as_json:
+        table |= {} if recipe is None else {"recipe": recipe}
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
     names, mean = [as_text(name) for name in table["names"]], table["mean"]
@@ -321,13 +331,17 @@ def _check_interval(
 # --- JSON ----------------------------------------------------------------------------------------
 
 
+KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
+"""Of a JSON file of moments."""
+
+
 def _json(path: Path) -> Moments:
     text = read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
         if not isinstance(data, dict) or "mean" not in data:
             raise ValueError("no object with a key 'mean'")
-        if unknown := sorted(data.keys() - {"names", "mean", "sd", "covariance", "family"}):
+        if unknown := sorted(data.keys() - KEYS):
             raise ValueError(f"keys {some(unknown)}")
         if ("sd" in data) == ("covariance" in data):
             raise ValueError("neither or both of 'sd' and 'covariance'")
@@ -343,7 +357,8 @@ def _json(path: Path) -> Moments:
         else:
             rows = _listed(data["covariance"], names, "covariance")
             covariance = [_numbers(row, names, "covariance") for row in rows]
-        return Moments(tuple(names), mean, sd, covariance, data.get("family"))
+        recipe = data.get("recipe")
+        return Moments(tuple(names), mean, sd, covariance, data.get("family"), recipe=recipe)
     except json.JSONDecodeError as error:
         place = f"{error.msg} in line {error.lineno}, column {error.colno}"
         raise table_error(path, f"no JSON ({place})", "a JSON object") from error

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arguments import one_of
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, MissingExtraError
 from posterity.families.names import some, unfit
 
 DELIMITERS = (",", ";", "\t")
@@ -113,7 +113,7 @@ class Cells(NamedTuple):
 
 
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
-    """The cells of a table with a line of column names.
+    """The cells of a table with a line of column names; also of a ``.parquet`` or ``.xlsx``.
 
     A byte order mark, blank lines, blanks about a cell and delimiters that end all lines are no
     matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name,
@@ -122,12 +122,55 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     Raises:
         ArtifactError: that names the file and the line, for what is no such table.
     """
+    if path.suffix.lower() in FRAMES:
+        return of_frame(_frame(path), path)
     text = read_text(path)
     try:
         return _cells(path, text, unnamed)
     except (ValueError, csv.Error) as error:
         expected = "a line of column names, and rows of as many cells, parted by one of comma, "
         raise table_error(path, str(error), expected + "semicolon and tab") from error
+
+
+FRAMES = {".parquet": "read_parquet", ".xlsx": "read_excel"}
+"""Tables that pandas reads, by their endings, and its functions."""
+
+
+def _frame(path: Path) -> Any:
+    """The data frame of a file that pandas reads."""
+    try:
+        import pandas
+
+        return getattr(pandas, FRAMES[path.suffix.lower()])(path)
+    except ImportError as error:
+        raise MissingExtraError.of("pandas, and pyarrow or openpyxl,", "tables") from error
+    except Exception as error:  # each of the libraries that pandas calls has errors of its own
+        raise _unreadable(path, str(error)[:200], path.suffix) from error
+
+
+def of_frame(frame: Any, path: Path) -> Cells:
+    """The cells of a data frame: numbers with all their digits, nothing where a value is missing.
+
+    Raises:
+        ArtifactError: for names that are empty or come twice.
+    """
+    header = tuple(clean(str(name)) for name in frame.columns)
+    if why := unfit(header):
+        raise table_error(path, f"unfit names of columns: {why}", "a name for each, once")
+    missing = frame.isna().to_numpy()
+    rows = [
+        ["" if gap else _cell(value) for value, gap in zip(row, gaps, strict=True)]
+        for row, gaps in zip(frame.itertuples(index=False, name=None), missing, strict=True)
+    ]
+    return Cells(path, header, rows, list(range(2, len(rows) + 2)), ",")
+
+
+def _cell(value: Any) -> str:
+    """The text of a value; a whole number without a point, so that levels are what they look."""
+    if isinstance(value, bool):
+        return str(int(value))
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return str(int(value)) if whole else str(value)
 
 
 def read_numbers(path: Path, decimal: str | None = None) -> tuple[tuple[str, ...], np.ndarray]:
@@ -191,10 +234,10 @@ def table_error(path: Path, found: str, expected: str) -> ArtifactError:
     )
 
 
-def _unreadable(path: Path, why: str) -> ArtifactError:
+def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
     return ArtifactError(
         found=f"table {str(path)!r} that cannot be read ({why})",
-        expected="a text file in UTF-8",
+        expected=f"a whole {kind} file" if kind else "a text file in UTF-8",
         fix="Mend the path or the file.",
     )
 

@@ -30,7 +30,7 @@ from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact.manifest import as_text, digest
 from posterity.checks import check_finite, check_proper, check_same_structure
 from posterity.engine.agreement import NAME
-from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.refusal import Refusal
 from posterity.engine.signing import (
     Envelope,
     PrivateKey,
@@ -147,7 +147,7 @@ class Participant:
 
     def __init__(self, plan: Plan, site: str, key: PrivateKey, folder: str | os.PathLike[str]):
         if plan.members.get(site) != key.public:
-            raise _refused(f"a key that is not that of {site!r}", "its own", "membership")
+            raise Refusal.of(f"a key that is not that of {site!r}", "its own", "membership")
         self.plan, self.site, self._key, self.folder = plan, site, key, Path(folder)
         with writing(self.folder):
             self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -157,7 +157,7 @@ class Participant:
 
     def keys(self) -> bytes:
         """The first letter: a public key for this aggregation alone."""
-        return self._say("keys", key=_text(self._secret.public_key().public_bytes_raw()))
+        return self._letter("keys", key=_text(self._secret.public_key().public_bytes_raw()))
 
     def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:
         """The second letter, for those whose keys came: the factor, and what hides it.
@@ -167,17 +167,17 @@ class Participant:
             Refusal: if a number is too large, or there are fewer keys than the plan's least.
         """
         numbers = _integers(self.plan, factor)
-        keys = {site: said["key"] for site, said in _read(self.plan, letters)["keys"].items()}
+        keys = {site: content["key"] for site, content in _read(self.plan, letters)["keys"].items()}
         own = _read(self.plan, [self.keys()])["keys"][self.site]["key"]
         if keys.setdefault(self.site, own) != own:
-            raise _refused(f"an old key of {self.site!r}", "that of this aggregation", "replay")
+            raise Refusal.of(f"an old key of {self.site!r}", "that of this aggregation", "replay")
         self._enough(keys)
         numbers = numbers + _mask(self._random("own"), len(numbers))
         for peer in keys.keys() - {self.site}:
             sign = _sign(self.site, peer)
             numbers = numbers + sign * _mask(self._seed(peer, keys), len(numbers))
         raw = b"".join(int(number % MODULUS).to_bytes(16, "little") for number in numbers)
-        return self._say("masked", roster=keys, words=_text(raw))
+        return self._letter("masked", roster=keys, words=_text(raw))
 
     def survivors(self, letters: Iterable[bytes]) -> bytes:
         """The third letter: whose masked factors there are, this site's among them.
@@ -187,13 +187,15 @@ class Participant:
         Raises:
             Refusal: if they are fewer than the plan's least, or of other keys than this site's.
         """
-        mine = self._said("masked")
+        mine = self._sent("masked")
         masked = {**_read(self.plan, letters)["masked"], self.site: mine}
-        for site, said in masked.items():
-            if said["roster"] != mine["roster"]:
-                raise _refused(f"other keys at {site!r}", f"those at {self.site!r}", "order")
+        for site, content in masked.items():
+            if content["roster"] != mine["roster"]:
+                raise Refusal.of(f"other keys at {site!r}", f"those at {self.site!r}", "order")
         self._enough(masked)
-        return self._say("survivors", masked={site: said["sha"] for site, said in masked.items()})
+        return self._letter(
+            "survivors", masked={site: content["sha"] for site, content in masked.items()}
+        )
 
     def opening(self, letters: Iterable[bytes]) -> bytes:
         """The last letter: this site's own mask, and its masks with those who dropped out.
@@ -201,14 +203,14 @@ class Participant:
         Raises:
             Refusal: unless all survivors sent one and the same list.
         """
-        mine, keys = self._said("survivors")["masked"], self._said("masked")["roster"]
+        mine, keys = self._sent("survivors")["masked"], self._sent("masked")["roster"]
         lists = {**_read(self.plan, letters)["survivors"], self.site: {"masked": mine}}
         for site in mine:
             if site not in lists or lists[site]["masked"] != mine:
                 found = "another list of survivors" if site in lists else "no list of survivors"
-                raise _refused(f"{found} from {site!r}", "the same from all of them", "order")
+                raise Refusal.of(f"{found} from {site!r}", "the same from all of them", "order")
         seeds = {peer: _text(self._seed(peer, keys)) for peer in keys.keys() - mine.keys()}
-        return self._say("opening", masked=mine, own=_text(self._random("own")), dropped=seeds)
+        return self._letter("opening", masked=mine, own=_text(self._random("own")), dropped=seeds)
 
     def _random(self, name: str) -> bytes:
         """Thirty-two random bytes, drawn once."""
@@ -216,9 +218,9 @@ class Participant:
             write_file(path, os.urandom(32))
         return path.read_bytes()
 
-    def _say(self, round: Round, **said: Any) -> bytes:
+    def _letter(self, round: Round, **content: Any) -> bytes:
         """A letter, durable before it is sent; never a second one of a round."""
-        predicate = {"site": self.site, "round": round, **said}
+        predicate = {"site": self.site, "round": round, **content}
         statement = Statement("aggregation", {"plan": self.plan.digest}, predicate)
         letter, path = statement.signed(self._key).to_bytes(), self.folder / f"{round}.json"
         if not path.exists():
@@ -232,10 +234,10 @@ class Participant:
             )
         return letter
 
-    def _said(self, round: Round) -> Mapping[str, Any]:
+    def _sent(self, round: Round) -> Mapping[str, Any]:
         path = self.folder / f"{round}.json"
         if not path.exists():
-            raise _refused(f"no letter {round!r} of {self.site!r} yet", "that one first", "order")
+            raise Refusal.of(f"no letter {round!r} of {self.site!r} yet", "that one first", "order")
         return _read(self.plan, [path.read_bytes()])[round][self.site]
 
     def _enough(self, sites: Iterable[str]) -> None:
@@ -243,7 +245,7 @@ class Participant:
         if len(there) < (self.plan.least or 0):
             absent = sorted(set(self.plan.members) - there)
             found = f"letters of {len(there)} sites, without {absent}"
-            raise _refused(found, f"at least {self.plan.least}", "order")
+            raise Refusal.of(found, f"at least {self.plan.least}", "order")
 
     def _seed(self, peer: str, keys: Mapping[str, str]) -> bytes:
         """The seed of the masks shared with a peer: X25519 (rfc7748) and HKDF (rfc5869)."""
@@ -252,7 +254,7 @@ class Participant:
         try:
             shared = self._secret.exchange(theirs)
         except ValueError as error:  # a point of small order, which would give all the same secret
-            raise _refused(f"a key of {peer!r} that is none", "a key of X25519") from error
+            raise Refusal.of(f"a key of {peer!r} that is none", "a key of X25519") from error
         info = b"posterity secure aggregation v1 " + as_text(pair).encode()
         return HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
 
@@ -263,30 +265,32 @@ def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
     Raises:
         Refusal: if an opening of a survivor is missing, or the letters do not fit together.
     """
-    said = _read(plan, letters)
-    openings, masked = said["opening"], said["masked"]
+    content = _read(plan, letters)
+    openings, masked = content["opening"], content["masked"]
     first = next(iter(openings.values()), {"masked": {}})["masked"]
     if len(first) < (plan.least or 0) or first.keys() - openings.keys():
         found = f"openings of {sorted(openings)}"
-        raise _refused(found, f"those of {sorted(first) or 'all survivors'}", "order")
+        raise Refusal.of(found, f"those of {sorted(first) or 'all survivors'}", "order")
     rosters = [masked[site]["roster"] for site in first if site in masked]
     whole = {site: masked[site]["sha"] for site in first if site in masked} == first
     lists = [openings[site]["masked"] for site in first]
     if not whole or any(each != first for each in lists) or any(r != rosters[0] for r in rosters):
-        raise _refused("masked factors that are not those opened", "the ones signed for", "order")
+        raise Refusal.of("masked factors that are not those opened", "the ones signed for", "order")
     numbers: Any = 0
     gone = rosters[0].keys() - first.keys()
     for site in first:
         words, opened = _words(_raw(masked[site]["words"])), openings[site]
         if opened["dropped"].keys() != gone:
-            raise _refused(f"masks of {site!r} with others", f"those with {sorted(gone)}", "order")
+            raise Refusal.of(
+                f"masks of {site!r} with others", f"those with {sorted(gone)}", "order"
+            )
         numbers = numbers + words - _mask(_raw(opened["own"]), len(words))
         for peer, seed in opened["dropped"].items():
             numbers = numbers - _sign(site, peer) * _mask(_raw(seed), len(words))
     half = MODULUS // 2
     integers = tuple(int((number + half) % MODULUS) - half for number in numbers)
     if max(map(abs, integers), default=0) > len(first) * plan.most * GRID:
-        raise _refused("a sum beyond its bound", "masks that cancel", "magnitude")
+        raise Refusal.of("a sum beyond its bound", "masks that cancel", "magnitude")
     return Aggregate(plan.prior, tuple(sorted(first)), tuple(sorted(gone)), integers)
 
 
@@ -297,7 +301,7 @@ def _integers(plan: Plan, factor: ExponentialFamily) -> Any:
     flat = np.concatenate([np.ravel(leaf) for leaf in leaves(at_rest(factor))])
     if np.abs(flat).max(initial=0.0) > plan.most:
         size = f"a natural parameter of magnitude {np.abs(flat).max():.3g}"
-        raise _refused(size, f"at most {plan.most:.3g}", "magnitude")
+        raise Refusal.of(size, f"at most {plan.most:.3g}", "magnitude")
     return np.array([int(number) for number in np.rint(flat * GRID)], dtype=object)
 
 
@@ -332,29 +336,29 @@ def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
     for letter in letters:
         envelope = Envelope.from_bytes(letter)
         statement, signers = statement_of(envelope, "aggregation", plan.members)
-        said, sha = dict(statement.predicate), hashlib.sha256(envelope.payload).hexdigest()
-        site, round = said.pop("site", None), said.pop("round", None)
+        content, sha = dict(statement.predicate), hashlib.sha256(envelope.payload).hexdigest()
+        site, round = content.pop("site", None), content.pop("round", None)
         if site not in signers or dict(statement.subjects) != {"plan": plan.digest}:
-            raise _refused(f"a letter of {site!r}", "one of a member, of this plan", "membership")
+            raise Refusal.of(f"a letter of {site!r}", "one of a member, of this plan", "membership")
         try:
-            sound = _is_sound(plan, round, said)
+            sound = _is_sound(plan, round, content)
         except (TypeError, ValueError, AttributeError, Refusal):
             sound = False
         if not sound:
-            raise _refused(f"a letter {round!r} of {site!r} that cannot be read", "one that can")
-        if found[round].setdefault(site, {**said, "sha": sha})["sha"] != sha:
-            raise _refused(f"two letters {round!r} of {site!r}", "one", "replay")
+            raise Refusal.of(f"a letter {round!r} of {site!r} that cannot be read", "one that can")
+        if found[round].setdefault(site, {**content, "sha": sha})["sha"] != sha:
+            raise Refusal.of(f"two letters {round!r} of {site!r}", "one", "replay")
     return found
 
 
-def _is_sound(plan: Plan, round: Any, said: Mapping[str, Any]) -> bool:
+def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
     """Whether a letter of a round says what it should, and no more."""
     is_key = lambda text: len(_raw(text)) == 32
     is_sha = lambda text: len(bytes.fromhex(text)) == 32
     every = lambda test, named: (
         plan.members.keys() >= named.keys() and all(map(test, named.values()))
     )
-    match round, said:
+    match round, content:
         case "keys", {"key": key, **more}:
             return is_key(key) and not more
         case "masked", {"roster": roster, "words": words, **more}:
@@ -372,7 +376,3 @@ def _raw(text: Any) -> bytes:
 
 def _text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
-
-
-def _refused(found: str, expected: str, reason: Reason = "schema") -> Refusal:
-    return Refusal(found=found, expected=expected, reason=reason)

@@ -163,24 +163,17 @@ def attack_auc(members: ArrayLike, nonmembers: ArrayLike) -> Estimate:
     >>> attack_auc([3.0, 2.0], [1.0, 2.0]).value  # wins: 1 + 1 + 1 + 1/2, of 4
     0.875
     """
-    wins = _wins(members, nonmembers)
-    m, n = wins.shape
-    variance = wins.mean(axis=1).var(ddof=1) / m + wins.mean(axis=0).var(ddof=1) / n
-    return Estimate(float(wins.mean()), float(np.sqrt(variance)))
+    return _estimate(_wins(members, nonmembers))
 
 
 def auc_difference(
-    first: tuple[ArrayLike, ArrayLike],
-    second: tuple[ArrayLike, ArrayLike],
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
+    first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike]
 ) -> Estimate:
     """AUC of the first attack minus that of the second, on the same records.
 
     Each attack is (member scores, non-member scores), records in the same order in both. The
-    standard error is a bootstrap's that draws members and non-members anew, each record with
-    both its scores, so what is hard about a record cancels.
+    standard error is that of DeLong for paired attacks (delong1988), so what is hard about a record
+    cancels.
 
     Raises:
         ParameterError: also if the two attacks have different numbers of records.
@@ -188,11 +181,14 @@ def auc_difference(
     a, b = _wins(*first), _wins(*second)
     if a.shape != b.shape:
         raise _misfit(f"attacks on {a.shape} and {b.shape} members and non-members")
-    rng, (m, n) = np.random.default_rng(seed), a.shape
-    drawn = rng.multinomial(m, np.full(m, 1 / m), size=resamples) / m
-    others = rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n
-    differences = np.sum((drawn @ (a - b)) * others, axis=1)
-    return Estimate(float(np.mean(a - b)), float(differences.std(ddof=1)))
+    return _estimate(a - b)
+
+
+def _estimate(wins: Float[np.ndarray, "m n"]) -> Estimate:
+    """The mean, and its standard error over members and over non-members."""
+    m, n = wins.shape
+    variance = wins.mean(axis=1).var(ddof=1) / m + wins.mean(axis=0).var(ddof=1) / n
+    return Estimate(float(wins.mean()), float(np.sqrt(variance)))
 
 
 def checked_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

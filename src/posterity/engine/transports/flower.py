@@ -116,17 +116,17 @@ class Routes:
         return letters
 
     def asked(self, nodes: Iterable[int]) -> dict[int, Letters]:
-        """The nodes of a round with the letters that each is given.
+        """The nodes of a round with the letters that each gets.
 
         Letters to a site that is at none of the nodes are dropped: its agent's peers send them
         again. In the first round nobody knows who is where, and all are asked.
         """
         mine, self.waiting = self.waiting, [each for each in self.waiting if each[0] == SERVER]
-        given: dict[int, Letters] = {node: [] for node in nodes}
+        asked: dict[int, Letters] = {node: [] for node in nodes}
         for to, letter in mine:
-            if self.nodes.get(to) in given:
-                given[self.nodes[to]].append((to, letter))
-        return {node: letters for node, letters in given.items() if letters} or given
+            if self.nodes.get(to) in asked:
+                asked[self.nodes[to]].append((to, letter))
+        return {node: letters for node, letters in asked.items() if letters} or asked
 
 
 def _exchange(socket: Path, letters: Iterable[bytes]) -> Letters:

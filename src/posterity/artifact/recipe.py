@@ -1,0 +1,502 @@
+"""Recipes: what a regression or mixture is about, as data in its file.
+
+A recipe names the model, the target and its levels, the columns with their levels and units, the
+transformations that make numbers of them, and the prior. It is JSON under a key of the provenance,
+checked by a schema when it is read and never evaluated as code. Under a second key a file says of
+each site how many records it had. Both travel with the posterior through every verb.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from posterity.arguments import POSITIVE, Constraint, one_of
+from posterity.artifact.container import altered
+from posterity.errors import UsageError
+
+RECIPE, SITES = "recipe", "sites"
+"""Keys of the provenance: a recipe as JSON, and what is known of each site's records."""
+VERSION = 3
+COUNTS = ("poisson", "negative-binomial")
+DISPERSED = ("negative-binomial", "gamma")
+"""Models of counts, which have exposures, and those of a known dispersion."""
+LABELS = ("logistic", "ordinal")
+"""Models whose target has levels by name."""
+MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
+FAMILIES = ("gaussian", "diagonal")
+INTERCEPT = "intercept"
+"""The name of the coefficient of the column of ones."""
+ESTIMATE = "estimate"
+PRIOR_SD: Mapping[str, Mapping[str, float]] = {
+    "linear": {"": 1e6},
+    "mixture": {"": 10.0},
+}
+"""Of coefficients, or of components' means, where no other is asked for; see :data:`USUAL_SD`."""
+USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
+"""Of models with a link. An intercept is the predictor where all columns are 0, which may be far
+from any record."""
+FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
+LINKS = {"linear": "identity", "logistic": "logit", "ordinal": "logit"}
+"""The function of the target's mean that is linear in the coefficients; of all others it is the
+logarithm, of survival that of the hazard."""
+HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
+"""What a log hazard is linear in, beside columns."""
+MOST_SITES = 10_000
+"""Sites of which a file says one by one how many records they had."""
+
+
+Factor = tuple[Any, ...]
+"""What is done to a column, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
+Term = tuple[Factor, ...]
+"""Factors whose product is a column of the design, or several."""
+FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")
+"""Functions of one column of numbers; beside them are ``column`` itself, the ``levels`` of a
+category, ``power`` (and which) and ``spline`` (degree, lower and upper bound, inner knots)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The options that all sites share; those left out have the same default everywhere.
+
+    Attributes:
+        model: one of :data:`MODELS`.
+        target: the column that is predicted, of survival the time; none of a mixture.
+        columns: those that it is predicted from; of a mixture those that it is of. All others of
+            the table if left out, but ``without``.
+        without: columns that are left out.
+        terms: of a formula; each column by itself if there are none.
+        categories: by column its levels, of which the first is the reference and all others get a
+            column of zeros and ones each; of the target the one that is 0, and the one that is 1.
+        center: by column what is taken off it, in its unit; 0 if left out.
+        scale: by column what it is divided by after that; 1 if left out.
+        unit: by column the unit that its numbers are in, as people write it.
+        intercept: whether regressions get a column of ones.
+        exposure: of counts, the column of how much each record stands for; the rate is of one.
+        event: of survival, the column of whether the time ended by an event, 1, or by censoring, 0.
+        entry: of survival, the column of when a record came under observation; 0 if left out.
+        cuts: of survival, the times at which the hazard may change; it is constant without any.
+        hazard: of survival in place of that, ``"weibull"``, ``exp(a + b log t)``, or
+            ``"gompertz"``, ``exp(a + b t)``.
+        dispersion: of negative binomial counts and of gamma values, which is known.
+        offset: the column that is added to the linear predictor.
+        weights: the column that says how many records like it a record stands for.
+        prior_sd: standard deviations of the coefficients' prior about 0, in units after ``center``
+            and ``scale``; by name, and under ``""`` that of all others. Of a mixture that of the
+            components' means.
+        prior: in place of that the digest of a prior's file.
+        noise_variance: of a linear model, after the target's ``scale``; ``"estimate"`` takes the
+            site's own, of the residuals of least squares.
+        family: of a regression's posterior.
+        components: of a mixture.
+        component_sd: of a mixture, about how wide a component is in every column.
+    """
+
+    model: str
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    terms: tuple[Term, ...] = ()
+    categories: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    center: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    scale: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    unit: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    intercept: bool = True
+    exposure: str | None = None
+    event: str | None = None
+    entry: str | None = None
+    cuts: tuple[float, ...] = ()
+    hazard: str | None = None
+    dispersion: float | None = None
+    offset: str | None = None
+    weights: str | None = None
+    prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    prior: str | None = None
+    noise_variance: float | int | str | None = None
+    family: str = "gaussian"
+    components: int | None = None
+    component_sd: float | int | None = None
+
+    @property
+    def regression(self) -> bool:
+        """Whether a target is predicted from a linear predictor."""
+        return self.model != "mixture"
+
+    @property
+    def baseline(self) -> tuple[str, ...]:
+        """The names of coefficients in the place of an intercept; none where there is one.
+
+        Of survival the log hazards between cuts, or the line of one in (log) time; of ordinal
+        levels, for each but the last, the log odds of going beyond it for those who come so far.
+        """
+        if self.model == "ordinal":
+            return tuple(f"above[{level}]" for level in self.levels[:-1])
+        if self.hazard is not None:
+            return "hazard", f"hazard:{HAZARDS[self.hazard]}"
+        ends = [0.0, *self.cuts]
+        names = [f"hazard[{a:g}-{b:g}]" for a, b in itertools.pairwise(ends)]
+        return (*names, f"hazard[{ends[-1]:g}-]") if self.cuts else ()
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the target's levels; none of a target that is a number."""
+        return self.categories.get(self.target or "", ())
+
+    def canonical(self) -> str:
+        """The recipe as JSON; equal for equal requests, whatever their order.
+
+        >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
+        '{"categories":{},"center":{},"columns":["a","b"],"co'
+        """
+        options: dict[str, Any] = dataclasses.asdict(self)
+        del options["without"]
+        options["columns"] = sorted(self.columns or ())
+        options["center"] = {name: float(value) for name, value in self.center.items() if value}
+        options["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
+        wide = self.prior_sd.get("")
+        options["prior_sd"] = {
+            name: float(sd) for name, sd in self.prior_sd.items() if not name or sd != wide
+        }
+        for key in ("noise_variance", "component_sd"):
+            options[key] = float(options[key]) if isinstance(options[key], int) else options[key]
+        options["version"] = VERSION
+        return json.dumps(options, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+    def coefficients(self) -> tuple[str, ...]:
+        """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``."""
+        names = [INTERCEPT] if self.intercept and self.regression else []
+        names = list(self.baseline) or names
+        for term in self.coded():
+            blocks = [self._factor_names(factor, full) for factor, full in term]
+            names += [":".join(parts) for parts in itertools.product(*blocks)]
+        return tuple(names)
+
+    def coded(self) -> list[list[tuple[Factor, bool]]]:
+        """The factors of each term, and whether of a category all levels get a column.
+
+        All do where the term without it is none of the model's, as R has it: of ``a:b`` alone all
+        levels of a category ``b`` do, of ``a + a:b`` all but the reference.
+        """
+        terms = self.terms or tuple(
+            (("levels" if name in self.categories else "column", name),)
+            for name in self.columns or ()
+        )
+        known = {frozenset(term) for term in terms}
+        if self.intercept or not self.terms:
+            known.add(frozenset())
+        result = []
+        for term in terms:
+            own = []
+            for factor in term:
+                full = factor[0] == "levels" and frozenset(term) - {factor} not in known
+                own.append((factor, full))
+                if full and len(term) == 1:  # the first category stands for the intercept
+                    known.add(frozenset())
+            result.append(own)
+        return result
+
+    def _factor_names(self, factor: Factor, full: bool) -> list[str]:
+        """The names of the columns that a factor makes."""
+        kind, name, *numbers = factor
+        if kind == "column":
+            return [name]
+        if kind == "levels":
+            levels = self.categories[name]
+            return [f"{name}[{level}]" for level in (levels if full else levels[1:])]
+        if kind == "power":
+            return [f"{name}^{numbers[0]:g}"]
+        if kind == "spline":
+            return [f"bs({name})[{place}]" for place in range(1, spline_size(numbers) + 1)]
+        return [f"{kind}({name})"]
+
+    def replaced(self, **changes: Any) -> "Recipe":
+        """The recipe with other options."""
+        return dataclasses.replace(self, **changes)
+
+    def filled(self, columns: Sequence[str]) -> "Recipe":
+        """With its defaults, and the columns that it comes to."""
+        own: dict[str, Any] = {"columns": tuple(columns)}
+        if self.prior is None:
+            usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
+            if (wide := usual.get(INTERCEPT)) and (self.baseline or not self.intercept):
+                usual = {"": usual[""]} | dict.fromkeys(self.baseline, wide)
+            own["prior_sd"] = usual | dict(self.prior_sd)
+        if self.model == "linear" and self.noise_variance is None:
+            own["noise_variance"] = ESTIMATE
+        if not self.regression and self.component_sd is None:
+            own["component_sd"] = 1.0
+        return self.replaced(**own)
+
+    def describe(self) -> list[str]:
+        """Sentences that say what is predicted from what, for people."""
+        used = [self._column(name) for name in self.columns or ()]
+        if self.terms:
+            written = self.coefficients()[int(self.intercept) :]
+            used = [f"{', '.join(written)} of {', '.join(used)}"]
+        if not self.regression:
+            return [f"A mixture of {self.components} components of {', '.join(used)}."]
+        target = self._column(self.target or "")
+        if len(self.levels) == 2:
+            target = f"{self.target} ({self.levels[1]} rather than {self.levels[0]})"
+        ones = ["an intercept"] if self.intercept else []
+        ones = [f"a {self.hazard} hazard"] if self.hazard else ones
+        ones = [f"hazards that change at {', '.join(map(str, self.cuts))}"] if self.cuts else ones
+        lines = [
+            f"Predicts {target} from {', '.join([*ones, *used])}: {self.model} regression, link "
+            f"{LINKS.get(self.model, 'log')}."
+        ]
+        for what, column in (
+            ("Event", self.event),
+            ("Entry", self.entry),
+            ("Exposure", self.exposure),
+            ("Offset", self.offset),
+            ("Weights of records", self.weights),
+        ):
+            lines += [f"{what}: {column}."] if column else []
+        return lines
+
+    def _column(self, name: str) -> str:
+        levels = self.categories.get(name)
+        if levels is not None:
+            return f"{name} (levels {', '.join(levels)})"
+        unit, center, scale = self.unit.get(name), self.center.get(name), self.scale.get(name, 1)
+        parts = [
+            *([f"in {unit}"] if unit else []),
+            *([f"from {center:g}"] if center else []),
+            *([f"by {scale:g}"] if scale != 1 else []),
+        ]
+        return f"{name} ({', '.join(parts)})" if parts else name
+
+
+def spline_size(numbers: Sequence[float]) -> int:
+    """Columns of a spline of this degree, bounds and inner knots, none of them a constant."""
+    return int(numbers[0]) + len(numbers) - 3
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _by_name(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(holds, value.values()))
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_term(term: Any) -> bool:
+    """A list of factors that :class:`Recipe` knows."""
+    if not isinstance(term, list) or not term:
+        return False
+    for factor in term:
+        if not (isinstance(factor, list) and len(factor) > 1 and isinstance(factor[1], str)):
+            return False
+        kind, _, *numbers = factor
+        count = {"power": (1,), "spline": range(3, 100)}.get(kind, (0,))
+        if kind not in (*FUNCTIONS, "column", "levels", "power", "spline"):
+            return False
+        if len(numbers) not in count or not all(map(_number, numbers)):
+            return False
+    return True
+
+
+_POSITIVE = lambda value: _number(value) and value > 0
+_TEXT = lambda value: isinstance(value, str)
+_OPTIONAL = lambda holds: lambda value: value is None or holds(value)
+SCHEMA: Mapping[str, Callable[[Any], bool]] = {
+    "model": lambda value: value in MODELS,
+    "target": _OPTIONAL(_TEXT),
+    "columns": _texts,
+    "terms": lambda value: isinstance(value, list) and all(map(_is_term, value)),
+    "categories": _by_name(lambda levels: _texts(levels) and len(set(levels)) == len(levels) > 1),
+    "center": _by_name(_number),
+    "scale": _by_name(_POSITIVE),
+    "unit": _by_name(_TEXT),
+    "intercept": lambda value: isinstance(value, bool),
+    "exposure": _OPTIONAL(_TEXT),
+    "event": _OPTIONAL(_TEXT),
+    "entry": _OPTIONAL(_TEXT),
+    "cuts": lambda value: isinstance(value, list) and all(map(_POSITIVE, value)),
+    "hazard": _OPTIONAL(lambda value: isinstance(value, str) and value in HAZARDS),
+    "dispersion": _OPTIONAL(_POSITIVE),
+    "offset": _OPTIONAL(_TEXT),
+    "weights": _OPTIONAL(_TEXT),
+    "prior_sd": _by_name(_POSITIVE),
+    "prior": _OPTIONAL(_TEXT),
+    "noise_variance": _OPTIONAL(lambda value: value == ESTIMATE or _POSITIVE(value)),
+    "family": lambda value: value in FAMILIES,
+    "components": _OPTIONAL(lambda value: type(value) is int and value > 0),
+    "component_sd": _OPTIONAL(_POSITIVE),
+    "version": lambda value: value in (2, VERSION),
+}
+"""What each key of a recipe in a file may hold; keys of later versions than 2 may be missing."""
+
+
+def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
+    """The recipe in a file's provenance; None if it has none.
+
+    Raises:
+        ArtifactError: if there is one that the schema refuses.
+
+    >>> recipe_in(as_provenance(Recipe("linear", "y", ("x",)))).target
+    'y'
+    """
+    if RECIPE not in provenance:
+        return None
+    try:
+        options = json.loads(provenance[RECIPE])
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict) or not {"model", "columns", "version"} <= options.keys():
+        raise altered("a recipe that is no JSON object of the options of a fit")
+    for key, value in options.items():
+        if key not in SCHEMA or not SCHEMA[key](value):
+            raise altered(f"a recipe with {key} = {json.dumps(value)[:100]}")
+    del options["version"]
+    options["columns"], options["cuts"] = tuple(options["columns"]), tuple(options.get("cuts", ()))
+    terms = options.get("terms", [])
+    options["terms"] = tuple(tuple(map(tuple, term)) for term in terms)
+    levels = options.get("categories", {})
+    options["categories"] = {name: tuple(own) for name, own in levels.items()}
+    return Recipe(**options)
+
+
+def as_provenance(
+    recipe: Recipe | None, sites: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, str]:
+    """The provenance to save with what was made by a recipe, of these sites."""
+    if recipe is None:
+        return {}
+    sites = sites or {}
+    if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
+        sites = {"": together(sites.values()) | {"sites": len(sites)}}
+    text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
+
+
+def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions.
+
+    Raises:
+        ArtifactError: for what is no such table.
+    """
+    try:
+        sites = json.loads(provenance.get(SITES, "{}"))
+    except (ValueError, RecursionError):
+        sites = None
+    numbers = ("records", "dropped", "noise_variance", "nats", "sites")
+    if not isinstance(sites, dict) or not all(
+        isinstance(own, dict) and all(_number(own.get(key, 0)) for key in numbers)
+        for own in sites.values()
+    ):
+        raise altered("a table of sites that is no JSON object of numbers by site")
+    return sites
+
+
+def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Records of several sites in all, and their noise variance, each weighed by its records.
+
+    >>> together([{"records": 10, "noise_variance": 2.0}, {"records": 30, "noise_variance": 4.0}])
+    {'records': 40, 'noise_variance': 3.5}
+    """
+    sites, total = list(sites), {}
+    for key in ("records", "dropped", "nats"):
+        if known := [own[key] for own in sites if key in own]:
+            total[key] = sum(known)
+    noisy = [own for own in sites if own.get("noise_variance") and own.get("records")]
+    if noisy:
+        count = sum(own["records"] for own in noisy)
+        total["noise_variance"] = sum(o["records"] * o["noise_variance"] for o in noisy) / count
+    return total
+
+
+def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> dict[str, str]:
+    """The recipe of a file and what it says of ``sites`` (or of all), for what is made of it."""
+    recipe, known = recipe_in(provenance), sites_in(provenance)
+    if sites is not None and "" not in known:
+        known = {site: own for site, own in known.items() if site in set(sites)}
+    elif sites is not None:  # their sum alone is known, and some of them have left
+        known = {}
+    return as_provenance(recipe, known)
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise a UsageError for what makes no sense whatever the records are."""
+    one_of(*MODELS).check(model=recipe.model)
+    one_of(*FAMILIES).check(family=recipe.family)
+    FINITE.check(**{f"center {name}": value for name, value in recipe.center.items()})
+    POSITIVE.check(**{f"scale {name}": value for name, value in recipe.scale.items()})
+    POSITIVE.check(**{f"prior_sd {name}".rstrip(): sd for name, sd in recipe.prior_sd.items()})
+    POSITIVE.or_none().check(component_sd=recipe.component_sd)
+    if recipe.noise_variance != ESTIMATE:
+        POSITIVE.or_none().check(noise_variance=recipe.noise_variance)
+    one_of(*HAZARDS).or_none().check(hazard=recipe.hazard)
+    POSITIVE.or_none().check(dispersion=recipe.dispersion)
+    POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
+    regression, survival = recipe.regression, recipe.model == "survival"
+    apart = [name for name in (recipe.offset, recipe.weights) if name]
+    model = f"of model {recipe.model!r}"
+    rules = (  # what is wrong, what is found, what is expected
+        (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
+        (
+            not regression and bool(recipe.target),
+            f"target {recipe.target!r} of a mixture",
+            "columns without a target (--without NAME leaves one out)",
+        ),
+        (
+            not regression and (recipe.components or 0) < 1,
+            f"components {recipe.components}",
+            "a whole number of components (--components K), at least 1",
+        ),
+        (not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
+        (not regression and bool(apart), f"{apart} of a mixture", "columns of numbers alone"),
+        (not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
+        (regression and recipe.components is not None, "components of a regression", "none"),
+        (regression and recipe.component_sd is not None, "component_sd of a regression", "none"),
+        (
+            survival and not recipe.event,
+            "survival without an event",
+            "the column of whether the time ended by one (--event NAME)",
+        ),
+        (
+            not survival and any((recipe.event, recipe.entry, recipe.cuts, recipe.hazard)),
+            f"an event, entry, cuts or a hazard {model}",
+            "them of --model survival alone",
+        ),
+        (
+            recipe.model == "ordinal" and not recipe.levels,
+            f"ordinal {recipe.target!r} without levels",
+            "their names, ascending (--category TARGET=A,B,C)",
+        ),
+        (bool(recipe.cuts and recipe.hazard), "both cuts and a hazard", "one"),
+        (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
+        (
+            (recipe.model in DISPERSED) != (recipe.dispersion is not None),
+            f"dispersion {recipe.dispersion} {model}",
+            "one of negative-binomial and gamma, and of these alone (--dispersion V)",
+        ),
+        (
+            recipe.exposure is not None and recipe.model not in COUNTS,
+            f"an exposure {model}",
+            "one of counts alone (--model poisson)",
+        ),
+        (
+            recipe.noise_variance is not None and recipe.model != "linear",
+            f"a noise variance {model}",
+            "one of --model linear alone",
+        ),
+        (bool(recipe.prior_sd) and recipe.prior is not None, "a prior and prior_sd", "one"),
+        (recipe.columns is not None and bool(recipe.without), "columns and without", "one"),
+    )
+    for wrong, found, expected in rules:
+        if wrong:
+            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")

@@ -1,0 +1,404 @@
+"""Files of one model in different units, levels or labels, put into one form.
+
+Where two recipes differ by what is subtracted from a column, by what it is divided by, by which
+levels a category has or which comes first, or by which label is 1, the coefficients of one are an
+affine function of those of the other, ``z_site = b + A z``. A Gaussian factor with precision
+``Λ`` and precision times mean ``h`` becomes one with ``AᵀΛA`` and ``Aᵀ(h - Λb)``, without loss.
+Whatever else differs is refused, and the error names the command that mends it.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.artifact.manifest import digest
+from posterity.artifact.recipe import (
+    ESTIMATE,
+    INTERCEPT,
+    RECIPE,
+    Recipe,
+    as_provenance,
+    recipe_in,
+    sites_in,
+)
+from posterity.errors import StructureError
+from posterity.families.names import in_order, names_of, some, with_names
+from posterity.ledger import Ledger
+
+_FLAGS = {"categories": "--category", "version": "the version of posterity fit"}
+"""Those keys of a recipe that are not called as their flag is."""
+_FREE = ("center", "scale", "categories", "unit", "prior_sd", "noise_variance")
+"""Keys of which a difference can be reconciled, or need not be."""
+CONVERTED = 3.0
+"""By how many times mean and deviation of a column both differ between sites, at the least, where
+one of them seems to have another unit."""
+
+
+class Affine(NamedTuple):
+    """The function ``z_site = offset + matrix @ z`` from common coefficients to a site's."""
+
+    offset: np.ndarray
+    matrix: np.ndarray
+
+
+class Reconciled(NamedTuple):
+    """The recipe in common, each site's value under it, its provenance, and notes for people."""
+
+    recipe: Recipe | None
+    values: dict[str, Any]
+    provenance: dict[str, str]
+    notes: list[str]
+
+
+def reconciled(
+    values: Mapping[str, Any], provenances: Mapping[str, Mapping[str, str]]
+) -> Reconciled:
+    """Posteriors and ledgers of several files, under the recipe of the first that has one.
+
+    Args:
+        values: what each file holds, by site.
+        provenances: what it says beside that.
+
+    Raises:
+        StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
+            expressed by the coefficients in common; it names two sites and the option.
+    """
+    recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
+    facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
+    if not recipes:
+        return Reconciled(None, dict(values), {}, [])
+    first = next(iter(recipes))
+    common, notes = recipes[first], []
+    for site, recipe in recipes.items():
+        _check_alike(first, common, site, recipe)
+        common = _united(common, recipe)
+    moved, labels = dict(values), {bool(recipe.levels) for recipe in recipes.values()}
+    if len(labels) > 1:
+        plain = [site for site, recipe in recipes.items() if not recipe.levels]
+        zero, one = common.levels
+        notes.append(f"0 and 1 of {common.target!r} at {some(plain)}: taken for {zero} and {one}")
+    names = common.coefficients()
+    base = values[first].prior if isinstance(values[first], Ledger) else None
+    for site, recipe in recipes.items():
+        value, there = values[site], affine(recipe, common)
+        moves = set(recipe.coefficients()) != set(names) or _moves(there, recipe, common)
+        if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
+            prior = None if base is None else _widened(base, common)
+            moved[site] = expressed(value, there, recipe, common, prior, site)
+            what = "units and levels" if moves else "prior"
+            notes.append(f"{site!r} is put into the {what} of {first!r}")
+            for own in _sites_of(values[site], site):
+                if "noise_variance" in facts.get(own, {}):
+                    ratio = _scale(recipe, common.target) / _scale(common, common.target)
+                    facts[own]["noise_variance"] *= ratio**2
+    sure = {r.noise_variance for r in recipes.values()}
+    if len(sure) > 1:
+        common = dataclasses.replace(common, noise_variance=ESTIMATE)
+    notes += suspicious({site: moved[site] for site in recipes}, common)
+    return Reconciled(common, moved, as_provenance(common, facts), notes)
+
+
+def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise a StructureError if the recipes of two files differ; files without one do not count.
+
+    For files that are read in passes: :func:`reconciled` needs all of them at once.
+    """
+    known = {site: own for site, own in provenances.items() if RECIPE in own}
+    first = next(iter(known), "")
+    for site, own in known.items():
+        if own[RECIPE] != known[first][RECIPE]:
+            one, other = recipe_in(known[first]), recipe_in(own)
+            assert one is not None and other is not None
+            if odd := _differences(one, other):
+                raise _apart(first, one, site, other, odd, by_hand=True)
+
+
+def prior_digest(prior: Any) -> str:
+    """A digest of a prior that does not depend on the order of its coordinates."""
+    names = {path: tuple(sorted(own)) for path, own in names_of(prior).items()}
+    return digest(in_order(prior, names, "the prior", "the prior"))
+
+
+# --- what differs --------------------------------------------------------------------------------
+
+
+def _differences(one: Recipe, other: Recipe) -> list[str]:
+    """Keys of which two recipes hold different values."""
+    mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    return [key for key in sorted(mine) if mine[key] != theirs[key]]
+
+
+def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
+    """Raise a StructureError for a difference that no affine function mends."""
+    moving = ("center", "scale", "categories") if common.terms or common.baseline else ()
+    free = [key for key in _FREE if key not in moving]
+    odd = [key for key in _differences(common, recipe) if key not in free]
+    units = {
+        name
+        for name in common.unit.keys() & recipe.unit.keys()
+        if common.unit[name] != recipe.unit[name]
+    }
+    texts = {n for n in (*(common.columns or ()), common.target) if n} & (
+        common.categories.keys() ^ recipe.categories.keys()
+    )
+    texts -= {common.target} if common.model == "logistic" else set()
+    if not common.regression and _differences(common, recipe):
+        odd = _differences(common, recipe)
+    odd += (["unit"] if units else []) + (["categories"] if texts else [])
+    if common.levels and recipe.levels and set(common.levels) != set(recipe.levels):
+        odd.append("categories")
+    if common.prior is not None and _new_levels(common, recipe):
+        odd.append("categories")
+    if odd:
+        raise _apart(first, common, site, recipe, sorted(set(odd)), by_hand=False)
+
+
+def _new_levels(common: Recipe, recipe: Recipe) -> bool:
+    shared = common.categories.keys() & recipe.categories.keys()
+    return any(set(recipe.categories[n]) != set(common.categories[n]) for n in shared)
+
+
+def _apart(
+    first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
+) -> StructureError:
+    """The error that two recipes differ, with the command that mends it."""
+    mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    apart = (
+        f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
+        f"{_own(mine[key], theirs[key])} and {_own(theirs[key], mine[key])}"
+        for key in odd
+    )
+    mending = {
+        "unit": " --convert COLUMN=FACTOR",
+        "columns": " --rename COLUMN=NAME",
+        "target": " --rename TARGET=NAME",
+        "categories": " --category COLUMN=LEVEL,...",
+    }
+    more = "".join(flag for key, flag in mending.items() if key in odd)
+    command = f"posterity fit TABLE --like FILE{more} -o FILE"
+    fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
+    if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
+        fix = (
+            "Fuse fewer files at a time, which are put into one form, or "
+            + fix[:1].lower()
+            + fix[1:]
+        )
+    return StructureError(
+        found=f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
+        expected="one model of the same columns and units at every site",
+        fix=fix,
+    )
+
+
+def _own(value: object, other: object) -> str:
+    """The part of a value that the other has not, in short."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        value = {key: part for key, part in value.items() if part != other.get(key)}
+    if isinstance(value, list) and isinstance(other, list):
+        return some([str(part) for part in value if part not in other])
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 200 else f"{text[:200]}…"
+
+
+def _united(common: Recipe, recipe: Recipe) -> Recipe:
+    """With the levels and units that another recipe knows of beside those in common."""
+    levels = dict(common.categories)
+    for name, own in recipe.categories.items():
+        levels[name] = tuple(dict.fromkeys((*levels.get(name, ()), *own)))
+    return dataclasses.replace(common, categories=levels, unit={**recipe.unit, **common.unit})
+
+
+# --- one form ------------------------------------------------------------------------------------
+
+
+def _scale(recipe: Recipe, name: str | None) -> float:
+    return float(recipe.scale.get(name or "", 1.0))
+
+
+def affine(recipe: Recipe, common: Recipe) -> Affine:
+    """A site's coefficients as an affine function of those of the recipe in common.
+
+    Column by column of the common design, what it is in terms of the site's own columns. A level
+    that the site does not know is 0 in all of its records.
+
+    Raises:
+        StructureError: if that takes an intercept that there is not.
+    """
+    mine, names = recipe.coefficients(), common.coefficients()
+    if common.terms or common.baseline:  # whose columns are in the same units and levels
+        same = [[float(one == other) for other in names] for one in mine]
+        return Affine(np.zeros(len(mine)), np.array(same))
+    matrix = np.zeros((len(mine), len(names)))
+    place = {name: row for row, name in enumerate(mine)}
+    needs_ones = []
+    for column, name in enumerate(names):
+        if name == INTERCEPT and common.intercept:
+            matrix[place[INTERCEPT], column] = 1.0
+    for name in common.columns or ():
+        levels, own = common.categories.get(name), recipe.categories.get(name, ())
+        if levels is None:
+            column, away = names.index(name), common.center.get(name, 0.0)
+            shift = recipe.center.get(name, 0.0) - away
+            matrix[place[name], column] = _scale(recipe, name) / _scale(common, name)
+            needs_ones += [(name, column, shift / _scale(common, name))] if shift else []
+            continue
+        for level in levels[1:]:
+            column = names.index(f"{name}[{level}]")
+            if level in own[1:]:
+                matrix[place[f"{name}[{level}]"], column] = 1.0
+            elif own and level == own[0]:
+                needs_ones.append((name, column, 1.0))
+                matrix[[place[f"{name}[{other}]"] for other in own[1:]], column] = -1.0
+    for name, column, value in needs_ones:
+        if INTERCEPT not in place:
+            raise StructureError(
+                found=f"column {name!r} with another center or reference, and no intercept",
+                expected="an intercept, which takes up the difference",
+                fix="Fit with the same --center and --category at every site.",
+            )
+        matrix[place[INTERCEPT], column] = value
+    offset = np.zeros(len(mine))
+    if recipe.levels and common.levels and recipe.levels != common.levels:
+        matrix *= -1.0
+    if common.model == "linear":
+        target = common.target or ""
+        ratio = _scale(common, target) / _scale(recipe, target)
+        shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0)
+        matrix *= ratio
+        if shift:
+            offset[place[INTERCEPT]] = shift / _scale(recipe, target)
+    return Affine(offset, matrix)
+
+
+def _moves(there: Affine, recipe: Recipe, common: Recipe) -> bool:
+    """Whether any coefficient is another number in common than at the site."""
+    mine, names = recipe.coefficients(), common.coefficients()
+    same = np.array([[one == other for other in names] for one in mine], dtype=float)
+    return bool(there.offset.any()) or not np.array_equal(there.matrix, same)
+
+
+def _widened(prior: Any, common: Recipe) -> Any:
+    """The prior of the first site, and independent coefficients of levels that it did not know."""
+    if not prior.gaussian:
+        raise _unlike("the first site")
+    names, known = common.coefficients(), names_of(prior).get("", ())
+    if set(known) == set(names):
+        return prior
+    wide = common.prior_sd.get("", 1.0)
+    sd = [float(common.prior_sd.get(name, wide)) for name in names]
+    place = [names.index(name) for name in known]
+    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(sd))
+    linear[place] = prior.precision_mean
+    square = prior.precision if prior.precision.ndim == 2 else np.diag(prior.precision)
+    precision[np.ix_(place, place)] = square
+    return _like(prior, linear, precision, names, "the prior")
+
+
+def expressed(
+    value: Any, there: Affine, recipe: Recipe, common: Recipe, prior: Any, site: str
+) -> Any:
+    """A ledger or Gaussian of a site in the coefficients in common."""
+    names, mine = common.coefficients(), recipe.coefficients()
+
+    def move(law: Any) -> Any:
+        order = [names_of(law).get("", mine).index(name) for name in mine]
+        linear = law.precision_mean[order]
+        square = law.precision if law.precision.ndim == 2 else np.diag(law.precision)
+        square = square[np.ix_(order, order)]
+        matrix = there.matrix
+        return _like(
+            law,
+            matrix.T @ (linear - square @ there.offset),
+            matrix.T @ square @ matrix,
+            names,
+            site,
+        )
+
+    if not isinstance(value, Ledger):
+        return move(value)
+    if prior is None:
+        raise _unlike(site)
+    moved = {
+        name: entry
+        if entry.factor is None
+        else entry._replace(factor=with_names(move(value.factor(name)), {}))
+        for name, entry in value.entries.items()
+    }
+    return Ledger(in_order(prior, {"": names}, "the prior", "the recipe")).holding(moved)
+
+
+def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
+    """A law of the same family; a StructureError if it cannot hold these parameters."""
+    if not getattr(law, "gaussian", False):
+        raise _unlike(site)
+    if law.precision.ndim == 1:
+        if np.count_nonzero(square - np.diag(np.diagonal(square))):
+            raise _unlike(site)
+        square = np.diagonal(square).copy()
+    else:
+        square = (square + square.T) / 2
+    return type(law)._of(precision_mean=linear, precision=square).named(names)
+
+
+def _unlike(site: str) -> StructureError:
+    return StructureError(
+        found=f"a posterior of {site!r} in other units or levels that is no full Gaussian",
+        expected="a ledger of Gaussians, as posterity fit writes it, to put into other units",
+        fix="Fit it again by the recipe of another site: posterity fit TABLE --like FILE.",
+    )
+
+
+# --- what looks wrong ----------------------------------------------------------------------------
+
+
+def _sites_of(value: Any, site: str) -> tuple[str, ...]:
+    return value.sites if isinstance(value, Ledger) else (site,)
+
+
+def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
+    """Lines on columns that seem to have another unit at one site.
+
+    The precision of a regression's factor is ``Σ w x xᵀ``: beside an intercept it tells the
+    weighted mean and deviation of every column. Where both differ by the same factor of
+    :data:`CONVERTED` and more, a conversion seems to have been forgotten.
+    """
+    if not (common.regression and common.intercept) or common.terms or common.baseline:
+        return []
+    names = common.coefficients()
+    plain = [name for name in common.columns or () if name not in common.categories]
+    at = [names.index(name) for name in plain]
+    units = np.array([(common.center.get(n, 0.0), _scale(common, n)) for n in plain]).T
+    sites, means, sds = [], [], []
+    for value in values.values():
+        for site in value.sites if isinstance(value, Ledger) else ():
+            factor: Any = value.factor(site)
+            order = names_of(factor).get("", names)
+            if not factor.gaussian or factor.diagonal or set(order) != set(names):
+                continue
+            places = [order.index(name) for name in names]
+            square = factor.precision[np.ix_(places, places)]
+            if plain and square[0, 0] > 0:
+                mean = square[0, at] / square[0, 0]
+                variance = np.diagonal(square)[at] / square[0, 0] - mean**2
+                sites.append(site)
+                means.append(units[0] + units[1] * mean)
+                sds.append(units[1] * np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1))))
+    lines = []
+    for name, mean, sd in zip(plain, np.transpose(means), np.transpose(sds), strict=False):
+        # The first of two sites, of more the one in the middle.
+        other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = mean / mean[other]
+        rows = zip(sites, ratios, sd / sd[other], mean, sd, strict=True)
+        for site, ratio, wide, m, s in rows:
+            far = min(ratio, wide) > CONVERTED or 0 < max(ratio, wide) < 1 / CONVERTED
+            if far and 0.4 < ratio / wide < 2.5:
+                lines.append(
+                    f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
+                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, fit "
+                    f"{site!r} again with --convert {name}=FACTOR, which is about {1 / ratio:.2g}"
+                )
+    return lines

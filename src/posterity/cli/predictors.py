@@ -1,0 +1,200 @@
+"""What predicts, from a file: regressions, mixtures of posteriors, networks, students."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact.provenance import unnamed
+from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
+from posterity.cli import files
+from posterity.cli.options import Settings
+from posterity.cli.recipes import recipe_of, table_of
+from posterity.cli.records import read_inputs, reordered
+from posterity.errors import StructureError, UsageError
+from posterity.ledger import Ledger
+
+Parts = dict[str, np.ndarray]
+PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance")
+"""Parts of a network's or student's prediction, each where it is known."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """Predictions of the records of a table.
+
+    Attributes:
+        parts: by name, a row a record; NaN where a record has a missing value.
+        kept: the numbers of the records that were predicted.
+        kind: what the file holds.
+        recipe: what it is about, if it says so.
+        target: what was observed (kept,), where the table has it.
+        log_score: log density or chance of that, where it does not follow from the parts.
+        times: of survival, time, event and entry (kept, 3).
+        notes: what is no error but should be known.
+    """
+
+    parts: Parts
+    kept: np.ndarray
+    kind: str
+    recipe: Recipe | None
+    target: np.ndarray | None
+    log_score: np.ndarray | None
+    times: np.ndarray | None
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parts.values())))
+
+
+def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = False) -> Predicted:
+    """The predictions that a file makes of a table's records.
+
+    Args:
+        settings: options of ``posterity predict``.
+        file: of a posterior, ledger or student.
+        inputs: the table, or arrays.
+        scored: the target is wanted too, and its log score.
+
+    Raises:
+        UsageError: for options that the file has no use for.
+        StructureError: for columns that the model does not take, or a posterior without a model.
+        ArtifactError: if a file cannot be read.
+    """
+    value, about = files.read_any(file)
+    like = settings.path("data.like")
+    recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    student = about.kind == "Student"
+    call: Callable[[Any], Any] | None = None
+    places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
+    asked = {k: settings[place] for k, place in places.items() if place in settings.values}
+    if student or getattr(posterior, "network_layers", None) is not None:
+        call = _student(value, asked, file) if student else _network(posterior, asked, file)
+    elif recipe is None or not recipe.regression:
+        raise StructureError(
+            found=f"a {type(posterior).__name__} in {str(file)!r}, which does not say what it "
+            "predicts",
+            expected="a student, a network, or a regression with its recipe, as posterity fit "
+            "writes it",
+            fix="Name a file of the same model by --like; of another model make a student: "
+            "posterity distill FILE -o student.safetensors.",
+        )
+    elif asked:
+        raise _drawn(asked, f"the regression in {str(file)!r}, whose averages are no draws")
+    names = files.inputs_of(value, about) if student else ()
+    if call is not None and (recipe is None or not recipe.regression):
+        records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
+        x = reordered(records, names, str(inputs), str(file))
+        notes = unnamed({str(inputs): records.names} if names else {}, names)
+        rows = np.arange(len(x))
+        parts = _called(call, x, inputs)
+        return Predicted(parts, rows, about.kind, recipe, records.y, None, None, tuple(notes))
+    assert recipe is not None, "checked above"
+    data, notes = table_of(settings, recipe, inputs, scored=scored)
+    if scored and data.y is None:
+        raise StructureError(
+            found=f"no column {recipe.target!r} in {str(inputs)!r}",
+            expected="the target, which predictions are compared with",
+            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
+        )
+    log_score = None
+    y = data.y if recipe.model != "linear" or data.y is None else _raw(recipe, data.y)
+    if call is not None:
+        x = data.x[:, [data.names.index(name) for name in names or data.names]]
+        parts = _in_target_units(recipe, _called(call, x, inputs))
+    else:
+        from posterity.fitting.predict import log_predictive
+        from posterity.fitting.predict import predict as of_regression
+
+        known = together(sites_in(about.provenance).values())
+        noise = settings["model.noise_variance"] or known.get("noise_variance")
+        if noise is None and isinstance(recipe.noise_variance, float):
+            noise = recipe.noise_variance
+        if not (scored or settings["times"] or recipe.cuts) and recipe.model == "survival":
+            raise UsageError(
+                found="survival, and no times to predict it at",
+                expected="one time at least",
+                fix="Give --times T,T,...",
+            )
+        options = {"level": settings["level"], "times": settings["times"] or ()}
+        parts = of_regression(posterior, recipe, data, noise_variance=noise, **options)
+        if scored:
+            log_score = log_predictive(posterior, recipe, data, noise)
+    if recipe.exposure and data.exposure is None:
+        notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
+    if data.dropped:
+        notes.append(
+            f"{data.dropped} of {data.total} records are not predicted, of which a value is missing"
+        )
+    whole = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
+    for name, own in parts.items():
+        whole[name][data.kept] = own
+    found = (y, log_score, data.times, tuple(notes))
+    return Predicted(whole, data.kept, about.kind, recipe, *found)
+
+
+def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:
+    """A linear model's target in its own unit."""
+    target = recipe.target or ""
+    return recipe.center.get(target, 0.0) + recipe.scale.get(target, 1.0) * y
+
+
+def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
+    """Predictions of a student of a linear model in the target's own unit."""
+    if recipe.model != "linear":
+        return parts
+    scale = float(recipe.scale.get(recipe.target or "", 1.0))
+    return {
+        name: _raw(recipe, own) if name.startswith("mean") else scale**2 * own
+        for name, own in parts.items()
+    }
+
+
+def _called(predict: Callable[[Any], Any], x: np.ndarray, inputs: Path) -> Parts:
+    """The parts of a network's or student's prediction that are known."""
+    try:
+        prediction = predict(x)
+    except StructureError as error:
+        raise error.at(f"inputs {str(inputs)!r}") from error
+    parts = {name: getattr(prediction, name) for name in PARTS}
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def _student(student: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
+    if asked:
+        raise _drawn(asked, f"the student in {str(file)!r}, which knows what it predicts")
+    return student.predict
+
+
+def _drawn(asked: dict[str, Any], of: str) -> UsageError:
+    return UsageError(
+        found=f"--{' --'.join(asked)} for {of}",
+        expected="none of them: they are of networks alone",
+        fix="Leave them out.",
+    )
+
+
+def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
+    import jax
+
+    from posterity.networks import describe
+
+    if "likelihood" not in asked and network.layers.outputs == 1:
+        raise files.no_likelihood(file)
+    key = jax.random.key(asked.pop("seed", 0))
+    return functools.partial(describe, network, key=key, **asked)
+
+
+def columns_of(parts: Parts) -> Parts:
+    """Columns of one number a record: p0, p1 of classes, mean_0, mean_1 of several values."""
+    table = {}
+    for name, value in parts.items():
+        label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")
+        flat = value.reshape(len(value), -1)
+        for place, column in enumerate(flat.T):
+            table[f"{label}{joint}{place}" if flat.shape[1] > 1 else label] = column
+    return table

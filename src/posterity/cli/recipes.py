@@ -1,0 +1,260 @@
+"""Recipes of regressions and how a table is read by them, from the options of commands."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from posterity.adapters.tables.reader import clean
+from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
+from posterity.cli import files
+from posterity.cli.options import Settings, conflict
+from posterity.cli.records import TARGET, Table, as_cells, read_inputs
+from posterity.cli.schema import DROP, READING, RECIPE
+from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
+from posterity.fitting.fit import records_of
+from posterity.fitting.formula import with_formula
+from posterity.fitting.regressions import data_of, model_of, noise_of_residuals
+
+OF_FIT = ("family", "components", "component_sd")
+"""Parts of a recipe that posterity fit alone has options for."""
+SHARED = {
+    *(option.place for option in RECIPE if option.place not in ("data.unit", "data.like")),
+    *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
+}
+"""Options that a recipe fixes: with ``--like`` none of them is given."""
+OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
+"""Options that a formula takes the place of."""
+
+
+def clean_or_none(name: str | None) -> str | None:
+    """A name as tables have it."""
+    return None if name is None else clean(name)
+
+
+def requested(settings: Settings) -> tuple[Recipe, Reading]:
+    """The recipe that flags describe, or that of the file after ``--like``; how a table is read.
+
+    Raises:
+        UsageError: for flags that do not go together.
+        ArtifactError: if a file cannot be read.
+        StructureError: for a file without a recipe.
+    """
+    reading = reading_of(settings)
+    levels = reading.levels
+    if (like := settings.path("data.like")) is None:
+        recipe = Recipe(**_options(settings), categories=levels)
+        if (formula := settings["model.formula"]) is not None:
+            if given := [place for place in OF_FORMULA if place in settings.values]:
+                raise conflict(settings.flag(given[0]), "--formula, which says it")
+            recipe = with_formula(recipe, formula)
+        return recipe, dataclasses.replace(reading, levels={})
+    if given := [place for place in SHARED if place in settings.values]:
+        raise conflict(settings.flag(given[0]), f"--like {like}, which says it")
+    recipe = labelled(recipe_of(like), reading)
+    _check_units(settings["data.unit"] or {}, recipe, reading, like)
+    return recipe, reading
+
+
+def labelled(recipe: Recipe, reading: Reading) -> Recipe:
+    """With the labels that this table has for a target of zeros and ones."""
+    levels, target = reading.levels, recipe.target or ""
+    if target in levels and not recipe.levels and recipe.model == "logistic":
+        recipe = dataclasses.replace(
+            recipe, categories={**recipe.categories, target: levels[target]}
+        )
+    if other := [name for name in levels if name not in recipe.categories]:
+        raise UsageError(
+            found=f"--category {other[0]}, which is none of the model's",
+            expected=f"a category of its recipe, among {list(recipe.categories)}",
+            fix="Leave it out.",
+        )
+    return recipe
+
+
+def recipe_of(path: Path) -> Recipe:
+    """The recipe in a file; a StructureError if it has none."""
+    recipe = recipe_in(files.read_any(path)[1].provenance)
+    if recipe is None:
+        raise StructureError(
+            found=f"no recipe in {str(path)!r}",
+            expected="a file that posterity fit wrote, or what was made of one",
+            fix="Name the file of another site, or give flags in place of --like.",
+        )
+    return recipe
+
+
+def reading_of(settings: Settings) -> Reading:
+    """How a table says what the recipe is about, by :data:`~posterity.cli.schema.READING`."""
+    given = settings.table("data")
+    return Reading(
+        rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},
+        convert=given.get("convert", {}),
+        levels=_levels(given.get("category", {})),
+        drop_missing=given.get("drop_missing", False),
+        decimal=given.get("decimal"),
+    )
+
+
+class Sites(NamedTuple):
+    """Several sites' records under one recipe.
+
+    ``tables`` and ``facts`` are by site; ``model`` is the library's.
+    """
+
+    recipe: Recipe
+    model: Any
+    tables: dict[str, Table]
+    facts: dict[str, dict[str, Any]]
+    notes: list[str]
+
+
+def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -> Sites:
+    """The records of sites whose files are tables, as a regression's columns.
+
+    Args:
+        settings: options :data:`~posterity.cli.schema.RECIPE` and
+            :data:`~posterity.cli.schema.READING`; ``tables`` says by site how it differs.
+        paths: the files by site.
+        estimate: whether the noise of a linear model is estimated, from all sites' residuals, where
+            it is not known; it is one otherwise.
+
+    Raises:
+        UsageError, ArtifactError, StructureError, ParameterError: as ``posterity fit``; they name
+            the site.
+    """
+    recipe, common = requested(settings)
+    if recipe.target is None:
+        recipe = dataclasses.replace(recipe, target=TARGET)
+    check_recipe(recipe)
+    tables = settings.values.get("tables", {})
+    if unknown := [site for site in tables if site not in paths]:
+        raise UsageError(
+            found=f"a table of site {unknown[0]!r}",
+            expected=f"one of the sites {list(paths)}",
+            fix="Name the site as among the sites.",
+        )
+    designs: dict[str, Design] = {}
+    notes: list[str] = []
+    first: Recipe | None = None
+    for site, path in paths.items():
+        reading = _with(common, tables.get(site, {}), site)
+        try:
+            cells, more = records_of(path, reading)
+            own = recipe.filled(columns_of(recipe, cells.header, path))
+            own = labelled(own, reading)
+            data = designs[site] = design(cells, own, reading, empty=True)
+        except PosterityError as error:
+            raise error.at(f"data {str(path)!r} of site {site!r}") from error
+        first = first or own
+        if own.levels and not first.levels:
+            first = dataclasses.replace(first, categories=own.categories)
+        notes += [f"{site}: {line}" for line in (*more, *data.notes)]
+    assert first is not None, "settings need a site"
+    facts = {
+        site: {"records": data.records} | ({"dropped": data.dropped} if data.dropped else {})
+        for site, data in designs.items()
+    }
+    noise = None
+    if first.model == "linear":
+        noise = 1.0 if first.noise_variance == ESTIMATE else float(first.noise_variance or 1.0)
+        if first.noise_variance == ESTIMATE and estimate:
+            noise = noise_of_residuals(first, list(designs.values()))
+            notes.append(f"noise variance {noise:.4g}, estimated from the residuals of all sites")
+        facts = {site: fact | {"noise_variance": noise} for site, fact in facts.items()}
+        first = dataclasses.replace(first, noise_variance=noise)
+    made = {site: Table(*data_of(first, data), data.names) for site, data in designs.items()}
+    return Sites(first, model_of(first, noise), made, facts, notes)
+
+
+def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
+    """The reading of a site's table, which says some things of its own."""
+    known = {option.key: option for option in (*READING, DROP)}
+    for key, value in own.items():
+        if key not in known:
+            raise UsageError(
+                found=f"tables.{site}.{key}, of which nothing is known",
+                expected=f"one of {', '.join(known)}",
+                fix="Leave it out, or spell it as it is.",
+            )
+        known[key].kind.check(f"tables.{site}.{key}", value)
+    changes = dict(own)
+    if "category" in changes:
+        changes["levels"] = {**common.levels, **_levels(changes.pop("category"))}
+    return dataclasses.replace(common, **changes)
+
+
+def table_of(
+    settings: Settings, recipe: Recipe, inputs: Path, *, scored: bool
+) -> tuple[Design, list[str]]:
+    """A table's records as a recipe's columns, in its units, to predict from; and notes.
+
+    Records with a missing value are left out. The target is read if it is to be ``scored``.
+    """
+    reading = reading_of(settings)
+    recipe = labelled(recipe, reading)
+    if inputs.suffix in (".npz", ".npy"):
+        table = read_inputs(inputs, settings["inputs.array"])
+        cells, notes = reading.renamed(as_cells(inputs, table)), []
+    else:
+        cells, notes = records_of(inputs, reading)
+    columns_to_predict(recipe, cells)
+    if (target := settings.values.get("model.target")) not in (None, recipe.target):
+        raise UsageError(
+            found=f"--target {target} for a model of {recipe.target!r}",
+            expected="the target that the file says, or none",
+            fix=f"Leave it out, or say --rename {recipe.target}={target}.",
+        )
+    data = design(cells, recipe, reading, predicting=True, scored=scored)
+    notes += data.notes[: len(data.notes) - bool(data.dropped)]
+    return data, notes
+
+
+def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: Path) -> None:
+    """Raise a UsageError for a column in another unit than the recipe's, and no factor."""
+    for name, unit in units.items():
+        common = recipe.unit.get(name)
+        if unit != common and name not in reading.convert:
+            raise UsageError(
+                found=f"--unit {name}={unit}, and "
+                + (f"{common} in {str(like)!r}" if common else f"no unit of it in {str(like)!r}"),
+                expected="what one of this table's units is in that one",
+                fix=f"Give it: --convert {name}=FACTOR (38.67 from mmol/L to mg/dL of cholesterol; "
+                "1 if they are the same).",
+            )
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """The options that the files of all sites are to agree on."""
+    columns, without = settings["data.columns"], settings["data.without"]
+    return {
+        "model": settings.need("model.kind").removesuffix("-regression"),
+        **{key: clean_or_none(settings[f"model.{key}"]) for key in ALONE},
+        "columns": None if columns is None else tuple(map(clean, columns)),
+        "without": tuple(map(clean, without or ())),
+        **{key: settings[f"data.{key}"] or {} for key in ("center", "scale", "unit")},
+        "intercept": bool(settings["model.intercept"]),
+        "cuts": tuple(settings["model.cuts"] or ()),
+        **{key: settings[f"model.{key}"] for key in ("hazard", "dispersion")},
+        "prior_sd": settings["prior.sd"] or {},
+        "noise_variance": settings["model.noise_variance"],
+        **{key: settings[f"model.{key}"] for key in OF_FIT if settings.has(f"model.{key}")},
+    }
+
+
+def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
+    """The levels of each column, as a list or between commas; in quotes one may hold a comma."""
+    by_column = {}
+    for name, value in categories.items():
+        rows = [value] if isinstance(value, list) else list(csv.reader([value]))
+        levels = tuple(clean(level) for row in rows for level in row)
+        if len(levels) < 2 or len(set(levels)) < len(levels):
+            raise UsageError(
+                found=f"--category {name}={value}",
+                expected="--category NAME=A,B of two different levels at least, once a column",
+                fix="Name the reference first.",
+            )
+        by_column[clean(name)] = levels
+    return by_column

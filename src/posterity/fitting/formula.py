@@ -1,0 +1,184 @@
+"""Formulas as R and statsmodels write them, made terms that are data.
+
+``formulaic`` parses them (``~``, ``+``, ``-``, ``*``, ``:``, ``^``, parentheses); functions of a
+column are those of :data:`FUNCTIONS`, and nothing is run: what a formula calls is read as a tree of
+names and numbers, and anything else is refused. What depends on a site's data, as the knots of a
+spline that are quantiles, is refused too: sites would fit different models.
+"""
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact.recipe import FUNCTIONS, Recipe, Term
+from posterity.errors import MissingExtraError, UsageError
+
+SPLINE_DEGREE = 3
+
+
+def with_formula(recipe: Recipe, formula: str) -> Recipe:
+    """A recipe with the target, columns, terms and intercept of a formula.
+
+    Raises:
+        MissingExtraError: formulaic is not installed.
+        UsageError: for a formula that is none, and for functions that are not known.
+
+    >>> with_formula(Recipe("linear"), "bp ~ age + log(dose)").terms
+    ((('column', 'age'),), (('log', 'dose'),))
+    """
+    try:
+        import formulaic
+        from formulaic.errors import FormulaicError
+    except ImportError as error:
+        raise MissingExtraError.of("formulaic", "formulas") from error
+    try:
+        make: Any = formulaic.Formula
+        parsed = make(formula)
+        left, right = [str(term) for term in parsed.lhs], list(parsed.rhs)
+    except (AttributeError, FormulaicError, SyntaxError, TypeError, ValueError) as error:
+        text = " ".join(str(error).split())[:100]
+        raise _refused(formula, f"({text})", "TARGET ~ TERM + TERM, on one line") from error
+    if len(left) != 1 or not isinstance(_tree(formula, left[0]), ast.Name):
+        raise _refused(formula, f"of target {' + '.join(left)!r}", "the name of one column")
+    target = _name(_tree(formula, left[0]))
+    terms: list[Term] = []
+    extra: dict[str, Any] = {}
+    intercept = False
+    for term in right:
+        texts = [factor.expr for factor in term.factors]
+        if texts in (["1"], ["0"]):
+            intercept = texts == ["1"]
+        elif len(texts) == 1 and texts[0].startswith("offset("):
+            extra |= _offset(formula, texts[0], recipe)
+        else:
+            terms.append(tuple(_factor(formula, text, recipe) for text in texts))
+    columns = tuple(dict.fromkeys(factor[1] for term in terms for factor in term))
+    changes = {"target": target, "columns": columns, "terms": tuple(terms), "intercept": intercept}
+    return recipe.replaced(**changes, **extra)
+
+
+def _refused(formula: str, found: str, expected: str) -> UsageError:
+    return UsageError(
+        found=f"formula {formula!r} {found}",
+        expected=expected,
+        fix=f"Functions of a column are {', '.join((*FUNCTIONS, 'C', 'I(x**2)', 'bs'))}; see "
+        "docs/fit.md.",
+    )
+
+
+def _tree(formula: str, text: str) -> Any:
+    """A factor as the tree of its names, numbers and calls; a name with blanks is one too."""
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        if "(" in text:
+            raise _refused(formula, f"with {text!r}", "a column, or a function of one") from None
+        return ast.Name(text)
+
+
+def _name(node: Any) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
+    """A factor of a term: what is done to a column, its name, and numbers."""
+    node = _tree(formula, text)
+    if name := _name(node):
+        return ("levels" if name in recipe.categories else "column", name)
+    function, inner, numbers, options = _call(formula, text, node)
+    column = _name(inner)
+    if function == "I" and isinstance(inner, ast.BinOp):
+        column, power = _name(inner.left), _number(inner.right)
+        whole = power is not None and power == int(power) and 1 < power <= 9
+        if column and isinstance(inner.op, ast.Pow | ast.BitXor) and whole:
+            return ("power", column, power)
+    if not column or function not in (*FUNCTIONS, "C", "bs"):
+        more = (
+            ", which takes a site's own mean: say --center and --scale"
+            if function in ("scale", "center", "standardize")
+            else ""
+        )
+        raise _refused(formula, f"with {text!r}{more}", "a function of one column that is known")
+    if function == "C":
+        if column not in recipe.categories:
+            raise UsageError(
+                found=f"C({column}) in the formula, and no levels of it",
+                expected="the levels, the same at every site, the reference first",
+                fix=f"Say --category {column}=A,B,...",
+            )
+        return ("levels", column)
+    if function == "bs":
+        return ("spline", column, *_spline(formula, text, numbers, options))
+    if numbers or options:
+        raise _refused(formula, f"with {text!r}", f"{function} of a column alone")
+    return (function, column)
+
+
+def _call(formula: str, text: str, node: Any) -> tuple[str, Any, list[Any], dict[str, Any]]:
+    """The function of a call, its first argument, the others, and those by name."""
+    if not isinstance(node, ast.Call) or not node.args:
+        raise _refused(formula, f"with {text!r}", "a column, or a function of one")
+    own = node.func
+    numpy = isinstance(own, ast.Attribute) and _name(own.value) in ("np", "numpy")
+    function = own.attr if numpy and isinstance(own, ast.Attribute) else _name(own)
+    options = {str(word.arg): _number(word.value) for word in node.keywords}
+    return function, node.args[0], [_number(one) for one in node.args[1:]], options
+
+
+def _number(node: Any) -> Any:
+    """A number, or a tuple of them; None of anything else."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        if not (isinstance(node, ast.Call) and _name(node.func) == "c"):  # R's vectors
+            return None
+        value = [_number(one) for one in node.args]
+    several = value if isinstance(value, list | tuple) else [value]
+    if not all(type(one) in (int, float) for one in several):
+        return None
+    return tuple(map(float, several)) if isinstance(value, list | tuple) else float(value)
+
+
+def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:
+    """An offset, which of the logarithm of a column is the exposure of counts."""
+    inner = _call(formula, text, _tree(formula, text))[1]
+    if column := _name(inner):
+        return {"offset": column}
+    if isinstance(inner, ast.Call) and inner.args and recipe.model == "poisson":
+        function = _call(formula, text, inner)[0]
+        if function == "log" and (column := _name(inner.args[0])):
+            return {"exposure": column}
+    raise _refused(formula, f"with {text!r}", "offset(COLUMN), or offset(log(COLUMN)) of counts")
+
+
+def _spline(
+    formula: str, text: str, numbers: list[Any], options: Mapping[str, Any]
+) -> tuple[float, ...]:
+    """The degree, lower and upper bound, and inner knots of a spline, none from data."""
+    given = {**({"df": numbers[0]} if numbers else {}), **options}
+    words = {"Boundary.knots": "bounds", "boundary_knots": "bounds"}
+    named: dict[str, Any] = {words.get(word, word): value for word, value in given.items()}
+    unknown = named.keys() - {"df", "knots", "degree", "lower_bound", "upper_bound", "bounds"}
+    if unknown or None in named.values():
+        raise _refused(formula, f"with {text!r}", "bs(x, knots=, degree=, lower_bound=, ...)")
+    degree = int(named.get("degree", SPLINE_DEGREE))
+    bounds: Any = named.get("bounds") or (named.get("lower_bound"), named.get("upper_bound"))
+    knots = named.get("knots")
+    if isinstance(knots, float):
+        knots = (knots,)
+    if None in bounds or (knots is None and "df" not in named):
+        raise UsageError(
+            found=f"{text} in the formula, whose knots would be taken from a site's own data",
+            expected="bounds and knots that are the same at every site",
+            fix="Write for example bs(age, knots=[50, 65], lower_bound=18, upper_bound=100), or "
+            "df=5 in place of knots, which are then equally spaced.",
+        )
+    lower, upper = bounds
+    if knots is None:
+        inner = int(named["df"]) - degree
+        knots = tuple(np.linspace(lower, upper, max(inner, 0) + 2)[1:-1].tolist())
+    if not (1 <= degree <= 5 and lower < upper and all(lower < k < upper for k in knots)):
+        raise _refused(formula, f"with {text!r}", "knots between its bounds, a degree from 1 to 5")
+    return (float(degree), lower, upper, *sorted(knots))

@@ -1,0 +1,343 @@
+"""Predictions of a regression from its posterior, with how sure they are."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import entr, expit, logsumexp, ndtr, ndtri
+
+from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.errors import StructureError
+from posterity.families import Mixture, Transformed
+from posterity.families.names import names_of, order
+from posterity.families.supports import RealNumbers
+from posterity.fitting.design import Design, baseline_at
+from posterity.fitting.regressions import model_of
+from posterity.models import LogisticRegression, PredictorModel
+from posterity.models.nodes import log_normal_mean, normal_pairs
+
+HALVINGS = 60
+"""Of the interval that holds a quantile of a mixture."""
+
+
+class Predictor(NamedTuple):
+    """Linear predictors of n records under a mixture of K Gaussians of the coefficients.
+
+    ``weights`` (K,) sum to one; ``mean`` and ``deviation`` are (K, n).
+    """
+
+    weights: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    def average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """The average over components of a function of their means and deviations, (n,)."""
+        return self.weights @ np.stack([each(*own) for own in self._components()])
+
+    def quantile(self, level: float) -> np.ndarray:
+        """The predictor below which lies so much of its distribution, (n,)."""
+        ends = self.mean + self.deviation * ndtri(level)
+        low, high = ends.min(0), ends.max(0)
+        for _ in range(HALVINGS if len(self.weights) > 1 else 0):
+            middle = (low + high) / 2
+            spread = np.where(self.deviation > 0, self.deviation, np.finfo(float).tiny)
+            below = self.weights @ ndtr((middle - self.mean) / spread) < level
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return (low + high) / 2
+
+    def log_average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """The logarithm of the average of the exponential of a function, (n,)."""
+        logs = np.stack([each(*own) for own in self._components()])
+        return np.asarray(logsumexp(logs, axis=0, b=self.weights[:, None]))
+
+    def _components(self) -> Any:
+        return zip(self.mean, self.deviation, strict=True)
+
+
+def predictor(posterior: Any, data: Design) -> Predictor:
+    """The linear predictors of a table's records, offsets included.
+
+    Raises:
+        StructureError: for a posterior that is no Gaussian, nor mixture of them, over the
+            coefficients of these columns.
+    """
+    weights, parts, names = _gaussians(posterior)
+    x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
+    mean = np.stack([x @ np.asarray(q.mean) for q in parts])
+    deviation = np.stack([_deviation(q, x) for q in parts])
+    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+
+
+def _gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
+    """The weights of a mixture of Gaussians, or one, its components, and their names."""
+    mixture = isinstance(posterior, Mixture)
+    whole: Any = posterior.components if mixture else posterior
+    names = tuple(names_of(whole).get("", ()))
+    identity = isinstance(whole, Transformed) and isinstance(whole.support, RealNumbers)
+    parts: Any = whole.law if identity else whole
+    if not getattr(parts, "gaussian", False):
+        raise StructureError(
+            found=f"{posterior!r}",
+            expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
+            fix="Predict in Python by what made it, or distill it.",
+        )
+    if not names and parts.own_size > 1:
+        raise StructureError(
+            found=f"coefficients without names: {posterior!r}",
+            expected="a name for each, by which columns are found",
+            fix="Name them, posterior.named([...]), and save it again.",
+        )
+    if not mixture:
+        return np.ones(1), [parts], names
+    weights = np.asarray(posterior.weights)
+    return weights, [parts[k] for k in range(len(weights))], names
+
+
+def _deviation(q: Any, x: np.ndarray) -> np.ndarray:
+    """The standard deviation of ``x · z``, row by row."""
+    if q.diagonal:
+        return np.sqrt((x**2) @ np.asarray(q.marginal_variance))
+    return np.sqrt(np.maximum(((x @ np.asarray(q.covariance)) * x).sum(1), 0.0))
+
+
+def predict(
+    posterior: Any,
+    recipe: Recipe,
+    data: Design,
+    *,
+    noise_variance: float | None = None,
+    level: float = 0.9,
+    times: Sequence[float] = (),
+) -> dict[str, np.ndarray]:
+    """Predictions by name.
+
+    Args:
+        posterior: of the coefficients: a Gaussian or a mixture of Gaussians.
+        recipe: what they are of.
+        data: the records, in the recipe's units.
+        noise_variance: of a linear model, in the unit of its posterior.
+        level: of the intervals, which are equal-tailed.
+        times: of survival, those at which its probability is wanted.
+
+    Returns:
+        Each is (n,), but for one. Of a label ``p``, the probability of the second level, between
+        ``low`` and ``high`` for what is not known of the coefficients; its ``entropy`` and the
+        ``mutual_information`` of label and coefficients, in nats. Of a number the ``mean`` between
+        ``low`` and ``high`` and its ``variance``, in the target's own unit; where the noise is
+        known ``noise_variance``, and ``target_low`` and ``target_high``, between which a new record
+        lies. Of a count and a positive number the expected ``mean`` between ``low`` and ``high``,
+        and its ``variance``. Of survival, at each of the times, ``survival_T``, the probability
+        that the event comes later, between ``low_T`` and ``high_T``; and ``risk``, the mean log
+        hazard ratio. Of ordinal levels their probabilities ``mean`` (n, K), ``entropy`` and
+        ``mutual_information``.
+    """
+    if recipe.model == "survival":
+        return _survival(posterior, recipe, data, times, level)
+    if recipe.model == "ordinal":
+        return _ordinal(posterior, recipe, data)
+    f = predictor(posterior, data)
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    low, high = map(f.quantile, tails)
+    if recipe.model == "logistic":
+        p, expected = f.average(_chance), f.average(_mean_entropy)
+        total = entr(p) + entr(1 - p)
+        return {
+            "p": p,
+            "low": expit(low),
+            "high": expit(high),
+            "entropy": total,
+            "mutual_information": np.maximum(total - expected, 0.0),
+        }
+    if recipe.model not in ("linear", "logistic"):
+        exposure = np.ones(len(low)) if data.exposure is None else data.exposure
+        rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
+        square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
+        mean = f.average(rate)
+        parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
+        variance = np.maximum(f.average(square) - mean**2, 0.0)
+        return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
+    target = recipe.target or ""
+    scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
+    mean = f.average(lambda mean, deviation: mean)
+    variance = f.average(lambda own, deviation: deviation**2 + (own - mean) ** 2)
+    parts = {"mean": mean, "low": low, "high": high}
+    if noise_variance is not None:
+        noisy = f._replace(deviation=np.sqrt(f.deviation**2 + noise_variance))
+        parts |= dict(zip(("target_low", "target_high"), map(noisy.quantile, tails), strict=True))
+    parts = {name: center + scale * value for name, value in parts.items()}
+    parts["variance"] = scale**2 * variance
+    if noise_variance is not None:
+        parts["noise_variance"] = np.full(len(mean), scale**2 * noise_variance)
+    return parts
+
+
+def log_predictive(
+    posterior: Any, recipe: Recipe, data: Design, noise_variance: float | None = None
+) -> np.ndarray:
+    """The logarithm of the predictive density, or chance, of each record's target, (n,), in nats.
+
+    Of a number it is a density in the target's own unit.
+    """
+    if recipe.model == "survival":
+        return _log_survival(posterior, recipe, data)
+    if recipe.model == "ordinal":
+        chances = _ordinal(posterior, recipe, data)["mean"]
+        with np.errstate(divide="ignore"):
+            return np.log(chances[np.arange(len(chances)), np.asarray(data.y, dtype=int)])
+    f, y = predictor(posterior, data), np.asarray(data.y)
+    if recipe.model == "logistic":
+        p = f.average(_chance), f.average(lambda mean, deviation: _chance(-mean, deviation))
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(y > 0, *p))
+    if recipe.model != "linear":
+        model = model_of(recipe.replaced(weights=None, offset=None))
+        if recipe.model in COUNTS:
+            y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
+        return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
+    if noise_variance is None:
+        raise StructureError(
+            found="a linear model whose noise is not known",
+            expected="its noise variance",
+            fix="Give --noise-variance.",
+        )
+    scale = float(recipe.scale.get(recipe.target or "", 1.0))
+    variance = lambda deviation: deviation**2 + noise_variance
+    density = lambda m, s: -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
+    return f.log_average(density) - np.log(scale)
+
+
+PAIRS, ROWS = 512, 1 << 10
+"""Mirrored draws of coefficients for survival, and records that are predicted at a time."""
+
+
+def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
+    """Quasi-random draws (m, d) of the coefficients, in the order of the columns; their weights."""
+    weights, parts, names = _gaussians(posterior)
+    places = order(names or data.names, data.names, "the posterior", "the table")
+    nodes = normal_pairs(len(places), PAIRS)
+    shares = np.repeat(weights / len(nodes), len(nodes))
+    draws = [q.mean + nodes @ np.linalg.cholesky(_covariance(q)).T for q in parts]
+    return np.concatenate(draws)[:, places], shares
+
+
+def _covariance(q: Any) -> np.ndarray:
+    return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
+
+
+def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
+    """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
+    count = len(recipe.baseline)
+    ends = np.array([0.0, *recipe.cuts, np.inf])
+    ratio = np.exp(z[:, count:] @ x[:, count:].T)
+    if not count:
+        return ratio * time
+    if recipe.hazard is not None:
+        start, slope = np.exp(z[:, :1]), z[:, 1:2]
+        if recipe.hazard == "weibull":
+            power = np.maximum(slope + 1, 1e-9)
+            return start * np.asarray(time) ** power / power * ratio
+        slope = np.where(abs(slope) < 1e-9, 1e-9, slope)
+        return start * np.expm1(slope * np.asarray(time)) / slope * ratio
+    spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
+    return np.exp(z[:, :count]) @ spent.T * ratio
+
+
+def _ordinal(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
+    """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
+    z, shares = _draws(posterior, data)
+    count = len(recipe.baseline)
+    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    mean, inner = np.empty((len(data.x), count + 1)), np.empty(len(data.x))
+    for start in range(0, len(data.x), ROWS):
+        rows = slice(start, start + ROWS)
+        f = z[:, count:] @ data.x[rows, count:].T + shift[rows]
+        on = expit(f[..., None] + z[:, None, :count])
+        come = np.cumprod(np.concatenate([np.ones_like(on[..., :1]), on], -1), -1)
+        own = come * np.concatenate([1 - on, np.ones_like(on[..., :1])], -1)
+        mean[rows] = np.tensordot(shares, own, 1)
+        inner[rows] = shares @ entr(own).sum(-1)
+    total = entr(mean).sum(-1)
+    known = np.maximum(total - inner, 0.0)
+    return {"mean": mean, "entropy": total, "mutual_information": known}
+
+
+def _survival(
+    posterior: Any, recipe: Recipe, data: Design, times: Sequence[float], level: float
+) -> dict[str, np.ndarray]:
+    """Survival at each time, averaged over draws of the coefficients."""
+    z, shares = _draws(posterior, data)
+    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    count = len(recipe.baseline)
+    result = {"risk": shares @ (z[:, count:] @ data.x[:, count:].T) + shift}
+    for time in times or recipe.cuts:
+        parts = [np.empty(len(data.x)) for _ in range(3)]
+        for start in range(0, len(data.x), ROWS):
+            rows = slice(start, start + ROWS)
+            hazard = _cumulative(recipe, z, data.x[rows], float(time)) * np.exp(shift[rows])
+            own = np.exp(-hazard)
+            sums = (shares @ own, *_quantiles(own, shares, level))
+            for part, values in zip(parts, sums, strict=True):
+                part[rows] = values
+        names = (f"survival_{time:g}", f"low_{time:g}", f"high_{time:g}")
+        result |= dict(zip(names, parts, strict=True))
+    return result
+
+
+def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.ndarray]:
+    """Equal-tailed ends of an interval of weighted draws (m, n), column by column."""
+    places = np.argsort(values, axis=0)
+    below = np.cumsum(shares[places], axis=0) - shares[places] / 2
+    ordered = np.take_along_axis(values, places, axis=0)
+    ends = ((1 - level) / 2, (1 + level) / 2)
+    at = [np.minimum((below < end).sum(0), len(values) - 1) for end in ends]
+    return [ordered[rows, np.arange(values.shape[1])] for rows in at]
+
+
+def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
+    """The log density of an event, or log probability of none, from entry to the time."""
+    assert data.times is not None, "scored tables have times"
+    z, shares = _draws(posterior, data)
+    time, event, entry = data.times.T
+    shift = np.zeros(len(time)) if data.offset is None else data.offset
+    count = len(recipe.baseline)
+    result = np.empty(len(time))
+    for start in range(0, len(time), ROWS):
+        rows = slice(start, start + ROWS)
+        x, when = data.x[rows], time[rows]
+        hazard = _cumulative(recipe, z, x, when) - _cumulative(recipe, z, x, entry[rows])
+        log_rate = z[:, count:] @ x[:, count:].T + shift[rows]
+        if recipe.hazard is not None:
+            log_rate += z[:, :2] @ baseline_at(recipe, when).T
+        elif count:
+            log_rate += z[:, np.searchsorted(np.array(recipe.cuts), when)]
+        logs = event[rows] * log_rate - hazard * np.exp(shift[rows])
+        result[rows] = logsumexp(logs, axis=0, b=shares[:, None])
+    return result
+
+
+def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y: Any) -> np.ndarray:
+    at = lambda u: mean[:, None] + deviation[:, None] * u
+    return log_normal_mean(lambda u: model.predictor_log_likelihood(at(u), y), mean)
+
+
+def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:
+    """``E[log σ(-f)]``, ``E[σ(f)]`` and ``E[σ'(f)]`` of normal predictors, to 1e-12."""
+    zero = np.zeros(len(mean))
+    parts = LogisticRegression().predictor_expectation(mean, deviation**2, zero)
+    assert parts is not None, "NumPy arrays have a closed form"
+    value, slope, bend = parts
+    return value, np.clip(-slope, 0.0, 1.0), -bend
+
+
+def _chance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """``E[σ(f)]``."""
+    return _label(mean, deviation)[1]
+
+
+def _mean_entropy(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The expected entropy of a label with log odds ``f``, in nats.
+
+    It is ``-E[log σ(-f)] - E[f σ(f)]``, of which the last is ``m E[σ] + s² E[σ']`` (Stein).
+    """
+    value, chance, bend = _label(mean, deviation)
+    return np.maximum(-value - mean * chance - deviation**2 * bend, 0.0)

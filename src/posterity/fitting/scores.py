@@ -1,0 +1,134 @@
+"""Scores of predictions against what was observed, and their calibration."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+BINS = 10
+"""Groups of about as many records, by their predicted probability."""
+
+
+def scores(
+    y: np.ndarray,
+    parts: dict[str, np.ndarray],
+    log_score: np.ndarray | None = None,
+    level: float | None = None,
+    times: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """How good predictions are, by score; all are averages over records.
+
+    ``log_score`` is the log density or chance of what was observed, in nats: higher is better.
+    Of labels ``brier`` is the mean squared error of the probability of what is one (of K classes
+    the sum over them, brier1950), ``auroc`` the chance that a record of label 1 has a higher one
+    than a record of label 0, None where either is missing, and ``calibration_error`` the mean
+    distance of predicted from observed frequencies over :data:`BINS` groups. Of values ``rmse``
+    is in their unit and ``coverage`` the share within the interval for a new record, which should
+    be ``level``. Of survival ``concordance`` is the share of pairs whose order is known and right.
+
+    Args:
+        y: what was observed (n,): labels, classes from 0, values or counts.
+        parts: predictions by name, as ``posterity predict`` writes them.
+        log_score: (n,), where what made the predictions knows it; else it follows from them.
+        level: of the intervals among the ``parts``.
+        times: of survival, time, event and entry of each record (n, 3).
+    """
+    result: dict[str, Any] = {"records": len(y)}
+    if log_score is None:
+        log_score = _log_scores(y, parts)
+    if log_score is not None:
+        result["log_score"] = float(log_score.mean())
+        spread = log_score.std(ddof=1) if len(y) > 1 else math.nan
+        result["log_score_se"] = float(spread / math.sqrt(len(y)))
+    if "p" in parts:
+        p = parts["p"]
+        bins = calibration(y, p)
+        away = sum(one["records"] * abs(one["predicted"] - one["observed"]) for one in bins)
+        return result | {
+            "brier": float(((p - y) ** 2).mean()),
+            "accuracy": float(((p > 0.5) == (y > 0.5)).mean()),
+            "auroc": auroc(y, p),
+            "calibration_error": away / len(y),
+            "calibration": bins,
+        }
+    chances = _classes(parts)
+    if chances is not None:
+        one = np.eye(chances.shape[1])[y.astype(int)]
+        return result | {
+            "brier": float(((chances - one) ** 2).sum(1).mean()),
+            "accuracy": float((chances.argmax(1) == y).mean()),
+        }
+    if times is not None:
+        time, event, entry = times.T
+        return result | {"concordance": concordance(time, event, entry, parts["risk"])}
+    result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
+    if "target_low" in parts:
+        inside = (parts["target_low"] <= y) & (y <= parts["target_high"])
+        result |= {"coverage": float(inside.mean()), "level": level}
+    return result
+
+
+def _classes(parts: dict[str, np.ndarray]) -> np.ndarray | None:
+    """The probabilities (n, K) of classes; None of other predictions."""
+    columns = [parts[f"p{k}"] for k in range(len(parts)) if f"p{k}" in parts]
+    return np.stack(columns, 1) if columns else None
+
+
+def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | None:
+    """By the predictions alone; None where they say too little."""
+    with np.errstate(divide="ignore"):
+        if "p" in parts:
+            return np.log(np.where(y > 0.5, parts["p"], 1 - parts["p"]))
+        if (chances := _classes(parts)) is not None:
+            return np.log(chances[np.arange(len(y)), y.astype(int)])
+    if "noise_variance" not in parts:
+        return None
+    variance = parts.get("variance", 0.0) + parts["noise_variance"]
+    return -((y - parts["mean"]) ** 2 / variance + np.log(2 * np.pi * variance)) / 2
+
+
+def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
+    """The area under the receiver operating characteristic, ties counted half (hanley1982).
+
+    >>> auroc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
+    0.75
+    """
+    from scipy.stats import rankdata
+
+    ones = int((y > 0.5).sum())
+    zeros = len(y) - ones
+    if not ones or not zeros:
+        return None
+    above = rankdata(p)[y > 0.5].sum() - ones * (ones + 1) / 2
+    return float(above / (ones * zeros))
+
+
+def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
+    """Groups of records by predicted probability: its mean, and the share that was observed."""
+    groups = np.array_split(np.argsort(p, kind="stable"), min(BINS, max(len(p) // 5, 1)))
+    return [
+        {
+            "predicted": float(p[own].mean()),
+            "observed": float(y[own].mean()),
+            "records": len(own),
+        }
+        for own in groups
+    ]
+
+
+def concordance(
+    time: np.ndarray, event: np.ndarray, entry: np.ndarray, risk: np.ndarray
+) -> float | None:
+    """Of pairs in which one had its event while the other was at risk and lived on, the share in
+    which the first had the higher risk; ties count half (harrell1996). None without such pairs.
+
+    >>> ones = np.ones(3)
+    >>> concordance(np.array([1.0, 2.0, 3.0]), ones, 0 * ones, np.array([3.0, 1.0, 2.0]))
+    0.6666666666666666
+    """
+    right = pairs = 0.0
+    for own, when in zip(risk[event > 0], time[event > 0], strict=True):
+        others = risk[(time > when) & (entry < when)]
+        right += (own > others).sum() + (own == others).sum() / 2
+        pairs += len(others)
+    return float(right / pairs) if pairs else None

@@ -1,0 +1,37 @@
+"""The picture of a calibration: observed frequencies over predicted probabilities."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.plots.canvas import INK, new_axes, plain_axes, save
+from posterity.plots.convergence import GAP
+
+
+def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """A point a group of records, with two standard errors of the frequency that is predicted.
+
+    Args:
+        groups: ``predicted``, ``observed`` and ``records`` of each, as
+            :func:`~posterity.fitting.scores.calibration` gives them.
+        path: where to save the picture; its ending names the format.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UsageError: a path that cannot be written.
+    """
+    predicted = np.array([one["predicted"] for one in groups])
+    observed = np.array([one["observed"] for one in groups])
+    records = np.array([one["records"] for one in groups])
+    error = 2 * np.sqrt(predicted * (1 - predicted) / records)
+    ax = new_axes(inches=(4.2, 4.2))
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    ax.errorbar(predicted, observed, error, fmt="o", color=GAP, capsize=2, linewidth=1)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel("predicted probability", fontsize=9, color=INK)
+    ax.set_ylabel("observed frequency", fontsize=9, color=INK)
+    plain_axes(ax)
+    save(ax.figure, path)

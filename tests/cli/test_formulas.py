@@ -1,0 +1,131 @@
+"""Formulas as R and statsmodels write them: the same columns as another library's, from data."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import document, refuse, succeed
+from cli.test_recipes import put, records, rows, take
+
+import posterity
+from posterity.adapters.tables.reader import read_cells
+from posterity.artifact.recipe import Recipe, as_provenance, recipe_in
+from posterity.errors import ArtifactError, UsageError
+from posterity.fitting.design import design
+
+formulaic = pytest.importorskip("formulaic")
+from posterity.fitting.formula import with_formula  # noqa: E402
+
+LEVELS = {"smoker": ("no", "ex", "yes"), "sex": ("f", "m")}
+BOUNDS = "lower_bound=20, upper_bound=110"
+
+
+@pytest.fixture
+def table():
+    columns = take(records(40, 0), "age", "ldl", "smoker", "bp", "ill")
+    columns["sex"] = np.random.default_rng(0).choice(["f", "m"], 40)
+    put("t.csv", columns)
+    return columns
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "bp ~ age + ldl",
+        "bp ~ age * ldl",
+        "bp ~ C(smoker) * age + log(ldl)",
+        "bp ~ C(smoker):age",
+        "bp ~ 0 + C(smoker) + age",
+        "bp ~ (age + ldl + C(sex))**2",
+        "bp ~ I(age**2) + np.sqrt(ldl) + exp(age)",
+        "bp ~ bs(age, knots=[50., 65.], lower_bound=20, upper_bound=110) + C(sex)",
+        "bp ~ age + C(sex) - 1",
+        "bp ~ 1",
+    ],
+)
+def test_the_design_spans_what_another_librarys_does(table, formula):
+    """Columns may be named and ordered otherwise; the space of predictors is the same."""
+    pandas = pytest.importorskip("pandas")
+    recipe = with_formula(Recipe("linear", categories=LEVELS), formula)
+    read = read_cells(Path("t.csv"))
+    scaled = recipe.replaced(scale={"age": 10.0} if "exp(age)" in formula else {})
+    found = design(read, scaled.filled(recipe.columns or ())).x
+    frame = pandas.DataFrame(table)
+    frame["smoker"] = pandas.Categorical(frame["smoker"], LEVELS["smoker"])
+    frame["sex"] = pandas.Categorical(frame["sex"], LEVELS["sex"])
+    if "exp(age)" in formula:
+        frame["age"] /= 10
+    wanted = np.asarray(formulaic.model_matrix(formula, frame).rhs, float)
+    assert found.shape == wanted.shape
+    both = np.column_stack([found, wanted]) / np.sqrt((wanted**2).mean())
+    left = wanted - found @ np.linalg.lstsq(found, wanted, rcond=None)[0]
+    np.testing.assert_allclose(left / np.abs(wanted).max(0), 0, atol=1e-8)
+    assert np.isfinite(both).all() and len(recipe.coefficients()) == wanted.shape[1]
+    assert recipe_in(as_provenance(recipe.filled(recipe.columns or ()))) is not None
+
+
+def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
+    formula = "ill ~ C(smoker) * age + log(ldl) + bs(bp, df=4, lower_bound=60, upper_bound=200)"
+    line = ("--model", "logistic", "--category", "smoker=no,ex,yes", "--center", "age=60")
+    data = document("fit", "t.csv", "--formula", formula, *line, "-o", "m.safetensors")
+    names = [row["name"] for row in data["parameters"]]
+    assert {"smoker[yes]:age", "log(ldl)", "bs(bp)[4]"} <= {*names}
+    assert ["spline", "bp", 3.0, 60.0, 200.0, 130.0] in [t[0] for t in data["recipe"]["terms"]]
+    succeed("predict", "m.safetensors", "t.csv", "-o", "p.csv")
+    q = posterity.load("m.safetensors").posterior
+    recipe = recipe_in(posterity.inspect("m.safetensors").provenance)
+    x = design(read_cells(Path("t.csv")), recipe).x
+    order = [recipe.coefficients().index(name) for name in q.names]
+    f = x[:, order] @ q.mean
+    assert np.corrcoef(rows("p.csv")["p"], f)[0, 1] > 0.8
+    succeed("fit", "t.csv", "--like", "m.safetensors", "--site", "u", "-o", "u.safetensors")
+    fused = document("fuse", "m.safetensors", "u.safetensors", "-o", "f.safetensors")
+    assert fused["rule"] == "product" and {*fused["columns"]} == {*names}
+    assert "log(ldl)" in succeed("show", "f.safetensors").stdout
+    put("far.csv", {**take(table, "age", "smoker", "ldl"), "bp": table["bp"] + 100})
+    refuse("predict m.safetensors far.csv -o q.csv", 5, "the bounds of its spline; 'bp'; line 2")
+    succeed("federate", "--site", "a=t.csv", "--formula", "ill ~ age + C(smoker)", "--model",
+            "logistic", *line[2:], "-o", "g.safetensors")  # fmt: skip
+    assert posterity.load("g.safetensors").posterior.names[0] == "intercept"
+
+
+@pytest.mark.parametrize(
+    "formula, words",
+    [
+        ("ill ~ __import__('os').system('x')", "formula"),
+        ("ill ~ eval(age)", "eval"),
+        ("ill ~ age.__class__", "age"),
+        ("ill ~ I(age + ldl)", "I(age + ldl)"),
+        ("ill ~ I(age**0.5)", "I(age"),
+        ("ill ~ scale(age)", "--center and --scale"),
+        ("ill ~ bs(age, df=4)", "a site's own data"),
+        ("ill ~ bs(age, knots=[5], lower_bound=20, upper_bound=90)", "knots between"),
+        ("ill ~ C(ward)", "--category ward=A,B"),
+        ("ill + age ~ ldl", "one column"),
+        ("log(ill) ~ age", "one column"),
+        ("age + ldl", "TARGET ~ TERM"),
+        ("ill ~ age +* ldl", "TARGET ~ TERM"),
+        ("ill ~ log(age, 3)", "log of a column alone"),
+    ],
+)
+def test_what_is_no_formula_of_ours_is_refused_and_never_run(formula, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        with_formula(Recipe("linear", categories=LEVELS), formula)
+
+
+def test_a_logarithm_of_nothing_names_the_line():
+    put("t.csv", {"dose": [1, 0, 2], "y": [1, 2, 3]})
+    refuse("fit t.csv --model linear --formula 'y ~ log(dose)' -o t.safetensors", 5,
+           "0 in line 3, column 'dose'; log")  # fmt: skip
+    refuse("fit t.csv --model linear --formula 'y ~ dose' --target y -o t.safetensors", 2,
+           "--target; --formula")  # fmt: skip
+    recipe = Recipe("linear", "y", ("dose",), terms=((("log", "dose"),),))
+    with pytest.raises(ArtifactError, match="line 3"):
+        design(read_cells(Path("t.csv")), recipe)
+
+
+def test_an_offset_of_a_logarithm_is_an_exposure():
+    made = with_formula(Recipe("poisson"), "n ~ x + offset(log(years))")
+    assert (made.exposure, made.offset, made.columns) == ("years", None, ("x",))
+    assert with_formula(Recipe("logistic"), "n ~ x + offset(o)").offset == "o"

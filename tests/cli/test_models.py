@@ -1,0 +1,280 @@
+"""Models of hospitals beside statsmodels': counts, positive values, survival with censoring."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import document, refuse, succeed
+from cli.test_recipes import put, rows
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.stats import nbinom
+
+import posterity
+from posterity.adapters.tables.reader import read_cells
+from posterity.artifact.recipe import Recipe
+from posterity.fitting import fit
+from posterity.fitting.design import design
+from posterity.fitting.predict import log_predictive, predict
+from posterity.models import (
+    Adjusted,
+    GammaRegression,
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+)
+
+api = pytest.importorskip("statsmodels.api")
+COUNT = 400
+
+
+def covariates(seed=0, count=COUNT):
+    rng = np.random.default_rng(seed)
+    return rng, np.column_stack([np.ones(count), rng.normal(size=count), rng.random(count) < 0.4])
+
+
+def lives(seed=0, count=COUNT):
+    """Times with delayed entry and censoring, of a hazard that doubles at time 1."""
+    rng, x = covariates(seed, count)
+    ratio = np.exp(x[:, 1:] @ [0.6, -0.5])
+    needed = rng.exponential(size=count) / ratio
+    time = np.where(needed < 0.3, needed / 0.3, 1 + (needed - 0.3) / 0.6)
+    entry = np.where(rng.random(count) < 0.3, rng.random(count) * 0.5, 0.0)
+    censored = entry + rng.exponential(2.0, count)
+    kept = time > entry
+    columns = {"x": x[:, 1], "z": x[:, 2], "time": np.minimum(time, censored), "entry": entry,
+               "dead": 1 * (time <= censored)}  # fmt: skip
+    return {name: own[kept] for name, own in columns.items()}
+
+
+def close(q, params, covariance, within=0.12):
+    """The Gaussian of least reverse KL lies about the likelihood's top, not on it."""
+    sd = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_allclose((q.mean - params) / sd, 0, atol=within)
+    np.testing.assert_allclose(np.sqrt(q.marginal_variance) / sd, 1, atol=within)
+
+
+MODELS = {
+    "gamma": (GammaRegression(0.5), lambda f: f.gamma(2.0, size=30)),
+    "counts": (NegativeBinomialRegression(0.7), lambda f: f.poisson(2.0, 30)),
+    "exposed": (
+        NegativeBinomialRegression(0.7, True),
+        lambda f: np.column_stack([f.poisson(2.0, 30), f.gamma(2.0, size=30)]),
+    ),
+    "adjusted": (
+        Adjusted(PoissonRegression(True)),
+        lambda f: np.column_stack([f.poisson(2.0, 30), *f.gamma(2.0, size=(3, 30))]),
+    ),
+    "weighted": (
+        Adjusted(LogisticRegression()),
+        lambda f: np.column_stack([f.integers(0, 2, 30), *f.gamma(2.0, size=(2, 30))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_slopes_and_expectations_are_those_of_the_likelihood(name):
+    model, draw = MODELS[name]
+    rng = np.random.default_rng(0)
+    mean, variance, y = rng.normal(size=30), rng.gamma(1.0, size=30), draw(rng)
+    model.check((rng.normal(size=(30, 2)), y))
+    value, slope = model.predictor_value_and_slope(mean, y)
+    at = lambda f: model.predictor_log_likelihood(f, y)
+    np.testing.assert_allclose(value, at(mean), rtol=1e-12)
+    np.testing.assert_allclose(slope, (at(mean + 1e-5) - at(mean - 1e-5)) / 2e-5, atol=1e-6)
+    assert (at(mean + 0.1) + at(mean - 0.1) < 2 * value + 1e-12).all(), "concave"
+    if (known := model.predictor_expectation(mean, variance, y)) is not None:
+        u, chances = np.polynomial.hermite_e.hermegauss(90)
+        f = mean[:, None] + np.sqrt(variance)[:, None] * u
+        parts = model.predictor_value_and_slope(f, y[:, None])
+        for one, other in zip(known, parts, strict=False):
+            np.testing.assert_allclose(one, other @ chances / chances.sum(), rtol=1e-6, atol=1e-8)
+    assert isinstance(model.predictor_mean(mean), np.ndarray)
+
+
+@pytest.mark.parametrize("model", ["negative-binomial", "gamma"])
+def test_dispersed_models_are_near_maximum_likelihood_under_a_wide_prior(model):
+    rng, x = covariates()
+    mean, years = np.exp(x @ [0.5, 0.6, -0.4]), rng.gamma(2, 1, COUNT)
+    if model == "gamma":
+        y, family, more = rng.gamma(2, mean / 2), api.families.Gamma(api.families.links.Log()), {}
+        exposure, dispersion = {}, 0.5
+    else:
+        y = rng.poisson(years * mean * rng.gamma(1 / 0.7, 0.7, COUNT))
+        family, more = api.families.NegativeBinomial(alpha=0.7), {"exposure": years}
+        exposure, dispersion = {"exposure": "years"}, 0.7
+    put("t.csv", {"x": x[:, 1], "z": x[:, 2], "y": y, "years": years})
+    recipe = Recipe(model, "y", ("x", "z"), prior_sd={"": 1e3}, dispersion=dispersion, **exposure)
+    made = fit("t.csv", recipe)
+    other = api.GLM(y, x, family=family, **more).fit(scale=0.5 if model == "gamma" else 1.0)
+    close(made.ledger.posterior, other.params, other.cov_params())
+    assert 0 < made.nats < 0.1
+    data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+    found = predict(made.ledger.posterior, made.recipe, data)
+    np.testing.assert_allclose(found["mean"], other.predict(), rtol=0.04)
+    score = log_predictive(made.ledger.posterior, made.recipe, data)
+    if model == "negative-binomial":
+        wanted = nbinom.logpmf(y, 1 / 0.7, 1 / (1 + 0.7 * other.predict()))
+        np.testing.assert_allclose(score, wanted, atol=0.15)
+    assert abs(score.mean() - other.llf / COUNT) < 0.02
+    weighted = dataclasses.replace(recipe, weights="years", exposure=None)
+    heavy = api.GLM(y, x, family=family, freq_weights=years).fit(scale=0.5 if not exposure else 1.0)
+    close(fit("t.csv", weighted).ledger.posterior, heavy.params, heavy.cov_params())
+    refuse("fit t.csv --model gamma --target y -o g.safetensors", 2, "--dispersion")
+    refuse("fit t.csv --model logistic --target z --dispersion 1 -o g.safetensors", 2, "gamma")
+
+
+@pytest.mark.parametrize("cuts", [(), (1.0, 2.0)])
+def test_survival_is_poisson_regression_of_split_records(cuts):
+    """Beside statsmodels' of the same records, split by hand."""
+    columns = lives()
+    put("t.csv", columns)
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", entry="entry", cuts=cuts,
+                    prior_sd={"": 1e3})  # fmt: skip
+    made = fit("t.csv", recipe)
+    ends = [0.0, *cuts, np.inf]
+    x, y, exposure = [], [], []
+    for own in zip(*columns.values(), strict=True):
+        a, b, time, entry, dead = own
+        for place, (low, high) in enumerate(itertools.pairwise(ends)):
+            spent = min(time, high) - max(entry, low)
+            if spent > 0:
+                x.append([*np.eye(len(ends) - 1)[place], a, b])
+                y.append(dead and low < time <= high)
+                exposure.append(spent)
+    other = api.GLM(np.array(y, float), np.array(x), family=api.families.Poisson(),
+                    exposure=np.array(exposure)).fit()  # fmt: skip
+    close(made.ledger.posterior, other.params, other.cov_params())
+    assert made.records == len(columns["x"])
+
+
+@pytest.mark.parametrize("hazard", ["weibull", "gompertz"])
+def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
+    """Beside SciPy's search of the exact likelihood, with delayed entry and censoring."""
+    rng, x = covariates(7)
+    ratio = np.exp(x[:, 1:] @ [0.6, -0.5])
+    needed = rng.exponential(size=COUNT) / ratio
+    weibull = hazard == "weibull"
+    time = (needed / 0.4) ** (1 / 1.6) if weibull else np.log1p(needed * 0.8 / 0.3) / 0.8
+    entry = np.where(rng.random(COUNT) < 0.3, rng.random(COUNT) * 0.4, 0.0)
+    end = entry + rng.exponential(1.5, COUNT)
+    kept, dead = time > entry, 1.0 * (time <= end)
+    own = {"x": x[:, 1], "z": x[:, 2], "time": np.minimum(time, end), "entry": entry, "dead": dead}
+    own = {name: values[kept] for name, values in own.items()}
+    put("t.csv", own)
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", entry="entry", hazard=hazard,
+                    prior_sd={"": 1e3})  # fmt: skip
+    made = fit("t.csv", recipe)
+    assert made.ledger.posterior.names[:2] == recipe.baseline
+
+    def cumulative(p, t):
+        if weibull:
+            return np.exp(p[0]) * t ** (p[1] + 1) / (p[1] + 1)
+        return np.exp(p[0]) * np.expm1(p[1] * t) / p[1]
+
+    def energy(p):
+        line = p[2] * own["x"] + p[3] * own["z"]
+        shape = np.log(own["time"]) if weibull else own["time"]
+        spent = cumulative(p, own["time"]) - cumulative(p, own["entry"])
+        return (spent * np.exp(line) - own["dead"] * (p[0] + p[1] * shape + line)).sum()
+
+    best = minimize(energy, [0.0, 0.3, 0.0, 0.0], method="BFGS")
+    close(made.ledger.posterior, best.x, best.hess_inv, 0.15)
+    data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+    score = log_predictive(made.ledger.posterior, made.recipe, data)
+    assert abs(score.sum() + best.fun) < 3
+    found = predict(made.ledger.posterior, made.recipe, data, times=[1.0])["survival_1"]
+    line = best.x[2] * own["x"] + best.x[3] * own["z"]
+    np.testing.assert_allclose(found, np.exp(-cumulative(best.x, 1.0) * np.exp(line)), atol=0.02)
+
+
+def test_ordinal_levels_are_climbed_one_by_one():
+    """Beside statsmodels' logistic regression of whether each level that was reached was left."""
+    rng, x = covariates(5)
+    odds = lambda j: 1 / (1 + np.exp(-(0.8 - 0.9 * j + x[:, 1:] @ [0.7, -0.5])))
+    beyond = rng.random((COUNT, 2)) < np.column_stack([odds(0), odds(1)])
+    grade = beyond[:, 0] * (1 + beyond[:, 1])
+    names = np.array(["low", "mid", "high"])
+    put("t.csv", {"x": x[:, 1], "z": x[:, 2], "grade": names[grade]})
+    line = "fit t.csv --target grade --model ordinal --prior-sd 1000 -o t.safetensors"
+    refuse(line, 2, "without levels; --category")
+    succeed(*line.split(), "--category", "grade=low,mid,high")
+    q = posterity.load("t.safetensors").posterior
+    assert q.names == ("above[low]", "above[mid]", "x", "z")
+    rows_ = [(np.eye(2)[j], x[i, 1:], grade[i] > j) for i in range(COUNT) for j in range(2)
+             if grade[i] >= j]  # fmt: skip
+    design_ = np.array([np.concatenate(own[:2]) for own in rows_])
+    other = api.GLM(np.array([own[2] for own in rows_], float), design_,
+                    family=api.families.Binomial()).fit()  # fmt: skip
+    close(q, other.params, other.cov_params())
+    document("predict", "t.safetensors", "t.csv", "-o", "p.npz")
+    mean = np.load("p.npz")["mean"]
+    first, second = (1 / (1 + np.exp(-(q.mean[j] + x[:, 1:] @ q.mean[2:]))) for j in range(2))
+    wanted = np.column_stack([1 - first, first * (1 - second), first * second])
+    np.testing.assert_allclose(mean, wanted, atol=0.01)
+    np.testing.assert_allclose(mean.sum(1), 1)
+    score = document("evaluate", "t.safetensors", "t.csv")["all"]
+    chosen = mean[np.arange(COUNT), grade]
+    assert score["log_score"] == pytest.approx(np.log(chosen).mean())
+    assert score["records"] == COUNT
+
+
+def test_many_cuts_are_coxs_regression():
+    phreg = pytest.importorskip("statsmodels.duration.hazard_regression").PHReg
+    columns = lives(1)
+    put("t.csv", columns)
+    cuts = tuple(np.quantile(columns["time"], np.linspace(0.03, 0.97, 32)).round(4).tolist())
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", entry="entry", cuts=cuts,
+                    prior_sd={"": 1e2})  # fmt: skip
+    q = fit("t.csv", recipe).ledger.posterior
+    x = np.column_stack([columns["x"], columns["z"]])
+    cox = phreg(columns["time"], x, status=columns["dead"], entry=columns["entry"]).fit()
+    np.testing.assert_allclose(q.mean[-2:], cox.params, atol=0.2 * cox.bse.min())
+    np.testing.assert_allclose(np.sqrt(q.marginal_variance[-2:]), cox.bse, rtol=0.1)
+
+
+def test_survival_at_the_shell_is_fused_federated_and_predicted():
+    for site, seed in (("n", 2), ("s", 3)):
+        put(f"{site}.csv", lives(seed, 250))
+    line = ("--model", "survival", "--target", "time", "--event", "dead", "--entry", "entry",
+            "--cuts", "1,2")  # fmt: skip
+    for site in "ns":
+        succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
+    data = document("fuse", "n.safetensors", "s.safetensors", "-o", "one.safetensors")
+    assert data["one_shot"] < 0.1 and "hazard[1-2]" in data["columns"]
+    succeed("federate", "--site", "n=n.csv", "--site", "s=s.csv", *line, "-o", "fed.safetensors")
+    one, fed = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "fed"))
+    assert float(one.kl(fed)) < 0.1
+    told = document("predict", "fed.safetensors", "n.csv", "-o", "p.csv", "--times", "0.5,1.5")
+    assert told["columns"][:4] == ["risk", "survival_0.5", "low_0.5", "high_0.5"]
+    found, columns = rows("p.csv"), lives(2, 250)
+    mean = dict(zip(fed.names, fed.mean, strict=True))
+    ratio = np.exp(mean["x"] * columns["x"] + mean["z"] * columns["z"])
+    hazard = np.exp(mean["hazard[0-1]"]) + 0.5 * np.exp(mean["hazard[1-2]"])
+    np.testing.assert_allclose(found["survival_1.5"], np.exp(-ratio * hazard), atol=0.02)
+    assert (found["low_1.5"] < found["survival_1.5"]).all()
+    data = document("evaluate", "fed.safetensors", "s.csv")
+    assert 0.6 < data["all"]["concordance"] < 0.8
+    refuse("predict n.safetensors n.csv -o q.csv --times 0", 2, "times")
+    weibull = [*line[:-2], "--hazard", "weibull", "-o", "w.safetensors"]
+    succeed("fit", "n.csv", *weibull)
+    refuse("predict w.safetensors n.csv -o q.csv", 2, "no times; --times")
+    assert document("evaluate", "w.safetensors", "s.csv")["all"]["concordance"] > 0.6
+    put("odd.csv", {**lives(2, 30), "entry": 99.0 * np.ones(len(lives(2, 30)["x"]))})
+    refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after the entry")
+
+
+def test_densities_of_survival_add_up_to_one():
+    put("t.csv", lives(4, 120))
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", cuts=(1.0,))
+    made = fit("t.csv", recipe)
+
+    def density(time, event=1):
+        put("u.csv", {"x": [0.3], "z": [1], "time": [time], "dead": [event]})
+        data = design(read_cells(Path("u.csv")), made.recipe, predicting=True)
+        return np.exp(log_predictive(made.ledger.posterior, made.recipe, data))[0]
+
+    area = quad(density, 1e-9, 1.0, limit=8)[0] + quad(density, 1.0 + 1e-9, 3.0, limit=8)[0]
+    assert area + density(3.0, 0) == pytest.approx(1, abs=1e-4)

@@ -1,0 +1,523 @@
+"""A posterior that knows its model: recipes from a table to a prediction, in every unit."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import call, document, refuse, succeed
+from scipy.special import expit, logsumexp
+from scipy.stats import norm, poisson
+
+import posterity
+from posterity.artifact.recipe import Recipe, as_provenance, recipe_in
+from posterity.errors import ArtifactError
+from posterity.families import Gaussian, Mixture
+from posterity.fitting import Reading, fit
+from posterity.fitting.design import design
+from posterity.fitting.one_shot import expected_distance
+from posterity.fitting.predict import log_predictive, predict
+from posterity.fitting.scores import scores
+
+SMOKING = ("no", "ex", "yes")
+
+
+def records(count, seed):
+    rng = np.random.default_rng(seed)
+    age, ldl = rng.normal(62, 9, count).round(), rng.normal(130, 25, count).round(1)
+    smoker, years = rng.choice(SMOKING, count), rng.gamma(3, 1, count).round(2) + 0.1
+    f = 0.06 * (age - 62) + 0.01 * (ldl - 130) + 0.6 * (smoker == "yes")
+    return {
+        "age": age, "ldl": ldl, "smoker": smoker, "years": years,
+        "ill": (rng.random(count) < expit(f)).astype(int),
+        "bp": (120 + 6 * f + rng.normal(0, 5, count)).round(1),
+        "visits": rng.poisson(years * np.exp(f / 2)),
+    }  # fmt: skip
+
+
+def put(name, columns, delimiter=","):
+    with Path(name).open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def rows(name):
+    with Path(name).open() as file:
+        return {
+            key: np.array([float(cell or "nan") for cell in column])
+            for key, column in zip(
+                *(lambda lines: (lines[0], zip(*lines[1:], strict=True)))(list(csv.reader(file))),
+                strict=True,
+            )
+        }
+
+
+def take(columns, *names, rows=slice(None)):
+    return {name: np.asarray(columns[name])[rows] for name in names}
+
+
+# --- from ugly tables to a prediction ------------------------------------------------------------
+
+
+def test_four_ugly_tables_become_one_model_that_predicts_raw_records():
+    """Units, decimal commas, labels, order of columns and a level that one site never saw."""
+    north, south, east = records(240, 0), records(180, 1), records(60, 2)
+    names = ("age", "ldl", "smoker", "ill")
+    keep = east["smoker"] != "ex"
+    whole = {n: np.concatenate([north[n][1:], south[n], east[n][keep]]) for n in names}
+    put("whole.csv", whole)
+    ragged = take(north, *names)
+    ragged["ldl"] = ["", *ragged["ldl"][1:]]
+    put("north.csv", {"id": range(240), **ragged})
+    put("south.csv", {
+        "ill": np.where(south["ill"] == 1, "yes", "no"), "smoker": south["smoker"],
+        "LDL-C": [f"{value / 38.67:.9f}".replace(".", ",") for value in south["ldl"]],
+        "age": south["age"].astype(int),
+    }, ";")  # fmt: skip
+    put("east.csv", take(east, *reversed(names), rows=keep))
+    flags = ("--target", "ill", "--model", "logistic", "--columns", "age,ldl,smoker",
+             "--category", "smoker=no,ex,yes", "--center", "age=60", "--scale", "age=10",
+             "--center", "ldl=130", "--scale", "ldl=25", "--unit", "ldl=mg/dL")  # fmt: skip
+    refuse("fit north.csv --target ill --model logistic -o n.safetensors --without id,smoker", 5,
+           "--drop-missing")  # fmt: skip
+    data = document("fit", "north.csv", *flags, "--drop-missing", "-o", "n.safetensors")
+    assert (data["records"], data["dropped"]) == (239, 1)
+    line = "fit south.csv --like n.safetensors -o s.safetensors --rename ldl=LDL-C"
+    refuse(f"{line} --unit ldl=mmol/L --category ill=no,yes", 2, "mmol/L; mg/dL; --convert ldl")
+    refuse(f"{line} --center age=60", 2, "--center; --like")
+    mend = ("--unit", "ldl=mmol/L", "--convert", "ldl=38.67", "--category", "ill=no,yes")
+    succeed(*line.split(), *mend)
+    succeed("fit", "east.csv", "--like", "n.safetensors", "-o", "e.safetensors")
+    data = document("fuse", "n.safetensors", "s.safetensors", "e.safetensors", "-o",
+                    "all.safetensors")  # fmt: skip
+    assert data["rule"] == "product" and "taken for no and yes" in data["notes"][0]
+    succeed("fit", "whole.csv", *flags, "-o", "whole.safetensors")
+    fused, pooled = (posterity.load(f"{n}.safetensors").posterior for n in ("all", "whole"))
+    away = (fused.mean - pooled.mean) / np.sqrt(pooled.marginal_variance)
+    assert abs(away).max() < 0.1, "one shot, of sites with records enough"
+    told = document("predict", "all.safetensors", "north.csv", "-o", "p.csv")
+    assert told["records"] == 239 and "1 of 240 records" in told["notes"][-1]
+    succeed("predict", "whole.safetensors", "north.csv", "-o", "q.csv")
+    ours, theirs = rows("p.csv"), rows("q.csv")
+    assert np.isnan(ours["p"][0]) and len(ours["p"]) == 240
+    np.testing.assert_allclose(ours["p"][1:], theirs["p"][1:], atol=0.02)
+    converted = ("--convert", "ldl=38.67", "--rename", "ldl=LDL-C")
+    scored = document("evaluate", "all.safetensors", "south.csv", *converted)
+    assert scored["all"]["records"] == 180
+    about = succeed("show", "all.safetensors").stdout
+    assert "ill (yes rather than no)" in about and "records, 1 dropped" in about
+    assert "ldl (in mg/dL, from 130, by 25)" in " ".join(about.split())
+
+
+def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
+    """A site of one class adds what it knows, and one of other units is read in the model's."""
+    north, south = records(120, 3), records(90, 4)
+    south["ill"][:] = 0
+    names = ("age", "ldl", "smoker", "ill")
+    put("whole.csv", {n: np.concatenate([north[n], south[n]]) for n in names})
+    put("north.csv", take(north, *names))
+    put("south.csv", {**take(south, "smoker", "age"), "ldl": south["ldl"] / 38.67,
+                      "sick": np.where(south["ill"] == 1, "yes", "no")})  # fmt: skip
+    flags = ("--target", "ill", "--model", "logistic", "--columns", "age,ldl,smoker",
+             "--category", "smoker=no,ex,yes", "--center", "age=60")  # fmt: skip
+    own = 'south={convert={ldl=38.67},rename={ill="sick"},category={ill="no,yes"}}'
+    data = document("federate", "--site", "north=north.csv", "--site", "south=south.csv", *flags,
+                    "--intercept", "--table", own, "-o", "f.safetensors")  # fmt: skip
+    assert data["status"]["state"] == "converged"
+    succeed("fit", "whole.csv", *flags, "-o", "whole.safetensors")
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in ("f", "whole"))
+    assert float(one.kl(other)) < 1e-3
+    told = recipe_in(posterity.inspect("f.safetensors").provenance)
+    assert told is not None and told.levels == ("no", "yes")
+    succeed("predict", "f.safetensors", "north.csv", "-o", "p.csv")
+    succeed("predict", "whole.safetensors", "north.csv", "-o", "q.csv")
+    np.testing.assert_allclose(rows("p.csv")["p"], rows("q.csv")["p"], atol=1e-3)
+    line = "federate --site north=north.csv --model logistic --target ill -o g.safetensors"
+    refuse(f"{line} --table west={{}}", 2, "'west'; north")
+    refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
+
+
+def test_a_forgotten_conversion_is_noticed():
+    put("n.csv", take(records(150, 0), "age", "ldl", "ill"))
+    other = take(records(150, 1), "age", "ldl", "ill")
+    other["ldl"] = other["ldl"] / 38.67
+    put("s.csv", other)
+    for site in "ns":
+        succeed(*f"fit {site}.csv --target ill --model logistic -o {site}.safetensors".split())
+    (note,) = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")["notes"]
+    assert all(word in note for word in ("'ldl'", "in one unit?", "--convert ldl="))
+    assert "'age'" not in note
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (("--columns", "age"), "--columns; --rename"),
+        (("--unit", "ldl=mmol/L"), "--unit; mg/dL; mmol/L; --convert"),
+        (("--no-intercept",), "--intercept true and false"),
+        (("--model", "linear"), "--model"),
+        (("--columns", "age,ldl", "--family", "diagonal"), "--family"),
+    ],
+)
+def test_what_cannot_be_reconciled_is_refused_with_the_command_that_mends_it(other, words):
+    put("t.csv", take(records(60, 0), "age", "ldl", "ill"))
+    line = ["fit", "t.csv", "--target", "ill", "--prior-sd", "5", "-o"]
+    usual = ["--model", "logistic", "--unit", "ldl=mg/dL"]
+    succeed(*line, "a.safetensors", "--site", "a", *usual)
+    kept = [] if "--model" in other else usual[: 2 if {"--unit", "age"} & {*other} else 4]
+    succeed(*line, "b.safetensors", "--site", "b", *kept, *other)
+    refuse("fuse a.safetensors b.safetensors -o c.safetensors", 4,
+           f"'a' and 'b'; {words}; posterity fit TABLE --like FILE")  # fmt: skip
+
+
+# --- one form of many ----------------------------------------------------------------------------
+
+COMMON = Recipe("linear", "bp", ("age", "ldl", "smoker"), categories={"smoker": SMOKING},
+                center={"age": 60}, scale={"age": 10, "ldl": 25}, noise_variance=25.0)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"center": {"age": 50, "ldl": 3}, "scale": {"ldl": 0.1}},
+        {"categories": {"smoker": ("yes", "no", "ex")}},
+        {"categories": {"smoker": ("no", "yes")}},
+        {"center": {"age": 60, "bp": 120}, "scale": {"age": 10, "ldl": 25, "bp": 10},
+         "noise_variance": 0.25},
+    ],
+)  # fmt: skip
+def test_sites_in_other_units_and_levels_are_fused_as_one_fit_of_both(change):
+    """Exactly, of a linear model with known noise, whatever form a site's own file has."""
+    north, south = records(80, 0), records(70, 1)
+    if change.get("categories") == {"smoker": ("no", "yes")}:
+        keep = south["smoker"] != "ex"
+        south = {name: values[keep] for name, values in south.items()}
+    names = ("age", "ldl", "smoker", "bp")
+    put("north.csv", take(north, *names))
+    put("south.csv", take(south, *names))
+    put("all.csv", {n: np.concatenate([north[n], south[n]]) for n in names})
+    whole = fit("all.csv", COMMON).ledger.posterior
+    own = dataclasses.replace(COMMON, **change)
+    for name, recipe in (("north", COMMON), ("south", own)):
+        made = fit(f"{name}.csv", recipe)
+        posterity.save(made.ledger, f"{name}.safetensors", provenance=made.provenance)
+    data = document("fuse", "north.safetensors", "south.safetensors", "-o", "both.safetensors")
+    assert any("'south' is put into the units" in note for note in data["notes"])
+    fused = posterity.load("both.safetensors").posterior
+    assert fused.names == whole.names
+    sd = np.sqrt(whole.marginal_variance)
+    np.testing.assert_allclose((fused.mean - whole.mean) / sd, 0, atol=1e-6)
+    np.testing.assert_allclose(fused.covariance / np.outer(sd, sd),
+                               whole.covariance / np.outer(sd, sd), atol=1e-6)  # fmt: skip
+    recipe = recipe_in(posterity.inspect("both.safetensors").provenance)
+    assert recipe is not None and recipe.center == {"age": 60.0}
+
+
+def test_labels_the_other_way_round_are_turned():
+    columns = take(records(120, 0), "age", "ill")
+    columns["ill"] = np.where(columns["ill"] == 1, "yes", "no")
+    put("t.csv", columns)
+    line = "fit t.csv --target ill --model logistic --center age=60 --category"
+    succeed(*line.split(), "ill=no,yes", "-o", "a.safetensors", "--site", "a")
+    succeed(*line.split(), "ill=yes,no", "-o", "b.safetensors", "--site", "b")
+    succeed("fuse", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    one, two = posterity.load("a.safetensors"), posterity.load("c.safetensors")
+    np.testing.assert_allclose(two.factor("b").precision_mean, one.factor("a").precision_mean,
+                               rtol=1e-3)  # fmt: skip
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+UNITS = [
+    {},
+    {"center": {"age": 60, "ldl": 130}},
+    {"center": {"age": 60, "ldl": 130}, "scale": {"age": 10, "ldl": 25}},
+]
+
+
+@pytest.mark.parametrize(("model", "target"), [
+    ("linear", "bp"), ("logistic", "ill"), ("poisson", "visits"),
+])  # fmt: skip
+def test_predictions_are_those_of_the_raw_columns_in_any_unit(model, target):
+    """Under a prior that says nothing, and against sums over many draws of the coefficients."""
+    columns = records(150, 3)
+    put("t.csv", columns)
+    exposure = {"exposure": "years"} if model == "poisson" else {}
+    results = []
+    for units in UNITS:
+        recipe = Recipe(model, target, ("age", "ldl", "smoker"), categories={"smoker": SMOKING},
+                        prior_sd={"": 1e6}, **units, **exposure)  # fmt: skip
+        if model == "linear" and units:
+            recipe = dataclasses.replace(recipe, center={**units["center"], target: 100.0},
+                                         scale={**units.get("scale", {}), target: 7.0})  # fmt: skip
+        made = fit("t.csv", recipe)
+        from posterity.adapters.tables.reader import read_cells
+
+        data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+        noise = {"noise_variance": made.noise_variance}
+        results.append(predict(made.ledger.posterior, made.recipe, data, **noise, level=0.8))
+        score = log_predictive(made.ledger.posterior, made.recipe, data, made.noise_variance)
+        results[-1]["score"] = score
+    for other in results[1:]:
+        for name, values in results[0].items():
+            np.testing.assert_allclose(other[name], values, rtol=2e-4, atol=1e-6)
+    rng = np.random.default_rng(0)
+    q, x = made.ledger.posterior, data.x
+    draws = rng.multivariate_normal(q.mean, q.covariance, 20_000) @ x.T
+    found, y = results[-1], np.asarray(columns[target])
+    low, high = np.quantile(draws, [0.1, 0.9], axis=0)
+    if model == "logistic":
+        chance = expit(draws)
+        error = chance.std(0) / np.sqrt(len(draws))
+        assert (abs(found["p"] - chance.mean(0)) < 5 * error).all()
+        inner = -(chance * np.log(chance) + (1 - chance) * np.log1p(-chance)).mean(0)
+        np.testing.assert_allclose(found["entropy"] - found["mutual_information"], inner, atol=4e-3)
+        low, high = expit(low), expit(high)
+        logs = np.log(np.where(y == 1, chance.mean(0), 1 - chance.mean(0)))
+    elif model == "poisson":
+        rate = columns["years"] * np.exp(draws)
+        np.testing.assert_allclose(found["mean"], rate.mean(0), rtol=0.02)
+        np.testing.assert_allclose(found["variance"], rate.var(0), rtol=0.1)
+        low, high = columns["years"] * np.exp(low), columns["years"] * np.exp(high)
+        logs = logsumexp(poisson.logpmf(y, rate), axis=0) - np.log(len(draws))
+    else:
+        mean, sd = 100 + 7 * draws.mean(0), np.sqrt(49 * (draws.var(0) + made.noise_variance))
+        np.testing.assert_allclose(found["target_high"], mean + norm.ppf(0.9) * sd, rtol=0.002)
+        low, high = 100 + 7 * low, 100 + 7 * high
+        logs = norm.logpdf(y, mean, sd)
+    np.testing.assert_allclose(found["low"], low, rtol=0.05, atol=1e-3)
+    np.testing.assert_allclose(found["high"], high, rtol=0.05, atol=1e-3)
+    np.testing.assert_allclose(found["score"], logs, atol=0.03)
+
+
+def test_a_mixture_of_posteriors_predicts_their_average():
+    one = Gaussian.from_standard([1.0, 0.5], np.diag([0.1, 0.2]))
+    two = Gaussian.from_standard([-4.0, 0.0], np.diag([0.3, 0.1]))
+    names = ["intercept", "x"]
+    both = Gaussian.from_standard(
+        np.stack([one.mean, two.mean]), np.stack([one.covariance, two.covariance])
+    )
+    mixture = Mixture.from_standard([0.3, 0.7], both).named(names)
+    recipe = Recipe("logistic", "y", ("x",), prior_sd={"": 1.0})
+    put("t.csv", {"x": [0.0, 1.5, -8.0]})
+    from posterity.adapters.tables.reader import read_cells
+
+    data = design(read_cells(Path("t.csv")), recipe, predicting=True)
+    found = predict(mixture, recipe, data, level=0.9)
+    single = [predict(q.named(names), recipe, data) for q in (one, two)]
+    np.testing.assert_allclose(found["p"], 0.3 * single[0]["p"] + 0.7 * single[1]["p"])
+    rng = np.random.default_rng(1)
+    first = rng.random(200_000) < 0.3
+    each = [rng.multivariate_normal(q.mean, q.covariance, 200_000) for q in (one, two)]
+    draws = np.where(first[:, None], *each) @ data.x.T
+    np.testing.assert_allclose(found["high"], expit(np.quantile(draws, 0.95, axis=0)), atol=0.005)
+    posterity.save(mixture, "m.safetensors", provenance=as_provenance(recipe))
+    succeed("predict", "m.safetensors", "t.csv", "-o", "p.json")
+    np.testing.assert_allclose(json.loads(Path("p.json").read_text())["p"], found["p"])
+
+
+def test_weights_stand_for_replicates_and_offsets_are_added():
+    columns = take(records(60, 5), "age", "ill", "visits", "bp")
+    weights = np.random.default_rng(0).integers(1, 4, 60)
+    put("t.csv", {**columns, "w": weights, "o": 0.7 * np.ones(60)})
+    put("long.csv", {name: np.repeat(values, weights) for name, values in columns.items()})
+    for model, target in (("logistic", "ill"), ("poisson", "visits"), ("linear", "bp")):
+        recipe = Recipe(model, target, ("age",), center={"age": 60}, prior_sd={"": 3.0})
+        plain, long = fit("t.csv", recipe), fit("long.csv", recipe)
+        adjusted = fit("t.csv", dataclasses.replace(recipe, weights="w", offset="o"))
+        q, other = adjusted.ledger.posterior, long.ledger
+        wide = dataclasses.replace(recipe, prior_sd={"": 1e3}, weights="w")
+        shifted = dataclasses.replace(wide, offset="o")
+        moved = (fit("t.csv", shifted).ledger.posterior.mean
+                 - fit("t.csv", wide).ledger.posterior.mean)  # fmt: skip
+        np.testing.assert_allclose(moved, [-0.7, 0.0], atol=2e-3)
+        if model == "linear":
+            assert adjusted.noise_variance == pytest.approx(long.noise_variance)
+        np.testing.assert_allclose(q.covariance, other.posterior.covariance, rtol=0.05)
+        assert np.trace(q.covariance) < np.trace(plain.ledger.posterior.covariance)
+
+
+def test_scores_are_those_of_another_library():
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    p = rng.random(200).round(2).clip(0.01, 0.99)
+    y = (rng.random(200) < p).astype(float)
+    found = scores(y, {"p": p})
+    assert found["log_score"] == pytest.approx(-metrics.log_loss(y, p))
+    assert found["brier"] == pytest.approx(metrics.brier_score_loss(y, p))
+    assert found["auroc"] == pytest.approx(metrics.roc_auc_score(y, p))
+    assert scores(np.ones(3), {"p": p[:3]})["auroc"] is None
+    parts = {"mean": np.zeros(4), "variance": np.ones(4), "noise_variance": 3 * np.ones(4)}
+    values = scores(np.arange(4.0), parts)
+    assert values["log_score"] == pytest.approx(norm.logpdf(np.arange(4), 0, 2).mean())
+    assert values["rmse"] == pytest.approx(np.sqrt(3.5))
+
+
+def test_evaluation_by_group_and_its_picture():
+    columns = take(records(90, 6), "age", "ill")
+    put("t.csv", {**columns, "ward": np.repeat(["a", "b", "c"], 30)})
+    flags = "--target ill --model logistic --columns age --center age=60 -o m.safetensors"
+    succeed("fit", "t.csv", *flags.split())
+    data = document("evaluate", "m.safetensors", "t.csv", "--by", "ward")
+    assert sum(one["records"] for one in data["groups"].values()) == data["all"]["records"] == 90
+    mean = np.mean([one["log_score"] for one in data["groups"].values()])
+    assert mean == pytest.approx(data["all"]["log_score"])
+    text = succeed("evaluate", "m.safetensors", "t.csv", "--plot", "c.png").stdout
+    assert "AUROC" in text and Path("c.png").stat().st_size > 5000
+    put("new.csv", take(columns, "age"))
+    refuse("evaluate m.safetensors new.csv", 4, "'ill'; --rename ill=NAME")
+    refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
+    refuse("predict m.safetensors t.csv -o p.csv --rename age=years", 4, "'years'; --rename")
+    refuse("predict m.safetensors t.csv -o p.csv --samples 5", 2, "--samples; no draws")
+    x = columns["age"][:, None]
+    np.savez("named.npz", x=x, columns=np.array(["age"]))
+    np.savez("bare.npz", x=x)
+    succeed("predict", "m.safetensors", "named.npz", "-o", "a.csv")
+    succeed("predict", "m.safetensors", "t.csv", "-o", "b.csv")
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+    refuse("predict m.safetensors bare.npz -o p.csv", 4, "no names; `columns`")
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_a_recipe_and_its_records_travel_with_the_posterior():
+    put("t.csv", take(records(50, 0), "age", "ill"))
+    flags = ["--target", "ill", "--model", "logistic", "--center", "age=60", "--unit", "age=years"]
+    for site in ("north", "south"):
+        succeed(
+            "fit", "t.csv", *flags, "--site", site, "-o", f"{site}.safetensors", "--rounded", 20
+        )
+    succeed("fuse", "north.safetensors", "south.safetensors", "-o", "both.safetensors")
+    succeed("forget", "both.safetensors", "--site", "south", "-o", "left.safetensors",
+            "--receipt", "r.json")  # fmt: skip
+    about = {name: posterity.inspect(f"{name}.safetensors").provenance
+             for name in ("north", "both", "left")}  # fmt: skip
+    assert len({own["recipe"] for own in about.values()}) == 1
+    known = {name: json.loads(own["sites"]) for name, own in about.items()}
+    assert known["both"].keys() == {"north", "south"} and known["left"] == known["north"]
+    assert "numpy" in known["left"]["north"]["versions"]
+    assert known["left"]["north"]["records"] == 40, "50, to the even one of two multiples of 20"
+    succeed("export", "both.safetensors", "-o", "both.json")
+    told = json.loads(Path("both.json").read_text())["recipe"]
+    assert told == json.loads(about["both"]["recipe"])
+    refuse("export both.safetensors -o both.onnx", 4, "a Ledger; posterity distill")
+    succeed("import", "both.json", "-o", "again.safetensors")
+    for name in ("both", "again"):
+        succeed("predict", f"{name}.safetensors", "t.csv", "-o", f"{name}.csv")
+    np.testing.assert_allclose(rows("again.csv")["p"], rows("both.csv")["p"], rtol=1e-8)
+    q = posterity.load("both.safetensors").posterior
+    posterity.save(q, "bare.safetensors")
+    refuse("predict bare.safetensors t.csv -o p.csv", 4, "a Gaussian; --like; posterity distill")
+    succeed("predict", "bare.safetensors", "t.csv", "--like", "north.safetensors", "-o", "c.csv")
+    assert Path("c.csv").read_bytes() == Path("both.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "__import__('os')"}, {"scale": {"age": -1}}, {"center": {"age": 1e999}},
+        {"columns": "age"}, {"categories": {"sex": ["m", "m"]}}, {"evaluate": "1"},
+        {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1},
+    ],
+)  # fmt: skip
+def test_a_recipe_that_the_schema_does_not_know_is_refused(change):
+    options = json.loads(Recipe("linear", "y", ("age",)).canonical()) | change
+    with pytest.raises(ArtifactError):
+        recipe_in({"recipe": json.dumps(options)})
+
+
+def test_recipes_are_read_as_they_were_written():
+    made = COMMON.filled(COMMON.columns)
+    assert recipe_in(as_provenance(made)) == made
+    for text in ("[1]", "{", '{"model":"linear"}', "[" * 10**5):
+        with pytest.raises(ArtifactError):
+            recipe_in({"recipe": text})
+
+
+def test_a_table_may_call_levels_otherwise():
+    columns = take(records(40, 0), "age", "smoker", "ill")
+    put("a.csv", columns)
+    german = dict(zip(SMOKING, ("nein", "früher", "ja"), strict=True))
+    put("b.csv", {**columns, "smoker": [german[one] for one in columns["smoker"]]})
+    recipe = Recipe("logistic", "ill", ("age", "smoker"), categories={"smoker": SMOKING})
+    levels = Reading(levels={"smoker": tuple(german.values())})
+    one, other = fit("a.csv", recipe, "s"), fit("b.csv", recipe, "s", reading=levels)
+    assert one.ledger == other.ledger and one.provenance == other.provenance
+    result = call("fit", "b.csv", "--target", "ill", "--model", "logistic", "-o", "x.safetensors")
+    assert result.exit_code == 5 and "--category smoker" in result.stderr
+
+
+def test_a_data_frame_is_the_table_that_it_would_be_as_text():
+    pandas = pytest.importorskip("pandas")
+    from posterity.adapters.tables.reader import of_frame, read_cells
+
+    columns = {"age": [50.0, np.nan, 61.5], "grade": [1, 2, 3], "sex": ["f", None, "m"],
+               "ill": [True, False, True]}  # fmt: skip
+    frame = pandas.DataFrame(columns)
+    cells = of_frame(frame, Path("t.parquet"))
+    assert cells.rows == [["50", "1", "f", "1"], ["", "2", "", "0"], ["61.5", "3", "m", "1"]]
+    frame.assign(ill=frame.ill.astype(int)).to_csv("t.csv", index=False)
+    read = read_cells(Path("t.csv"))
+    assert read.header == cells.header and read.lines == cells.lines
+    for name in ("pyarrow", "openpyxl"):  # where they are
+        if (ending := {"pyarrow": ".parquet", "openpyxl": ".xlsx"}[name]) and _has(name):
+            frame.to_parquet("u.parquet") if name == "pyarrow" else frame.to_excel(
+                "u.xlsx", index=False
+            )
+            assert read_cells(Path(f"u{ending}")).column("grade") == ["1", "2", "3"]
+    Path("bad.parquet").write_bytes(b"no table")
+    with pytest.raises(posterity.errors.PosterityError, match=r"parquet|pyarrow"):
+        read_cells(Path("bad.parquet"))
+
+
+# --- one shot ------------------------------------------------------------------------------------
+
+
+def test_a_site_of_one_class_says_that_it_says_nothing():
+    columns = take(records(200, 0), "age", "ill")
+    put("n.csv", columns)
+    zeros = take(records(150, 1), "age", "ill")
+    put("s.csv", take(zeros, "age", "ill", rows=zeros["ill"] == 0))
+    for site in "ns":
+        succeed(*f"fit {site}.csv --target ill --model logistic -o {site}.safetensors".split())
+    data = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")
+    assert data["one_shot"] is None and "['s'] say next to nothing" in data["warnings"][0]
+
+
+def test_the_distance_of_one_shot_from_all_records_is_known_beforehand():
+    """Right in all, and each time within a factor that one scalar a site allows."""
+    rng, ratios = np.random.default_rng(1), []
+    far = lambda one, other: float(one.kl(other))
+    for _ in range(9):
+        names, beta = ("x", "z"), rng.normal(0, 0.7, 3)
+        recipe = Recipe("logistic", "y", names, prior_sd={"": 3.0})
+        sites = {}
+        for site in "abcd"[: rng.integers(2, 5)]:
+            x = rng.normal(size=(int(rng.integers(25, 90)), 2))
+            y = rng.random(len(x)) < expit(beta[0] + x @ beta[1:])
+            sites[site] = np.column_stack([x, y])
+        facts, ledger = {}, None
+        for site, table in [*sites.items(), ("all", np.concatenate([*sites.values()]))]:
+            put("t.csv", dict(zip((*names, "y"), table.T, strict=True)))
+            made = fit("t.csv", recipe, site)
+            facts |= {site: {"records": made.records, "nats": made.nats}}
+            if site == "all":
+                pooled = made.ledger.posterior
+            else:
+                ledger = made.ledger if ledger is None else ledger | made.ledger
+        expected, _ = expected_distance(ledger, facts)
+        if expected is not None:
+            ratios.append(expected / far(ledger.posterior, pooled))
+    assert len(ratios) > 6
+    assert 0.5 < np.median(ratios) < 3
+    assert np.mean((np.array(ratios) > 1 / 4) & (np.array(ratios) < 4)) > 0.7
+
+
+def _has(name):
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
