@@ -296,11 +296,10 @@ def test_what_no_component_fits(target: Any, reason: str) -> None:
 
 @pytest.mark.slow
 def test_a_pole_is_not_believed() -> None:
-    """A density of infinite mass about zero: whatever comes out is not called converged."""
+    """A density of infinite mass about zero has no mixture."""
     pole = lambda z: -1.5 * jnp.log(jnp.abs(z[0])) - z[0] ** 2
-    with pytest.warns(ConvergenceWarning):
-        run = pursue(pole, ONE, key=KEY, components=3)
-    assert not run.status.converged
+    with pytest.raises(ParameterError, match="pole"):
+        pursue(pole, ONE, key=KEY, components=3)
 
 
 @pytest.mark.parametrize(("changes", "error", "words"), [
