@@ -359,15 +359,10 @@ class Clustering:
             return self._costs[rows]
         return self.local.points.take(rows).divergences(self.centroids)
 
-    @functools.cached_property
+    @property
     def own_costs(self) -> Float[Array, " n"]:
         """Divergence of every component to its centroid."""
-        return np.concatenate(
-            [
-                self.costs(rows)[np.arange(rows.stop - rows.start), self.labels[rows]]
-                for rows, _ in self.local.parts(len(self.counts))
-            ]
-        )
+        return self.local.points.paired_divergences(self.centroids, self.labels)
 
     @property
     def nearest(self) -> Int[Array, " n"]:
@@ -397,9 +392,12 @@ class Clustering:
 
         Where few of very many components get another label, only these are added up.
         """
-        new, groups = Clustering(self.local, packed(labels, len(self.counts))), len(self.counts)
-        moved = np.flatnonzero(labels != self.labels) if len(labels) > MANY else labels
-        if 4 * len(moved) > len(labels) or labels.max() >= groups:
+        groups = len(self.counts)
+        new = Clustering(self.local, packed(labels, groups))
+        if len(labels) <= MANY or labels.max() >= groups:
+            return new
+        moved = np.flatnonzero(labels != self.labels)
+        if 4 * len(moved) > len(labels):
             return new
         kept = _kept(labels, groups)
         local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
