@@ -86,6 +86,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     elif asked:
         raise _drawn(asked, f"the regression in {str(file)!r}, whose averages are no draws")
     names = files.inputs_of(value, about) if student else ()
+    _check_used(settings, recipe if call is None or recipe is None or recipe.regression else None)
     if call is not None and (recipe is None or not recipe.regression):
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
         x = reordered(records, names, str(inputs), str(file))
@@ -135,6 +136,20 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         whole[name][data.kept] = own
     found = (y, log_score, data.times, tuple(notes))
     return Predicted(whole, data.kept, about.kind, recipe, *found)
+
+
+def _check_used(settings: Settings, recipe: Recipe | None) -> None:
+    """Raise a UsageError for an option that would go unheard."""
+    model = None if recipe is None else recipe.model
+    of = {"times": ("survival",), "model.noise_variance": ("linear",)}
+    for place in settings.values:
+        if (place.startswith("data.") and recipe is None) or model not in of.get(place, (model,)):
+            what = "a file without a recipe" if recipe is None else f"model {model}"
+            raise UsageError(
+                found=f"{settings.flag(place)} for {what}",
+                expected="options that the predictions hang on",
+                fix="Leave it out.",
+            )
 
 
 def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:
