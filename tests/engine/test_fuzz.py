@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.faults import KEYS
 from benchmarks.fuzz import Fuzz, World, campaign
-from posterity.cli.deployment import read_terms
+from posterity.cli.deployment import read_site, read_terms
 from posterity.engine import machine, notices, signing
 from posterity.engine.machine import Machine
 from posterity.engine.messages import Notice
@@ -129,6 +129,10 @@ def test_documents_nested_too_deep_and_names_too_long_are_no_configuration(tmp_p
         file.write_text(text)
         with pytest.raises(PosterityError, match=r"federation\.toml"):
             read_terms(file)
+    site = tmp_path / "site.toml"
+    site.write_text(f'name = "a"\nfederation = "{"x" * 5000}"')
+    with pytest.raises(ArtifactError, match="site init"):
+        read_site(site)
     with pytest.raises(ArtifactError, match="does not exist"):
         Store(tmp_path / ("x" * 5000))
 

@@ -8,6 +8,7 @@ from engine.coins import PRIOR, opened
 from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
 
 import posterity
+from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
 from posterity.engine.memory import ANSWER, Memory, Step
@@ -17,7 +18,7 @@ from posterity.engine.star import QUESTION, RUN, SITE, ServerMemory
 from posterity.engine.store import Outgoing, Store
 from posterity.errors import ArtifactError
 from posterity.families import Beta, Gamma
-from posterity.federation import Asynchronous, Sequential, Synchronous, federate, forget
+from posterity.federation import Asynchronous, Sequential, Synchronous, Token, federate, forget
 from posterity.federation.messages import DescribeOwn, Failure, Improvement, dumps, loads
 from posterity.models import BetaBernoulli
 
@@ -257,7 +258,9 @@ def test_only_the_server_asks_and_only_who_is_asked_answers():
     star.send("server", "b", body)  # of another site
     other = dataclasses.replace(question, site="b", view=Gamma(1.0, 2.0))
     star.send("server", "b", Question(8, dumps(other)))
-    assert star.reasons("b")[1:] == ["membership", "family"]
+    total = TreeSum.of([PRIOR])
+    star.send("server", "b", Question(9, dumps(Token("ab", (1, "a"), 1, total))))
+    assert star.reasons("b")[1:] == ["membership", "family", "membership"]
 
 
 def test_a_new_epoch_begins_at_the_prior_and_voids_the_old_one():

@@ -1,6 +1,6 @@
 """What is found by computing only what changed, against the same made anew."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from posterity import DiagonalGaussian
 from posterity.fusion import clustering as of_clustering
+from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, packed, sums
-from posterity.fusion.geometry import Costs, Points
-from posterity.fusion.search import _gains, _rivals, _without
-from tests.laws.table import TABLE
+from posterity.fusion.geometry import Points
+from posterity.fusion.search import _gains, _rivals, _without, search
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -30,24 +30,6 @@ def clustering(seed: int, groups: int = 6) -> Clustering:
     rng, local = np.random.default_rng(seed), local_components(seed)
     labels = [rng.permutation(groups)[:4] for _ in range(local.sites)]
     return Clustering(local, packed(np.concatenate(labels), groups))
-
-
-@pytest.mark.parametrize("direction", ["reverse", "forward"])
-@pytest.mark.parametrize(
-    "name", ["NormalWishart", "Gamma", pytest.param("Dirichlet", marks=pytest.mark.slow)]
-)
-@settings(max_examples=6)
-@given(seed=seeds)
-def test_columns_that_were_kept_are_those_made_anew(name: str, direction: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    points = Points.of(TABLE[name].draw(rng, (9,), 2), direction)  # type: ignore[arg-type]
-    costs, labels = Costs(points), rng.integers(0, 4, 9)
-    for _ in range(6):
-        means = sums(points.coordinates, np.unique(labels, return_inverse=True)[1])
-        centroids = points.centroids(means / np.unique(labels, return_counts=True)[1][:, None])
-        expected = points.divergences(centroids)
-        np.testing.assert_allclose(costs.at(centroids), expected, rtol=1e-9, atol=1e-9)
-        labels[rng.integers(0, 9, 2)] = rng.integers(0, 5)
 
 
 @given(seed=seeds)
@@ -105,11 +87,11 @@ def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
     before = clustering(seed)
     if len(before.counts) == before.local.largest():
         return
-    costs = np.delete(before.costs, 1, axis=1)
+    costs = np.delete(before.costs(), 1, axis=1)
     anew = before.relabelled(
         np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
     )
-    assert _without(before, [1]).same(anew)
+    assert _without(before, [1], _rivals(before)).same(anew)
 
 
 def test_what_dissolving_a_group_gains_is_foreseen() -> None:
@@ -121,3 +103,62 @@ def test_what_dissolving_a_group_gains_is_foreseen() -> None:
     joined = Clustering(local, np.array([0, 1, 0, 2, 0, 1, 0, 2]))
     gain = _gains(split, _rivals(split))[3]
     assert gain == pytest.approx(split.objective - joined.objective, rel=0.2) and gain > 0
+
+
+@settings(max_examples=25)
+@given(seed=seeds, sites=st.integers(2, 9))
+def test_merging_all_nearest_pairs_at_once_is_merging_one_after_the_other(
+    seed: int, sites: int
+) -> None:
+    """Of components of one precision, for which Ward's distances are exact."""
+    local = local_components(seed, sites, 3)
+    places = local.points.template.with_natural_parameters(local.points.coordinates).location()
+    groups = [[row] for row in range(3 * sites)]
+    merging = agglomerate(local)
+    while len(groups) >= merging.fewest:
+        labels = np.empty(3 * sites, int)
+        for number, group in enumerate(groups):
+            labels[group] = number
+        level = merging.level(len(groups))
+        assert level is not None and level.same(Clustering(local, labels))
+        assert merging.objective[3 * sites - len(groups)] == pytest.approx(level.objective)
+        rise = np.full((len(groups), len(groups)), np.inf)
+        for one, other in combinations(range(len(groups)), 2):
+            held = local.site[groups[one] + groups[other]]
+            if len(set(held.tolist())) == len(held):
+                a, b = len(groups[one]), len(groups[other])
+                gap = places[groups[one]].mean(0) - places[groups[other]].mean(0)
+                rise[one, other] = a * b / (a + b) * (gap @ gap)
+        if not np.isfinite(rise).any():
+            break
+        one, other = divmod(int(rise.argmin()), len(groups))
+        groups[one] += groups.pop(other)
+    assert len(groups) == merging.fewest
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_sums_of_groups_follow_what_moves(seed: int) -> None:
+    rng, before = np.random.default_rng(seed), clustering(seed)
+    labels, site = before.labels.copy(), int(rng.integers(before.local.sites))
+    rows = slice(*before.local.starts[[site, site + 1]].tolist())
+    labels[rows] = rng.permutation(len(before.counts))[:4]
+    assert before.totals.shape == before.shape_totals.shape
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of_clustering, "MANY", 0)
+        after = before.relabelled(labels)
+    anew = Clustering(before.local, after.labels)
+    assert {"totals", "shape_totals"} <= vars(after).keys()
+    np.testing.assert_allclose(after.totals, anew.totals, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(after.shape_totals, anew.shape_totals, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_a_search_is_the_same_where_no_costs_are_kept(seed: int) -> None:
+    found = [search(local_components(seed, 6, 3)).clustering]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of_clustering, "ROOM", 0)
+        patch.setattr(of_clustering, "PIECE", 64)
+        found.append(search(local_components(seed, 6, 3)).clustering)
+    assert (found[0].labels == found[1].labels).all()

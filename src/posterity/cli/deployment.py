@@ -192,7 +192,7 @@ def read_site(file: Path) -> SiteFiles:
     settings = read(SITE, {}, file)
     with settings.named():
         federation, name = Path(settings.need("federation")), settings.need("name")
-        if not federation.is_file():
+        if not os.path.isfile(federation):  # also where its name is too long for one
             raise ArtifactError(
                 found=f"no file {str(federation)!r} with what the members have agreed on",
                 expected="the federation.toml that all members have",
@@ -325,7 +325,7 @@ def opened(
 def configuration(folder: Path) -> Path:
     """The ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
     file = folder / "site.toml"
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ArtifactError(
             found=f"folder {str(folder)!r} without a site.toml",
             expected="the folder of a site",

@@ -18,7 +18,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
 
 Parts = dict[str, np.ndarray]
-PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance")
+PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, each where it is known."""
 
 
@@ -114,6 +114,12 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         noise = settings["model.noise_variance"] or known.get("noise_variance")
         if noise is None and isinstance(recipe.noise_variance, float):
             noise = recipe.noise_variance
+        if not (scored or settings["times"] or recipe.cuts) and recipe.model == "survival":
+            raise UsageError(
+                found="survival, and no times to predict it at",
+                expected="one time at least",
+                fix="Give --times T,T,...",
+            )
         options = {"level": settings["level"], "times": settings["times"] or ()}
         parts = of_regression(posterior, recipe, data, noise_variance=noise, **options)
         if scored:

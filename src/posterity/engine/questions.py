@@ -74,7 +74,7 @@ class Order(NamedTuple):
         question = _read(body.content)
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
-            raise Refusal.of(f"a {kind} of {question.site!r}", "what a server asks", "membership")
+            raise Refusal.of(f"a {kind}", f"what a server asks {site!r}", "membership")
         if not 0 < question.epoch[0] < MOST_EPOCHS:
             raise Refusal.of(f"a question of epoch {question.epoch}", "one that was begun", "epoch")
         if isinstance(question, Measure) and question.samples > SAMPLES:

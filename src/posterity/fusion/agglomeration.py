@@ -14,7 +14,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Evidence, LocalComponents
-from posterity.fusion.geometry import Points
+from posterity.fusion.geometry import CACHED, Points, chunks
 
 Array = np.ndarray
 MANY = 12
@@ -66,18 +66,18 @@ def agglomerate(local: LocalComponents) -> Merging:
     put in the order of their distances at the end (murtagh1983).
     """
     points, total = local.points, len(local.points)
-    one_way = points.divergences(points.alone)
-    distance = (one_way + one_way.T) / 4  # the rise by merging each pair, to second order
-    del one_way
+    distance = points.divergences(points.alone)
+    distance = distance + distance.T
+    distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
     counts, traits, made = np.ones(total), local.traits().copy(), np.arange(total)
     height = np.zeros(2 * total - 1)  # of each group; those after the first were merged
     nearest, stale, merges = np.zeros(total, int), np.arange(total), [_Merges.none(traits)]
     least, end = np.full(total, np.inf), total
     while len(stale):
-        some = distance[stale]
-        nearest[stale] = at = some.argmin(1)
-        least[stale] = some[np.arange(len(at)), at]
+        for part in chunks(len(stale), 8 * total, CACHED):
+            nearest[stale[part]] = distance[stale[part]].argmin(1)
+        least[stale] = distance[stale, nearest[stale]]
         first = np.flatnonzero((nearest[nearest] == np.arange(total)) & (least < np.inf))
         first = first[first < nearest[first]]
         first = first[np.argsort(least[first], kind="stable")]
@@ -215,7 +215,8 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     rows = np.flatnonzero((labels == first) | (labels == second))
     # What tells the two apart is linear in a component: how much nearer it is to one of them.
-    nearer = clustering.costs[rows, second] - clustering.costs[rows, first]
+    costs = clustering.costs(rows)
+    nearer = costs[:, second] - costs[:, first]
     mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
     distance = mine.mean() - theirs.mean()
     within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)

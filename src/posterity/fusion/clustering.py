@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,9 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import (
+    PIECE,
     ROOM,
     Centroids,
-    Costs,
     Divergence,
     Points,
     cheapest,
@@ -86,11 +86,6 @@ class LocalComponents:
         if not self.forward:
             return self.points
         return Points.of_parts(self.points.members, len(self.points), Divergence.REVERSE)
-
-    @functools.cached_property
-    def costs(self) -> Costs:
-        """Divergences to the centroids that were last asked for."""
-        return Costs(self.points)
 
     @property
     def forward(self) -> bool:
@@ -210,6 +205,14 @@ class LocalComponents:
         bounds = np.concatenate([[0], sizes.cumsum()])
         return np.arange(bounds[-1]) + np.repeat(self.starts[sites] - bounds[:-1], sizes), bounds
 
+    def parts(self, groups: int) -> Iterator[tuple[slice, Int[Array, " bounds"]]]:
+        """The rows of some sites after others, and where each one's begin among them: as many as
+        have room for divergences to so many groups.
+        """
+        for some in chunks(self.sites, 8 * groups * self.largest(), PIECE):
+            first, end = self.starts[[some.start, some.stop]].tolist()
+            yield slice(first, end), self.starts[some.start : some.stop + 1] - first
+
     def largest(self) -> int:
         """Most components at any site: no clustering can have fewer groups."""
         return int(np.diff(self.starts).max())
@@ -327,21 +330,51 @@ class Clustering:
         together = int(np.count_nonzero(np.bincount(pairs)))
         return groups == len(other.counts) == together
 
-    @property
-    def costs(self) -> Float[Array, "n g"]:
-        """Divergence of every component to every centroid; good until others are asked for."""
-        return self.local.costs.at(self.centroids)
+    @functools.cached_property
+    def _costs(self) -> Float[Array, "n g"] | None:
+        """All divergences, unless they take more than :data:`ROOM`."""
+        points, centroids = self.local.points, self.centroids
+        small = 8 * len(points) * len(self.counts) <= ROOM
+        return points.divergences(centroids) if small else None
+
+    def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
+        """Divergence of components to every centroid."""
+        if self._costs is not None:
+            return self._costs[rows]
+        return self.local.points.take(rows).divergences(self.centroids)
 
     @functools.cached_property
+    def own_costs(self) -> Float[Array, " n"]:
+        """Divergence of every component to its centroid."""
+        return np.concatenate(
+            [
+                self.costs(rows)[np.arange(rows.stop - rows.start), self.labels[rows]]
+                for rows, _ in self.local.parts(len(self.counts))
+            ]
+        )
+
+    @property
     def nearest(self) -> Int[Array, " n"]:
         """Each site's best assignment to these centroids."""
-        table, centroids, local = self.local.costs, self.centroids, self.local
-        labels = table.cheapest(centroids)
-        sites = _contested(labels, local.site, len(self.counts))
-        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), ROOM):
+        return self._nearest[0]
+
+    @property
+    def contested(self) -> Int[Array, " some"]:
+        """The sites of which several components are nearest to one centroid."""
+        return self._nearest[1]
+
+    @functools.cached_property
+    def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
+        local = self.local
+        if self._costs is None:
+            labels = local.points.nearest(self.centroids)
+        else:
+            labels = cheapest(self._costs)
+        sites = contested(labels, local.site, len(self.counts))
+        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
             rows, bounds = local.rows_of(sites[some])
-            labels[rows] = assign(table.of(rows, centroids), bounds)
-        return labels
+            labels[rows] = assign(self.costs(rows), bounds)
+        return labels, sites
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Other labels; groups that nobody uses disappear.
@@ -413,7 +446,7 @@ def assign(
         labels[costs[np.arange(len(costs)), labels] > price] = groups
     # Where the nearest columns differ already, they are the best assignment.
     site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    for at in _contested(labels, site, groups).tolist():
+    for at in contested(labels, site, groups).tolist():
         rows = slice(starts[at], starts[at + 1])
         own = costs[rows]
         if price < np.inf:
@@ -422,9 +455,7 @@ def assign(
     return labels
 
 
-def _contested(
-    labels: Int[Array, " n"], site: Int[Array, " n"], groups: int
-) -> Int[Array, " some"]:
+def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
     """The sites of which two rows have one label below ``groups``."""
     pairs = (site * groups + labels)[labels < groups]
     most = int(site[-1] + 1) * groups
@@ -467,12 +498,10 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Each site's best labels, against centroids of all other sites' components."""
     local, counts, labels = clustering.local, clustering.counts, clustering.labels
-    out, row_bytes = np.empty_like(labels), 8 * len(counts) * local.largest()
-    for some in chunks(local.sites, row_bytes, ROOM):
-        first, end = local.starts[[some.start, some.stop]]
-        rows, starts = slice(first, end), local.starts[some.start : some.stop + 1] - first
+    out = np.empty_like(labels)
+    for rows, starts in local.parts(len(counts)):
         points, own = local.points.take(rows), labels[rows]
-        weighted = clustering.costs[rows] * (counts / (counts + 1))
+        weighted = clustering.costs(rows) * (counts / (counts + 1))
         # A group of one's own keeps its centroid, which staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total, shared = clustering.totals[own], counts[own] > 1

@@ -24,8 +24,10 @@ BUDGET = 256 * 2**20
 """Bytes of working memory that one chunk of rows may take."""
 CACHED = 2**20
 """Bytes of members that are worked on at a time: what a processor's cache holds."""
-ROOM = 2**23
-"""Bytes of costs that are no matter, to keep or to copy."""
+ROOM = 2**21
+"""Bytes of costs that a clustering keeps."""
+PIECE = 2**21
+"""Bytes of costs that are copied at a time."""
 LONG = 2**14
 """Numbers of a site from which on its products are made by themselves."""
 
@@ -111,7 +113,7 @@ class Points:
         """Some of the points, centred about the same one; a slice copies nothing."""
         own = self.coordinates[rows], self.potential[rows]
         some = Points(self.template, self.divergence, *own)
-        vars(some)["middle"] = self.middle
+        vars(some).update(middle=self.middle, _column=self._column[rows])
         return some
 
     @property
@@ -192,6 +194,13 @@ class Points:
             part += column[rows, None]
             part -= row
             yield rows, np.maximum(part, 0.0, out=part)
+
+    def nearest(self, centroids: "Centroids") -> Int[Array, " n"]:
+        """The nearest centroid of each point."""
+        out = np.empty(len(self), int)
+        for rows, part in self.divergences_by_parts(centroids):
+            out[rows] = finite(part).argmin(1)
+        return out
 
     def own_divergences(
         self, rows: Int[Array, "sites size"], centroids: "Centroids"
@@ -322,60 +331,6 @@ def of_places(function: Any, place: Any) -> Any:
     if isinstance(place, dict):
         return {name: of_places(function, own) for name, own in place.items()}
     return None if place is None else function(place)
-
-
-# --- costs that follow centroids which change little by little -----------------------------------
-
-
-class Costs:
-    """Divergences of all points to the centroids that were last asked for.
-
-    A search moves few centroids at a time: columns of those that are where they were, to the last
-    bit, are not computed again. There is one array, so that what was returned is written over.
-    """
-
-    def __init__(self, points: Points):
-        self._points = points
-        self._costs = np.empty((len(points), 0))
-        self._places = np.empty((0, points.coordinates.shape[1]))
-
-    def at(self, centroids: Centroids) -> Float[Array, "n g"]:
-        """``D(c_g || x_l)`` for all pairs, in nats, as :meth:`Points.divergences` has them."""
-        stale, groups = self._stale(centroids), len(centroids.coordinates)
-        if groups > len(self._places):
-            self._costs = np.empty((0, 0))  # gives its memory back first
-            self._costs = np.empty((len(self._points), groups))
-            self._places = np.full(centroids.coordinates.shape, np.nan)
-        costs = self._costs[:, :groups]
-        if isinstance(stale, slice) or stale.any():
-            for rows, part in self._points.divergences_by_parts(centroids.take(stale)):
-                costs[rows, stale] = part
-            self._places[:groups][stale] = centroids.coordinates[stale]
-        return costs
-
-    def cheapest(self, centroids: Centroids) -> Int[Array, " n"]:
-        """The nearest centroid of each point; a large table that is stale stays so."""
-        size = 8 * len(self._points) * len(centroids.coordinates)
-        if size <= ROOM or not isinstance(self._stale(centroids), slice):
-            return cheapest(self.at(centroids))
-        out = np.empty(len(self._points), int)
-        for rows, part in self._points.divergences_by_parts(centroids):
-            out[rows] = finite(part).argmin(1)
-        return out
-
-    def of(self, rows: Int[Array, " some"], centroids: Centroids) -> Float[Array, "some g"]:
-        """Costs of some points, whether or not the table has them."""
-        if isinstance(self._stale(centroids), slice):
-            return self._points.take(rows).divergences(centroids)
-        return self.at(centroids)[rows]
-
-    def _stale(self, centroids: Centroids) -> Any:
-        """The columns that are to be computed again: a mask, or a slice if they are most."""
-        groups = len(centroids.coordinates)
-        if groups > len(self._places):
-            return slice(None)
-        stale = (self._places[:groups] != centroids.coordinates).any(1)
-        return slice(None) if 2 * stale.sum() > groups else stale
 
 
 def cheapest(costs: Float[Array, "n g"]) -> Int[Array, " n"]:

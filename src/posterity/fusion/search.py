@@ -15,13 +15,14 @@ from posterity.fusion.clustering import (
     Clustering,
     LocalComponents,
     assign,
+    contested,
     find_centroids,
     packed,
     polish,
     refine,
 )
 from posterity.fusion.criterion import buffet
-from posterity.fusion.geometry import CACHED, ROOM, chunks
+from posterity.fusion.geometry import CACHED, PIECE, chunks
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -184,8 +185,9 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     """Dissolve the group whose members lose least by going elsewhere; None if none can."""
     if len(clustering.counts) <= clustering.local.largest():
         return None
-    loss = np.bincount(clustering.labels, _rivals(clustering).more)
-    options = [_without(clustering, g) for g in np.argsort(loss, kind="stable")[:tries]]
+    rivals = _rivals(clustering)
+    loss = np.bincount(clustering.labels, rivals.more)
+    options = [_without(clustering, g, rivals) for g in np.argsort(loss, kind="stable")[:tries]]
     if len(options) > 1:
         find_centroids(options)
     return min(options, key=lambda c: c.misfit)
@@ -199,10 +201,10 @@ class _Rivals(NamedTuple):
 
 
 def _rivals(clustering: Clustering) -> _Rivals:
-    costs, labels = clustering.costs, clustering.labels
+    labels = clustering.labels
     group, more = np.empty(len(labels), int), np.empty(len(labels))
-    for rows in chunks(len(labels), 8 * costs.shape[1], CACHED):
-        some, at = costs[rows].copy(), np.arange(len(labels[rows]))
+    for rows in chunks(len(labels), 8 * len(clustering.counts), CACHED):
+        some, at = clustering.costs(rows).copy(), np.arange(len(labels[rows]))
         own = some[at, labels[rows]]
         some[at, labels[rows]] = np.inf
         group[rows] = there = some.argmin(1)
@@ -215,7 +217,7 @@ def _drop_number(clustering: Clustering, number: int) -> Clustering | None:
     rivals = _rivals(clustering)
     order = np.argsort(np.bincount(clustering.labels, rivals.more), kind="stable")
     chosen = _independent(clustering, rivals, order, number)
-    return _without(clustering, chosen) if chosen else None
+    return _without(clustering, chosen, rivals) if chosen else None
 
 
 def _independent(
@@ -235,22 +237,30 @@ def _independent(
     return chosen
 
 
-def _without(clustering: Clustering, groups: Any) -> Clustering:
-    """Dissolve groups: sites that used one are assigned anew, to the others."""
+def _without(clustering: Clustering, groups: Any, rivals: _Rivals) -> Clustering:
+    """Dissolve groups: sites that used one are assigned anew, to the others.
+
+    What was nearest to one goes to the best of the others, unless that is taken.
+    """
     local, labels = clustering.local, clustering.nearest.copy()
-    gone = np.zeros(len(clustering.counts), bool)
+    gone, unsure = np.zeros(len(clustering.counts), bool), np.zeros(local.sites, bool)
     gone[groups] = True
-    sites, left = np.flatnonzero(np.bincount(local.site[gone[labels]])), np.flatnonzero(~gone)
-    for some in chunks(len(sites), 8 * len(left) * local.largest(), ROOM):
+    away, left = np.flatnonzero(gone[labels]), np.flatnonzero(~gone)
+    labels[away] = rivals.group[away]
+    unsure[clustering.contested] = unsure[contested(labels, local.site, len(gone))] = True
+    unsure[local.site[gone[labels] | (clustering.nearest != clustering.labels)]] = True
+    used = np.zeros(local.sites, bool)
+    used[local.site[away]] = True
+    sites = np.flatnonzero(used & unsure)
+    for some in chunks(len(sites), 8 * len(left) * local.largest(), PIECE):
         rows, bounds = local.rows_of(sites[some])
-        labels[rows] = left[assign(clustering.costs[np.ix_(rows, left)], bounds)]
+        labels[rows] = left[assign(clustering.costs(rows)[:, left], bounds)]
     return clustering.relabelled(labels)
 
 
 def split(clustering: Clustering, number: int = 1) -> Clustering:
     """Let components that fit their group worst found groups of their own, at most one a group."""
-    own = clustering.costs[np.arange(len(clustering.labels)), clustering.labels]
-    order = np.argsort(-own, kind="stable")
+    order = np.argsort(-clustering.own_costs, kind="stable")
     first = np.sort(np.unique(clustering.labels[order], return_index=True)[1])
     worst = order[first]
     worst = worst[clustering.counts[clustering.labels[worst]] > 1][:number]
@@ -288,7 +298,7 @@ def _shed(clustering: Clustering) -> Clustering | None:
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
     chosen = _independent(clustering, rivals, worst)
     while len(chosen) > 1:
-        fewer = refine(_without(clustering, chosen), sweeps=4)
+        fewer = refine(_without(clustering, chosen, rivals), sweeps=4)
         if best is not None and fewer.objective >= best.objective:
             break
         best, chosen = fewer, chosen[: len(chosen) // 2]
@@ -323,10 +333,13 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
-    groups, costs = len(seed.counts), local.costs.at(seed.centroids)
-    # With the number given, a group of one's own is for those who find no other.
-    price = 1e6 * (1 + costs.max()) if components is not None else price_of_a_group(seed)
-    labels = assign(costs, local.starts, price)
+    groups, labels = len(seed.counts), np.empty(len(local.points), int)
+    costs = lambda rows: local.points.take(rows).divergences(seed.centroids)
+    price = price_of_a_group(seed)
+    if components is not None:  # a group of one's own is for those who find no other
+        price = 1e6 * (1 + max(float(costs(rows).max()) for rows, _ in local.parts(groups)))
+    for rows, starts in local.parts(groups):
+        labels[rows] = assign(costs(rows), starts, price)
     outliers = np.flatnonzero(labels == groups)
     if len(outliers):
         # They are clustered by the same search, a bounded part of them at a time.
@@ -343,6 +356,6 @@ def price_of_a_group(seed: Clustering) -> float:
     sites = seed.local.sites + 1
     dim = seed.local.points.coordinates.shape[1]
     extra = buffet(np.append(seed.counts, 1.0), sites) - buffet(seed.counts, sites)
-    own = seed.costs[np.arange(len(seed.labels)), seed.labels]
+    own = seed.own_costs
     scale = max(2 * own.mean() / dim, 1.0)
     return max(scale * (dim * np.log1p(seed.counts.mean()) / 2 + extra), 2 * own.max())
