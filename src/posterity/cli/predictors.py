@@ -18,7 +18,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
 
 Parts = dict[str, np.ndarray]
-PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance")
+PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, each where it is known."""
 
 

@@ -14,7 +14,7 @@ from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design, baseline_at
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
-from posterity.models.cubature import log_normal_mean, normal_pairs
+from posterity.models.nodes import log_normal_mean, normal_pairs
 
 HALVINGS = 60
 """Of the interval that holds a quantile of a mixture."""
