@@ -79,6 +79,7 @@ class Refinement(TrainedApart):
     def trained(self, model: Model, view: Any, records: Records, *, key: KeyArray) -> Network:
         """The network after training from ``view`` on, on the site's own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
+        assert model.noise_variance is not None  # else it is no network of layers alone
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
         temperature = self.temperature / float(records.weights[0])
         trained = fit(
