@@ -13,8 +13,9 @@ import numpy as np
 
 from benchmarks import naive_gossip
 from benchmarks.measure import answer, peak, timings
+from experiments.gfvl.simulate import simulate
 from posterity import Beta, Gaussian
-from posterity.federation import Gossip, federate, simulate
+from posterity.federation import Gossip, federate
 from posterity.federation.forget import certify, forget
 from posterity.graphs import Network, complete, random_regular
 from posterity.inference import LocalUpdate, Reinforce

@@ -1,6 +1,6 @@
 """Gossip as the paper's algorithm reads: one walk, plain loops over slots, NumPy scalars.
 
-What `posterity.federation.simulate` is timed against. Source: gong2021, sections III to V.
+What `experiments.gfvl.simulate` is timed against. Source: gong2021, sections III to V.
 """
 
 from __future__ import annotations

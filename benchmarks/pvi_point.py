@@ -19,8 +19,9 @@ import numpy as np
 from benchmarks import plain_pvi
 from benchmarks.federation_point import Size, names, waits
 from benchmarks.measure import answer, timings
+from experiments.gfvl.simulate import simulate
 from posterity import Beta, DiagonalGaussian, Gaussian
-from posterity.federation import federate, simulate
+from posterity.federation import federate
 from posterity.graphs import Network, complete
 from posterity.inference import LocalUpdate, Reinforce
 from posterity.models import BetaExponential, LogisticRegression, NeuralNetwork

@@ -10,8 +10,8 @@ import numpy as np
 from experiments.gfvl.curves import Curve, estimate, significant
 from experiments.gfvl.problem import COIN_PRIOR, GRAPHS, LEAVER, Array, Effort, Sites, coins
 from experiments.gfvl.reference import kl_of_betas
+from experiments.gfvl.simulate import Leave, Simulation, simulate
 from experiments.gfvl.theory import expected_cover_time, expected_hitting_time
-from posterity.federation import Leave, Simulation, simulate
 from posterity.graphs import MetropolisHastings
 from posterity.graphs.times import cover_times, hitting_times
 from posterity.models import BetaBernoulli

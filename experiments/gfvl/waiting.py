@@ -26,7 +26,8 @@ from experiments.gfvl.problem import (
     without_leaver,
 )
 from experiments.gfvl.reference import WaitingPosterior
-from posterity.federation import Leave, Simulation, federate, simulate
+from experiments.gfvl.simulate import Leave, Simulation, simulate
+from posterity.federation import federate
 from posterity.federation.forget import forget
 from posterity.graphs import NonBacktracking, Walk
 from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reinforce, Reparameterization

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.special import psi
 
 from posterity.families import Dirichlet, Plate
-from posterity.models.bags import Documents, by_length, documents
-from posterity.models.topics import add_counts, mixtures_of, scaled
+from posterity.models.topics import Documents, add_counts, by_length, documents, mixtures_of, scaled
 
 Array = np.ndarray
 ROOM = 2**13

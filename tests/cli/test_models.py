@@ -9,6 +9,7 @@ import pytest
 from cli.commands import document, refuse, succeed
 from cli.test_recipes import put, rows
 from scipy.integrate import quad
+from scipy.optimize import minimize
 from scipy.stats import nbinom
 
 import posterity
@@ -17,6 +18,13 @@ from posterity.artifact.recipe import Recipe
 from posterity.fitting import fit
 from posterity.fitting.design import design
 from posterity.fitting.predict import log_predictive, predict
+from posterity.models import (
+    Adjusted,
+    GammaRegression,
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+)
 
 api = pytest.importorskip("statsmodels.api")
 COUNT = 400
@@ -46,6 +54,44 @@ def close(q, params, covariance, within=0.12):
     sd = np.sqrt(np.diagonal(covariance))
     np.testing.assert_allclose((q.mean - params) / sd, 0, atol=within)
     np.testing.assert_allclose(np.sqrt(q.marginal_variance) / sd, 1, atol=within)
+
+
+MODELS = {
+    "gamma": (GammaRegression(0.5), lambda f: f.gamma(2.0, size=30)),
+    "counts": (NegativeBinomialRegression(0.7), lambda f: f.poisson(2.0, 30)),
+    "exposed": (
+        NegativeBinomialRegression(0.7, True),
+        lambda f: np.column_stack([f.poisson(2.0, 30), f.gamma(2.0, size=30)]),
+    ),
+    "adjusted": (
+        Adjusted(PoissonRegression(True)),
+        lambda f: np.column_stack([f.poisson(2.0, 30), *f.gamma(2.0, size=(3, 30))]),
+    ),
+    "weighted": (
+        Adjusted(LogisticRegression()),
+        lambda f: np.column_stack([f.integers(0, 2, 30), *f.gamma(2.0, size=(2, 30))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_slopes_and_expectations_are_those_of_the_likelihood(name):
+    model, draw = MODELS[name]
+    rng = np.random.default_rng(0)
+    mean, variance, y = rng.normal(size=30), rng.gamma(1.0, size=30), draw(rng)
+    model.check((rng.normal(size=(30, 2)), y))
+    value, slope = model.predictor_value_and_slope(mean, y)
+    at = lambda f: model.predictor_log_likelihood(f, y)
+    np.testing.assert_allclose(value, at(mean), rtol=1e-12)
+    np.testing.assert_allclose(slope, (at(mean + 1e-5) - at(mean - 1e-5)) / 2e-5, atol=1e-6)
+    assert (at(mean + 0.1) + at(mean - 0.1) < 2 * value + 1e-12).all(), "concave"
+    if (known := model.predictor_expectation(mean, variance, y)) is not None:
+        u, chances = np.polynomial.hermite_e.hermegauss(90)
+        f = mean[:, None] + np.sqrt(variance)[:, None] * u
+        parts = model.predictor_value_and_slope(f, y[:, None])
+        for one, other in zip(known, parts, strict=False):
+            np.testing.assert_allclose(one, other @ chances / chances.sum(), rtol=1e-6, atol=1e-8)
+    assert isinstance(model.predictor_mean(mean), np.ndarray)
 
 
 @pytest.mark.parametrize("model", ["negative-binomial", "gamma"])
@@ -102,6 +148,46 @@ def test_survival_is_poisson_regression_of_split_records(cuts):
                     exposure=np.array(exposure)).fit()  # fmt: skip
     close(made.ledger.posterior, other.params, other.cov_params())
     assert made.records == len(columns["x"])
+
+
+@pytest.mark.parametrize("hazard", ["weibull", "gompertz"])
+def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
+    """Beside SciPy's search of the exact likelihood, with delayed entry and censoring."""
+    rng, x = covariates(7)
+    ratio = np.exp(x[:, 1:] @ [0.6, -0.5])
+    needed = rng.exponential(size=COUNT) / ratio
+    weibull = hazard == "weibull"
+    time = (needed / 0.4) ** (1 / 1.6) if weibull else np.log1p(needed * 0.8 / 0.3) / 0.8
+    entry = np.where(rng.random(COUNT) < 0.3, rng.random(COUNT) * 0.4, 0.0)
+    end = entry + rng.exponential(1.5, COUNT)
+    kept, dead = time > entry, 1.0 * (time <= end)
+    own = {"x": x[:, 1], "z": x[:, 2], "time": np.minimum(time, end), "entry": entry, "dead": dead}
+    own = {name: values[kept] for name, values in own.items()}
+    put("t.csv", own)
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", entry="entry", hazard=hazard,
+                    prior_sd={"": 1e3})  # fmt: skip
+    made = fit("t.csv", recipe)
+    assert made.ledger.posterior.names[:2] == recipe.baseline
+
+    def cumulative(p, t):
+        if weibull:
+            return np.exp(p[0]) * t ** (p[1] + 1) / (p[1] + 1)
+        return np.exp(p[0]) * np.expm1(p[1] * t) / p[1]
+
+    def energy(p):
+        line = p[2] * own["x"] + p[3] * own["z"]
+        shape = np.log(own["time"]) if weibull else own["time"]
+        spent = cumulative(p, own["time"]) - cumulative(p, own["entry"])
+        return (spent * np.exp(line) - own["dead"] * (p[0] + p[1] * shape + line)).sum()
+
+    best = minimize(energy, [0.0, 0.3, 0.0, 0.0], method="BFGS")
+    close(made.ledger.posterior, best.x, best.hess_inv, 0.15)
+    data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+    score = log_predictive(made.ledger.posterior, made.recipe, data)
+    assert abs(score.sum() + best.fun) < 3
+    found = predict(made.ledger.posterior, made.recipe, data, times=[1.0])["survival_1"]
+    line = best.x[2] * own["x"] + best.x[3] * own["z"]
+    np.testing.assert_allclose(found, np.exp(-cumulative(best.x, 1.0) * np.exp(line)), atol=0.02)
 
 
 def test_ordinal_levels_are_climbed_one_by_one():
@@ -172,6 +258,10 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     data = document("evaluate", "fed.safetensors", "s.csv")
     assert 0.6 < data["all"]["concordance"] < 0.8
     refuse("predict n.safetensors n.csv -o q.csv --times 0", 2, "times")
+    weibull = [*line[:-2], "--hazard", "weibull", "-o", "w.safetensors"]
+    succeed("fit", "n.csv", *weibull)
+    refuse("predict w.safetensors n.csv -o q.csv", 2, "no times; --times")
+    assert document("evaluate", "w.safetensors", "s.csv")["all"]["concordance"] > 0.6
     put("odd.csv", {**lives(2, 30), "entry": 99.0 * np.ones(len(lives(2, 30)["x"]))})
     refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after the entry")
 

@@ -28,7 +28,7 @@ from posterity.federation import (
     turn,
 )
 from posterity.federation.messages import Token
-from posterity.federation.newton import newton_of
+from posterity.federation.optima import newton_of
 from posterity.federation.status import Certificate, parts_needed, reports_of
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate

@@ -31,7 +31,7 @@ from posterity.federation.messages import (
     dumps,
     loads,
 )
-from posterity.federation.newton import newton, stepped
+from posterity.federation.optima import newton, stepped
 from posterity.federation.schedules import Done, Turn
 from posterity.graphs import ring
 from posterity.models import LogisticRegression

@@ -232,12 +232,15 @@ def test_optima_at_the_nodes_are_found_one_after_another():
 POOLED = """
 import numpy as np
 import posterity
-from posterity import Gaussian
+from posterity import Gaussian, LocalUpdate
+from posterity.inference import Cubature
 from posterity.models import LogisticRegression
 rng = np.random.default_rng(3)
-sites = {name: (np.ones((16, 1)), rng.binomial(1, 0.4, 16).astype(float)) for name in "abc"}
-prior = Gaussian.from_standard([0.0], [[4.0]])
-posterity.federate(sites, LogisticRegression(), prior, personal=True, steps=3)
+inputs = lambda: np.column_stack([np.ones(16), rng.normal(size=(16, 2))])
+sites = {name: (inputs(), rng.binomial(1, 0.4, 16).astype(float)) for name in "abc"}
+prior = Gaussian.from_standard(np.zeros(3), 4 * np.eye(3))
+nodes = LocalUpdate(Cubature(32, most=32), steps=10)
+posterity.federate(sites, LogisticRegression(), prior, personal=True, update=nodes, steps=1)
 """
 
 

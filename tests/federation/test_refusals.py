@@ -2,7 +2,6 @@
 
 from functools import cache, partial
 
-import jax
 import networkx as nx
 import numpy as np
 import pytest
@@ -14,14 +13,12 @@ from posterity.families import Beta, Dirichlet, Gaussian
 from posterity.federation import (
     Asynchronous,
     Gossip,
-    Leave,
     LedgerGossip,
     Synchronous,
     federate,
     forget,
-    simulate,
 )
-from posterity.graphs import Network, WeightedMetropolisHastings, ring
+from posterity.graphs import WeightedMetropolisHastings, ring
 from posterity.ledger import Ledger
 from posterity.models import (
     BetaBernoulli,
@@ -95,28 +92,6 @@ SETTINGS = {
 @pytest.mark.parametrize("make, error, says", SETTINGS.values(), ids=list(SETTINGS))
 def test_settings_that_make_no_sense(make, error, says):
     refuse(make, error, says)
-
-
-SIMULATED = {
-    "sites": DATA, "model": MODEL, "prior": PRIOR, "graph": RING,
-    "visits": 24, "repetitions": 2, "key": jax.random.key(0),
-}  # fmt: skip
-SIMULATIONS = {
-    "visits": ({"visits": 0}, UsageError, "visits=0"),
-    "repetitions": ({"repetitions": 0}, UsageError, "repetitions=0"),
-    "late": ({"leave": Leave("elm", 24)}, UsageError, "visit=24; expected a visit below 24"),
-    "early": ({"leave": Leave("elm", -1)}, UsageError, "visit=-1"),
-    "nobody leaves": ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
-    "nobody starts": ({"first": "yew"}, UsageError, "'yew'"),
-    "graph": ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
-    "network": ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "no nodes for sites"),
-    "no data": ({"sites": dict.fromkeys(NAMES)}, UsageError, "a site with data"),
-}
-
-
-@pytest.mark.parametrize("changes, error, says", SIMULATIONS.values(), ids=list(SIMULATIONS))
-def test_what_cannot_be_simulated(changes, error, says):
-    refuse(partial(simulate, **(SIMULATED | changes)), error, says)
 
 
 # --- of a run and of a ledger ------------------------------------------------------------------

@@ -21,7 +21,7 @@ from posterity.federation import Gossip, certify, forget
 from posterity.federation.federate import start
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Improve
-from posterity.federation.visit import answered, commit
+from posterity.federation.state import answered, commit
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate, VariationalOnlineNewton
 from posterity.models import LogisticRegression, NeuralNetwork

@@ -16,7 +16,7 @@ from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, LogisticRegression, Records
-from posterity.models.cubature import normal_pairs
+from posterity.models.nodes import normal_pairs
 
 few = settings(max_examples=settings().max_examples // 4)
 RNG = np.random.default_rng(0)

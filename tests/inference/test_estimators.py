@@ -20,7 +20,6 @@ from posterity.families import (
     NormalWishart,
     Product,
 )
-from posterity.inference.choice import best_estimator, check_estimator
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
@@ -34,6 +33,7 @@ from posterity.inference.estimators import (
     Reparameterization,
     VariationalOnlineNewton,
 )
+from posterity.inference.update import best_estimator, check_estimator
 from posterity.models import (
     BetaBernoulli,
     BetaExponential,

@@ -8,14 +8,13 @@ from scipy.stats import multivariate_normal
 
 from posterity.errors import SiteError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
-from posterity.federation import federate
+from posterity.federation import Agreement, federate
 from posterity.inference import LocalUpdate, pooling
 from posterity.inference.cubature import Cubature
 from posterity.inference.pooling import (
     Likelihood,
     Normal,
     PartialPooling,
-    default_update,
     marginal,
 )
 from posterity.models import (
@@ -271,9 +270,9 @@ def test_a_likelihood_that_is_nan_is_told():
 
 
 def test_what_it_serves_and_what_is_refused():
-    model, prior = hierarchical(LogisticRegression(), ONE, True)
-    assert isinstance(default_update(model, prior), PartialPooling)
-    assert type(default_update(LogisticRegression(), ONE)) is LocalUpdate
+    joint = Agreement.of(LogisticRegression(), ONE, personal=True)
+    assert isinstance(joint.update, PartialPooling)
+    assert type(Agreement.of(LogisticRegression(), ONE).update) is LocalUpdate
     with pytest.raises(UsageError, match="personal=True"):
         federate({"a": (X[:, :1], Y)}, LogisticRegression(), ONE, update=PartialPooling())
     with pytest.raises(UsageError, match="nodes"):
@@ -308,4 +307,5 @@ def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
     assert little.quadrature_error < told.quadrature_error / 5
     monkeypatch.undo()
     enough, error = visit(PartialPooling())
-    assert float((view + fine).kl(view + enough)) < 5e-5 and 0 < error.quadrature_error < 5e-5
+    # The records' message is found anew where more nodes begin, which moves the end a little.
+    assert float((view + fine).kl(view + enough)) < 1e-4 and 0 < error.quadrature_error < 5e-5

@@ -7,8 +7,8 @@ import pytest
 
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference import Cubature, PredictorQuadrature
+from posterity.inference.cubature import predictors_of
 from posterity.inference.joint import joint_mean, moved_to, pieces
-from posterity.inference.predictors import predictors_of
 from posterity.models import FunctionModel, LogisticRegression, Records
 
 SIZE = 4

@@ -9,7 +9,7 @@ import scipy.integrate
 import scipy.special
 
 from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
-from posterity.models.cubature import expectation_nodes, normal_nodes
+from posterity.models.nodes import expectation_nodes, normal_nodes
 
 NODES = 128
 

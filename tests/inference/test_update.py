@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
 from posterity.federation import federate
+from posterity.inference.descent import HALVINGS
 from posterity.inference.estimators import (
     ClosedForm,
     Estimator,
@@ -23,7 +24,6 @@ from posterity.inference.estimators import (
     Quadrature,
     Reinforce,
 )
-from posterity.inference.step import HALVINGS
 from posterity.inference.update import Decaying, LocalUpdate, quickly_decaying
 from posterity.models import (
     BetaBernoulli,

@@ -22,9 +22,8 @@ from posterity.models import (
     Records,
     hierarchical,
 )
-from posterity.models.cubature import cubature
-from posterity.models.personal import Law
-from posterity.models.personal_regression import _columns
+from posterity.models.nodes import cubature
+from posterity.models.personal import Law, _columns
 
 COLUMNS = (0, 2)
 Z = {

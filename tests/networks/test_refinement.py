@@ -13,9 +13,8 @@ import posterity
 from posterity import LocalUpdate
 from posterity.errors import ConvergenceWarning, ParameterError, SiteError, UsageError
 from posterity.families import DiagonalGaussian, Network
-from posterity.federation import Asynchronous, Run, Sequential, simulate
+from posterity.federation import Asynchronous, Run, Sequential
 from posterity.federation.federate import start
-from posterity.graphs import complete
 from posterity.inference import Refinement
 from posterity.inference.update import TrainedApart
 from posterity.ledger import Ledger
@@ -137,11 +136,6 @@ def test_what_cannot_be_refined(shared: Ledger) -> None:
     wild = Refinement(steps=50, learning_rate=1e6)
     with pytest.raises(SiteError, match="evidence lower bound"):
         begun(shared, update=wild).advance(1)
-    with pytest.raises(UsageError, match="simulation"):
-        simulate(
-            SITES, MODEL, shared.posterior, complete(list(SITES)), visits=2, repetitions=1,
-            update=UPDATE, key=jax.random.key(0),
-        )  # fmt: skip
 
 
 def test_an_update_that_trains_says_how() -> None:
@@ -157,5 +151,3 @@ def test_an_update_that_trains_says_how() -> None:
     assert not hasattr(LocalUpdate(), "trained")
     update = Stays(steps=1)
     assert update.trains and not update.searches and not update.conjugate
-    with pytest.raises(UsageError, match="a Stays in a simulation"):
-        update()

@@ -42,6 +42,8 @@ FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
 LINKS = {"linear": "identity", "logistic": "logit", "ordinal": "logit"}
 """The function of the target's mean that is linear in the coefficients; of all others it is the
 logarithm, of survival that of the hazard."""
+HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
+"""What a log hazard is linear in, beside columns."""
 MOST_SITES = 10_000
 """Sites of which a file says one by one how many records they had."""
 
@@ -76,6 +78,8 @@ class Recipe:
         event: of survival, the column of whether the time ended by an event, 1, or by censoring, 0.
         entry: of survival, the column of when a record came under observation; 0 if left out.
         cuts: of survival, the times at which the hazard may change; it is constant without any.
+        hazard: of survival in place of that, ``"weibull"``, ``exp(a + b log t)``, or
+            ``"gompertz"``, ``exp(a + b t)``.
         dispersion: of negative binomial counts and of gamma values, which is known.
         offset: the column that is added to the linear predictor.
         weights: the column that says how many records like it a record stands for.
@@ -104,6 +108,7 @@ class Recipe:
     event: str | None = None
     entry: str | None = None
     cuts: tuple[float, ...] = ()
+    hazard: str | None = None
     dispersion: float | None = None
     offset: str | None = None
     weights: str | None = None
@@ -123,11 +128,13 @@ class Recipe:
     def baseline(self) -> tuple[str, ...]:
         """The names of coefficients in the place of an intercept; none where there is one.
 
-        Of survival the log hazards between cuts; of ordinal levels, for each but the last, the log
-        odds of going beyond it for those who come so far.
+        Of survival the log hazards between cuts, or the line of one in (log) time; of ordinal
+        levels, for each but the last, the log odds of going beyond it for those who come so far.
         """
         if self.model == "ordinal":
             return tuple(f"above[{level}]" for level in self.levels[:-1])
+        if self.hazard is not None:
+            return "hazard", f"hazard:{HAZARDS[self.hazard]}"
         ends = [0.0, *self.cuts]
         names = [f"hazard[{a:g}-{b:g}]" for a, b in itertools.pairwise(ends)]
         return (*names, f"hazard[{ends[-1]:g}-]") if self.cuts else ()
@@ -234,6 +241,7 @@ class Recipe:
         if len(self.levels) == 2:
             target = f"{self.target} ({self.levels[1]} rather than {self.levels[0]})"
         ones = ["an intercept"] if self.intercept else []
+        ones = [f"a {self.hazard} hazard"] if self.hazard else ones
         ones = [f"hazards that change at {', '.join(map(str, self.cuts))}"] if self.cuts else ones
         lines = [
             f"Predicts {target} from {', '.join([*ones, *used])}: {self.model} regression, link "
@@ -315,6 +323,7 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "event": _OPTIONAL(_TEXT),
     "entry": _OPTIONAL(_TEXT),
     "cuts": lambda value: isinstance(value, list) and all(map(_POSITIVE, value)),
+    "hazard": _OPTIONAL(lambda value: isinstance(value, str) and value in HAZARDS),
     "dispersion": _OPTIONAL(_POSITIVE),
     "offset": _OPTIONAL(_TEXT),
     "weights": _OPTIONAL(_TEXT),
@@ -430,6 +439,7 @@ def check_recipe(recipe: Recipe) -> None:
     POSITIVE.or_none().check(component_sd=recipe.component_sd)
     if recipe.noise_variance != ESTIMATE:
         POSITIVE.or_none().check(noise_variance=recipe.noise_variance)
+    one_of(*HAZARDS).or_none().check(hazard=recipe.hazard)
     POSITIVE.or_none().check(dispersion=recipe.dispersion)
     POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
     regression, survival = recipe.regression, recipe.model == "survival"
@@ -458,8 +468,8 @@ def check_recipe(recipe: Recipe) -> None:
             "the column of whether the time ended by one (--event NAME)",
         ),
         (
-            not survival and any((recipe.event, recipe.entry, recipe.cuts)),
-            f"an event, entry or cuts {model}",
+            not survival and any((recipe.event, recipe.entry, recipe.cuts, recipe.hazard)),
+            f"an event, entry, cuts or a hazard {model}",
             "them of --model survival alone",
         ),
         (
@@ -467,6 +477,7 @@ def check_recipe(recipe: Recipe) -> None:
             f"ordinal {recipe.target!r} without levels",
             "their names, ascending (--category TARGET=A,B,C)",
         ),
+        (bool(recipe.cuts and recipe.hazard), "both cuts and a hazard", "one"),
         (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
         (
             (recipe.model in DISPERSED) != (recipe.dispersion is not None),

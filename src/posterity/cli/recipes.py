@@ -237,7 +237,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         **{key: settings[f"data.{key}"] or {} for key in ("center", "scale", "unit")},
         "intercept": bool(settings["model.intercept"]),
         "cuts": tuple(settings["model.cuts"] or ()),
-        "dispersion": settings["model.dispersion"],
+        **{key: settings[f"model.{key}"] for key in ("hazard", "dispersion")},
         "prior_sd": settings["prior.sd"] or {},
         "noise_variance": settings["model.noise_variance"],
         **{key: settings[f"model.{key}"] for key in OF_FIT if settings.has(f"model.{key}")},

@@ -108,7 +108,8 @@ def check_report(terms: Terms, report: Report) -> None:
     if report.elsewhere is not None and np.ndim(report.elsewhere) != 1:
         raise Refusal.of(f"values of shape {np.shape(report.elsewhere)}", "(m,)", "family")
     numbers = (*arrays, report.elsewhere, report.value, report.variance, report.quadrature_error)
-    check_size(terms, *(number for number in numbers if number is not None))
+    told = (*numbers, report.residual)
+    check_size(terms, *(number for number in told if number is not None))
 
 
 def check_size(terms: Terms, *numbers: Any) -> None:

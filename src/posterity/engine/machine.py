@@ -60,8 +60,8 @@ from posterity.federation import SiteState, Token, turn
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
 from posterity.federation.site import Site
+from posterity.federation.state import Visit
 from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
-from posterity.federation.visit import Visit
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)

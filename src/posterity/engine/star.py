@@ -49,12 +49,11 @@ from posterity.federation.messages import (
     dumps,
     loads,
 )
-from posterity.federation.newton import applies
+from posterity.federation.optima import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
-from posterity.federation.state import State
+from posterity.federation.state import State, leave
 from posterity.federation.status import SAMPLES, TOLERANCE, is_final, parts_needed
-from posterity.federation.visit import leave
 from posterity.status import Status
 
 ABSENT = "it was passed over"

@@ -6,9 +6,8 @@ from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.federate import federate, start
 from posterity.federation.forget import Forgotten, forget
-from posterity.federation.gossip import Gossip, LedgerGossip
+from posterity.federation.gossip import Gossip, LedgerGossip, SiteState, turn
 from posterity.federation.keys import site_key, step_key
-from posterity.federation.member import SiteState, turn
 from posterity.federation.messages import Report, Token
 from posterity.federation.run import Run
 from posterity.federation.schedules import (
@@ -18,10 +17,9 @@ from posterity.federation.schedules import (
     Sequential,
     Synchronous,
 )
-from posterity.federation.simulate import Leave, Simulation, simulate
 from posterity.federation.site import Site
+from posterity.federation.state import Visit
 from posterity.federation.status import Certificate, certify, status_from
-from posterity.federation.visit import Visit
 from posterity.lazy import exports
 from posterity.status import Status
 
@@ -37,14 +35,12 @@ __all__ = [
     "Federation",
     "Forgotten",
     "Gossip",
-    "Leave",
     "LedgerGossip",
     "Machine",
     "Report",
     "Run",
     "Schedule",
     "Sequential",
-    "Simulation",
     "Site",
     "SitePosterior",
     "SiteState",
@@ -55,7 +51,6 @@ __all__ = [
     "certify",
     "federate",
     "forget",
-    "simulate",
     "site_key",
     "site_posterior",
     "start",

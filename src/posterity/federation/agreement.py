@@ -78,7 +78,11 @@ class Agreement:
 
             model, prior = hierarchical(model, prior, personal)
         prior = Ledger(prior).prior  # checked, and at rest
-        update = (update or _default_update(model, prior)).resolve(model, prior)
+        if update is None and model.joint:
+            from posterity.inference.pooling import PartialPooling
+
+            update = PartialPooling() if PartialPooling.serves(model, prior) else None
+        update = (update or LocalUpdate()).resolve(model, prior)
         weighed = POSITIVE if update.trains else POSITIVE.or_none()
         weighed.check(total_weight=total_weight)
         names = tuple(sorted(sites))
@@ -101,15 +105,17 @@ class Agreement:
         """
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 
+    @functools.cached_property
+    def line_search(self) -> LocalUpdate | None:
+        """The local rule as a line search without noise, itself where it is exact or one.
+
+        None where there is none, or where it is not made of natural gradients.
+        """
+        update = self.update
+        if update.conjugate or update.pools:
+            return update
+        return None if update.trains else update.line_search(self.model, self.prior)
+
     def admits(self, posterior: ExponentialFamily) -> bool:
         """Whether it is a distribution under which the model has expectations; of a batch, all."""
         return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))
-
-
-def _default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
-    """The local rule where a user names none."""
-    if not model.joint:
-        return LocalUpdate()
-    from posterity.inference.pooling import default_update
-
-    return default_update(model, prior)

@@ -15,8 +15,7 @@ from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.keys import step_key
 from posterity.federation.run import Run
 from posterity.federation.schedules import Pending
-from posterity.federation.state import Map
-from posterity.federation.visit import Visit
+from posterity.federation.state import Map, Visit
 from posterity.fingerprint import digests
 from posterity.interrupts import deferred
 from posterity.status import ProgressCallback, Status

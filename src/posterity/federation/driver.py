@@ -13,8 +13,7 @@ from posterity.federation.agreement import Agreement
 from posterity.federation.messages import Answer, Failure, Question
 from posterity.federation.schedules import Done, Machine, Turn
 from posterity.federation.site import Site, exact_factors, failure_of
-from posterity.federation.state import State
-from posterity.federation.visit import Visit, without_turn
+from posterity.federation.state import State, Visit, without_turn
 from posterity.models import Records
 
 

@@ -13,13 +13,14 @@ from posterity.arrays.keys import fold_in, of_jax
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
-from posterity.inference.descent import NARROWER
-from posterity.inference.step import HALVINGS
+from posterity.inference.descent import HALVINGS, NARROWER
 
 DRAWS, CLOSE = 16, 0.8
 """Draws from the prior, and the share that the one that is chosen has in a start about it."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Ways along which a free energy is looked at, to both sides, and how far."""
+FEW = 64
+"""Parameters up to which a second start is made where steps are noisy."""
 FAR = 1e6
 """Nats by which a value may differ elsewhere, and does where it is not finite."""
 
@@ -27,12 +28,14 @@ FAR = 1e6
 def is_due(agreed: Agreement) -> bool:
     """Whether a run may have settled at another place than the best.
 
-    Not where factors are exact, the model has one optimum, or has several by nature. Parameters of
-    a site's own are searched for at each look, and noisy steps shrink too slowly, to start twice.
+    Not where factors are exact, the model has one optimum, or has several by nature; and not where
+    to start twice takes too long, as with parameters of a site's own, which are searched for at
+    each look, or with many that are moved by draws.
     """
-    model, update = agreed.model, agreed.update
-    known = update.conjugate or update.noisy or update.trains or model.joint
-    return not known and model.known_optima == "unknown"
+    long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > FEW)
+    if agreed.update.conjugate or agreed.line_search is None or long:
+        return False
+    return agreed.model.known_optima == "unknown"
 
 
 def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:

@@ -128,6 +128,7 @@ def federate(
 
     Source: gong2021; bui2018.
 
+    >>> import numpy as np
     >>> from posterity.families import Beta
     >>> from posterity.models import BetaBernoulli
     >>> coins = {"north": np.array([1, 1, 0]), "south": np.array([0, 1])}

@@ -13,8 +13,8 @@ from posterity.checks import check_proper
 from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.run import ROUNDS, Run
+from posterity.federation.state import Visit
 from posterity.federation.status import TOLERANCE, certify
-from posterity.federation.visit import Visit
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 from posterity.status import ProgressCallback, Status

@@ -133,10 +133,11 @@ class Report(Answer):
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
     ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
-    visit would end with. ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the
-    means of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
-    second derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere``
-    (m,) are such values at the posterior and at members elsewhere
+    line search without noise ends with, and ``residual`` the Fisher length of the gradient there,
+    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the means
+    of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the second
+    derivative; ``fixed_point`` is the factor that one undamped step leads
+    to. ``elsewhere`` (m,) are such values at the posterior and at members elsewhere
     (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
@@ -150,6 +151,7 @@ class Report(Answer):
     curvature: Float[np.ndarray, "d d"] | None = None
     elsewhere: Float[np.ndarray, " m"] | None = None
     quadrature_error: float = 0.0
+    residual: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,8 +244,8 @@ def dumps(message: Message | Token) -> bytes:
     Raises:
         ParameterError: if an array holds NaN or infinity.
 
-    >>> loads(dumps(Failure("north", "out of memory")))
-    Failure(site='north', error='out of memory')
+    >>> loads(dumps(Failure("north", "out of memory"))) == Failure("north", "out of memory")
+    True
     """
     head: dict[str, Any] = {"kind": type(message).__name__}
     body: dict[str, Any] = {}

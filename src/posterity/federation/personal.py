@@ -198,10 +198,7 @@ def _given(model: Any, z: Any, records: Any) -> Any:
 
 @program
 def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
-    values = _over_draws(lambda draw: model.log_predictive(*draw, data), (z, laws))
+    # Some draws at a time: all with all their nodes take much memory where records are many.
+    one = lambda draw: model.log_predictive(*draw, data)
+    values = jax.lax.map(one, (z, laws), batch_size=AT_A_TIME)
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))
-
-
-def _over_draws(each: Any, draws: Any) -> Any:
-    """Some at a time: all with all their nodes take much memory where records are many."""
-    return jax.lax.map(each, draws, batch_size=AT_A_TIME)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.errors import LedgerError, PosterityError, SiteError
 from posterity.families.description import posterior_line
-from posterity.federation.gossip import Gossip, OverGraph, site_state, token_of
+from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
 from posterity.federation.keys import step_key
-from posterity.federation.member import named
 from posterity.federation.messages import DescribeOwn, Token
-from posterity.federation.newton import applies, stepped
+from posterity.federation.optima import applies, stepped
 from posterity.federation.schedules import Machine, Schedule, Sequential
-from posterity.federation.state import State
+from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import Position, is_final, reports_of, status_of
-from posterity.federation.visit import Visit, leave
 from posterity.ledger import Ledger
 from posterity.notebook import html
 from posterity.sharing import History
@@ -197,7 +195,7 @@ class Run(Position):
         """The run after a joint Newton step on the mean, where that is needed; else itself.
 
         That is over a server, for diagonal Gaussians and Products of Gaussians
-        (:mod:`posterity.federation.newton`).
+        (:mod:`posterity.federation.optima`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
             return self

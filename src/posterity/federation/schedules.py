@@ -18,8 +18,9 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Failure, Improve, Improvement
-from posterity.federation.state import Map, State
-from posterity.federation.visit import (
+from posterity.federation.state import (
+    Map,
+    State,
     Visit,
     all_answered,
     answered,
@@ -27,7 +28,7 @@ from posterity.federation.visit import (
     question,
     without_turn,
 )
-from posterity.inference.step import HALVINGS
+from posterity.inference.descent import HALVINGS
 from posterity.sharing import History, SharedMap
 
 

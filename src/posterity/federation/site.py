@@ -36,9 +36,9 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.federation.tables import at_site, of_one_site
+from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import Evaluator
 from posterity.inference.joint import slope_in_mean
-from posterity.inference.step import dtype_of
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records
@@ -137,19 +137,29 @@ class Site:
         Raises:
             StructureError, ParameterError: if what the model gives is no factor, or not finite.
         """
-        if self.update.conjugate:
-            exact = self.exact
-            same = exact is not factor and exact == factor
-            return Improvement(self.name, factor if same else exact)
         if isinstance(self.update, TrainedApart):
             key = of_jax(key)
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, canonical(factor + (trained - view) * self.share))
-        if self.update.pools:
-            pooling: Any = self.update
+        return self._improved(self.update, view, factor, count, key)
+
+    def _improved(
+        self,
+        update: LocalUpdate,
+        view: ExponentialFamily,
+        factor: ExponentialFamily,
+        count: int,
+        key: KeyArray,
+    ) -> Improvement:
+        if update.conjugate:
+            exact = self.exact
+            same = exact is not factor and exact == factor
+            return Improvement(self.name, factor if same else exact)
+        if update.pools:
+            pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
-        update, records = self.update, self._records(self.agreement.padding)
+        records = self._records(update, self.agreement.padding)
         while True:
             new, info = self._run(_improve, update, view, factor, records, np.asarray(count), key)
             if not info.finite:
@@ -183,9 +193,10 @@ class Site:
         if "gradient" in parts:
             gradient, error = self._gradient(posterior, factor, samples, key)
             known, errors = known | gradient, [*errors, error]
-        if "improved" in parts:
-            better = self.improve(posterior, factor, key=key)
-            known, errors = known | {"improved": better.factor}, [*errors, better.quadrature_error]
+        if "improved" in parts and self.agreement.line_search is not None:
+            better = self._improved(self.agreement.line_search, posterior, factor, 0, key)
+            known |= {"improved": better.factor, "residual": better.residual}
+            errors = [*errors, better.quadrature_error]
         if "value" in parts:
             known |= {"value": self._value(posterior)}
         if "elsewhere" in parts:
@@ -228,7 +239,7 @@ class Site:
         key: KeyArray,
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        update, records = self.update, self._records()
+        update, records = self.update, self._records(self.update)
         while True:
             known = self._run(_gradient, update, posterior, factor, records, samples, key)
             finer = None if float(known[2]) <= ERROR else update.finer()
@@ -238,11 +249,11 @@ class Site:
 
     def _value(self, posterior: ExponentialFamily) -> float | None:
         """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
-        update: Any = self.update
-        if not isinstance(update.estimator, Evaluator) or update.noisy:
+        update: Any = self.agreement.line_search
+        if update is None or not isinstance(update.estimator, Evaluator):
             return None
         while True:
-            both = self._run(_value, update, posterior, self._records())
+            both = self._run(_value, update, posterior, self._records(update))
             value, other = map(float, both)
             finer = None if abs(value - other) <= ERROR else update.finer()
             if finer is None:
@@ -253,9 +264,10 @@ class Site:
         self, posterior: ExponentialFamily, curvature: bool
     ) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
-        records, update = self._records(), self.update.noiseless(self.model, posterior)
-        if update is None:
+        update: Any = self.agreement.line_search
+        if update is None or not isinstance(update.estimator, Evaluator):
             return {}, 0.0
+        records = self._records(update)
         while True:
             result, error = self._run(_curvature, update, posterior, records, curvature)
             finer = None if float(error) <= ERROR else update.finer()
@@ -269,18 +281,13 @@ class Site:
         known = {"value": float(value), "fixed_point": fixed, "slope": slope}
         return known | ({"curvature": bend} if curvature else {}), float(error)
 
-    @functools.cached_property
-    def _in_numpy(self) -> bool:
-        """Whether NumPy is enough, and as fast."""
-        return not self.update.needs_jax(self.model)
-
-    def _records(self, padding: bool = True) -> Records:
-        """The records as its programs take them, of which NumPy has none."""
-        return self.records.padded() if padding and not self._in_numpy else self.records
+    def _records(self, update: LocalUpdate, padding: bool = True) -> Records:
+        """The records as the programs of an update take them, of which NumPy has none."""
+        return self.records.padded() if padding and update.needs_jax(self.model) else self.records
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
         """What a function of update, model and others gives: by NumPy, or compiled by JAX."""
-        if self._in_numpy:
+        if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)
         with jax.enable_x64(True):

@@ -1,25 +1,37 @@
-"""The state of a federation: every site's factor, their sum, and how far each has come.
+"""The state of a federation, and what the turn of a site changes in it.
 
-The running sum is exact (:class:`~posterity.arrays.tree_sums.TreeSum`) and rounded once when it
-is read: to the last bit, the posterior of the ledger with the same factors.
+A state holds every site's factor, their sum, and how far each site has come. The running sum is
+exact (:class:`~posterity.arrays.tree_sums.TreeSum`) and rounded once when it is read: to the last
+bit, the posterior of the ledger with the same factors.
 """
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
+import numpy as np
+
+from posterity.arrays.stacks import CHUNK, columns, rows
+from posterity.arrays.tree import identical, leaves
 from posterity.arrays.tree_sums import TreeSum
+from posterity.arrays.typing import KeyArray
+from posterity.checks import check_finite, check_same_structure
 from posterity.entries import Entry
-from posterity.errors import LedgerError
+from posterity.errors import LedgerError, ParameterError
 from posterity.families import ExponentialFamily
 from posterity.families.names import names_of, with_names
-from posterity.federation.messages import FIRST, Epoch
+from posterity.federation.agreement import Agreement
+from posterity.federation.keys import site_key
+from posterity.federation.messages import FIRST, Epoch, Failure, Improve, Improvement
+from posterity.federation.site import failure_of
+from posterity.inference.descent import HALVINGS
 from posterity.ledger import Ledger
 from posterity.sharing import SharedMap
 
 Map = Mapping[str, Entry]
 """Entries by site."""
+Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "restarted"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,3 +150,200 @@ class State:
     def _nothing(self, epoch: int, sequence: int) -> Entry:
         # Zero, which all sites' data leave as it is, was found without any.
         return Entry(epoch, sequence, self.prior.zero(), independent=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Visit:
+    """What happened when a site had its turn, for people.
+
+    ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
+    that token before. ``refused``: every shortened step would have made the posterior improper,
+    so nothing changed. ``failed``: it raised, or its update was not finite or its sum beyond
+    float64 (only with ``on_error="pass"``). ``forgotten``: its factor left. ``restarted``: its
+    factor was set, to zero or that of a ledger, and it has to have its turn again.
+    """
+
+    step: int
+    site: str
+    outcome: Outcome
+    halvings: int = 0
+    residual: float | None = None
+    """Fisher length of the last natural gradient, in sqrt(nats); None where it is not known."""
+    change: float | None = None
+    """By how much the posterior moved, in nats: the KL divergence from before. None if it did not
+    have its turn, or if factors are exact: how far these moved tells nothing of what is left."""
+    quadrature_error: float = 0.0
+    """By how many nats, at most, too few nodes of a quadrature may have misplaced it."""
+    error: str | None = None
+
+
+def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
+    """``KL(after || before)``, in nats; exactly zero where they are one."""
+    if before is after or identical(before, after):
+        return 0.0
+    return max(float(after.kl(before)), 0.0)
+
+
+def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
+    """What a turn comes to where the site need not be asked; None where it has to be.
+
+    Raises:
+        ParameterError: if the site is to leave, and what is left would be no distribution.
+    """
+    if site in state.leaving:
+        return leave(agreed, state, site), Visit(state.step, site, "forgotten")
+    if state.is_forgotten(site) or site in agreed.silent:
+        return state, Visit(state.step, site, "relayed")
+    return None
+
+
+def question(
+    agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: KeyArray
+) -> Improve:
+    """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
+    own_key = key if agreed.update.conjugate else site_key(key, site)
+    factor, count = state.factor(site), state.counts.get(site, 0)
+    return Improve(site, view, factor, count, own_key, epoch=state.epoch, step=state.step)
+
+
+def answered(
+    agreed: Agreement, state: State, answer: Improvement | Failure, damping: float = 1.0
+) -> tuple[State, Visit]:
+    """The state once a site's answer is taken to the share ``damping``, whole or not at all.
+
+    Raises:
+        SiteError: if the answer is no factor, or the sum with it is beyond the range of float64,
+            and the federation does not pass over sites that fail.
+    """
+    site = answer.site
+    if isinstance(answer, Failure):
+        return state, Visit(state.step, site, "failed", error=answer.error)
+    try:
+        committed, halvings = commit(agreed, state, site, answer.factor, damping)
+    except Exception as error:
+        failure = failure_of(error, site)
+        if agreed.on_error == "raise":
+            raise failure from error
+        return state, Visit(state.step, site, "failed", error=str(failure))
+    after = committed or state
+    exact = agreed.update.conjugate
+    moved = None if exact else distance(state.posterior, after.posterior)
+    outcome = "refused" if committed is None else "updated"
+    measured = halvings + answer.halvings, answer.residual, moved, answer.quadrature_error
+    return after, Visit(state.step, site, outcome, *measured)
+
+
+def all_answered(
+    agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
+) -> tuple[State, tuple[Visit, ...]] | None:
+    """What turns of all sites in their order come to, where ``factors`` are exact, and at rest.
+
+    Those who have none relay. The sums are made at once. None where each has to have its turn by
+    itself, as a posterior on the way would not be admitted.
+    """
+    new = {site: (state.entries.get(site), factor) for site, factor in factors.items()}
+    moved = {s: pair for s, pair in new.items() if pair[0] is None or pair[0].factor is not pair[1]}
+    add = [factor for _, factor in moved.values()]
+    old: Any = [entry and entry.factor for entry, _ in moved.values()]
+    if state.leaving or not _admits_all(agreed, state, add, old):
+        return None
+    exact_sum = state.exact_sum.changed(add, [factor for factor in old if factor is not None])
+    entries, counts, steps = {}, {}, agreed.update.steps or 1
+    for site, (entry, factor) in new.items():
+        version = (0, 0) if entry is None else (entry.epoch, entry.sequence + 1)
+        entries[site] = Entry(*version, factor, True)
+        counts[site] = state.counts.get(site, 0) + steps
+    visits = tuple(
+        Visit(state.step, site, "updated" if site in new else "relayed") for site in agreed.sites
+    )
+    after = {"entries": state.entries | entries, "counts": state.counts | counts}
+    return dataclasses.replace(state, exact_sum=exact_sum, **after), visits
+
+
+def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequence[Any]) -> bool:
+    """Whether the posterior is admitted after each change from an old factor to a new one."""
+    q: Any = state.posterior
+    zero = q.zero()
+    old = [zero if factor is None else factor for factor in old]
+    step = max(1, CHUNK // max(leaf.size for leaf in leaves(q)))
+    for begin in range(0, len(new), step):
+        part = slice(begin, begin + step)
+        like = zip(columns(q, [q]), columns(q, new[part]), columns(q, old[part]), strict=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = [here + (np.array(a) - np.array(b)).cumsum(0) for (here,), a, b in like]
+        finite = all(np.isfinite(leaf).all() for leaf in sums)
+        if not finite or not agreed.admits(rows(q, [[leaf] for leaf in sums])[0]):
+            return False
+        q = rows(q, [[leaf[-1, ...]] for leaf in sums])[0]
+    return True
+
+
+def commit(
+    agreed: Agreement, state: State, site: str, factor: ExponentialFamily, damping: float = 1.0
+) -> tuple[State | None, int]:
+    """The state with the site's change, halved until the model admits it, and how often.
+
+    None instead of a state if it admits no share of the change.
+
+    Raises:
+        StructureError: if the factor is not of the prior's family and shape.
+        ParameterError: if it is not finite, or a sum beyond the range of float64.
+    """
+    old, conjugate = state.factor(site), agreed.update.conjugate
+    if conjugate and factor is old and site in state.entries:  # as it was: no sum changes
+        return _with_factor(agreed, state, site, old, state.exact_sum, True), 0
+    check_same_structure(state.prior, factor, f"the factor of site {site!r}")
+    check_finite(factor, f"the factor of site {site!r}")
+    for halvings in range(HALVINGS):
+        share = (1.0 if conjugate else damping) / 2**halvings
+        new = part_way(old, factor, share)
+        exact_sum = state.exact_sum.changed(add=[new], take=[old])
+        if agreed.admits(exact_sum.value):
+            alone = conjugate and share == 1
+            return _with_factor(agreed, state, site, new, exact_sum, alone), halvings
+    return None, HALVINGS
+
+
+def part_way(old: ExponentialFamily, new: ExponentialFamily, share: float) -> ExponentialFamily:
+    """``old``, moved towards ``new`` by a share of the difference; all the way it is ``new``."""
+    return new if share == 1 else old + (new - old) * share
+
+
+def _with_factor(
+    agreed: Agreement,
+    state: State,
+    site: str,
+    factor: ExponentialFamily,
+    exact_sum: TreeSum,
+    independent: bool,
+) -> State:
+    """The state with another factor of the site, one version on, and the sum with that."""
+    before = state.entries.get(site, Entry(0, -1, factor))
+    entry = Entry(before.epoch, before.sequence + 1, factor, independent)
+    steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
+    entries, counts = state.entries | {site: entry}, state.counts | {site: steps}
+    return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
+
+
+def leave(agreed: Agreement, state: State, *sites: str) -> State:
+    """The state without these sites' factors, who cannot come back within their epochs.
+
+    Raises:
+        LedgerError: if a site is forgotten already, or named twice.
+        ParameterError: if what is left is no distribution, or one under which the model has
+            no expectations.
+    """
+    left = state.without(*sites)
+    if not agreed.admits(left.posterior):
+        raise improper_without(*sites)
+    return left
+
+
+def improper_without(*sites: str) -> ParameterError:
+    """The error of a posterior of which nothing proper is left without these sites."""
+    return ParameterError(
+        found=f"an improper posterior without {', '.join(map(repr, sites))}",
+        expected="factors of the sites that stay that, with the prior, are a distribution",
+        fix="These were fitted together with the factors of the sites that leave. Use `forget` "
+        "with restart=True, which trains them anew; nothing was changed.",
+    )

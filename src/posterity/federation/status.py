@@ -11,25 +11,28 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
-from posterity.federation.ahead import SHORT, distances, optimum_from
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.gossip import OverGraph
-from posterity.federation.keys import fold_in, site_key
+from posterity.federation.keys import site_key
 from posterity.federation.messages import Measure, Part, Report
-from posterity.federation.newton import applies, newton, newton_of, stepped
+from posterity.federation.optima import (
+    Second,
+    applies,
+    newton,
+    newton_of,
+    optimum_from,
+    second_start,
+    to_come,
+)
 from posterity.federation.schedules import Schedule
-from posterity.federation.second import Second, second_start
-from posterity.federation.state import State
-from posterity.federation.visit import Visit, distance
-from posterity.inference.step import fisher_length
+from posterity.federation.state import State, Visit, distance
+from posterity.inference.descent import fisher_length
 from posterity.ledger import Ledger
 from posterity.status import Status
 
@@ -37,16 +40,10 @@ TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
 FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
-ROUNDING = 1e-12
-"""Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
 MOST_LEFT = 1e6
 """Nats beyond which it is not told how many are left: most digits of the distance are lost."""
-KEYS = 3
-"""Optima that are sought where noise moves each."""
-NEWTONS = 5
-"""Times that joint Newton steps are taken to find an optimum."""
 MOST_NOISY = 256
-"""Parameters up to which it is measured how far an optimum is that noise hides."""
+"""Parameters up to which it is measured how far a run with noisy steps is from its optimum."""
 SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
 APART = (
@@ -132,9 +129,9 @@ def status_of(run: Position) -> Status:
 
     ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
     converged it is an upper end of what rounds to come would still change. Of one that has not, it
-    is measured: natural gradients lead to the optimum (:mod:`posterity.federation.ahead`), and what
-    noise adds is taken off; it is infinite where they do not, or where noise hides it. The
-    tolerance is that of the run, for each coordinate where gradients are noisy.
+    is measured: line searches lead to the optimum (:mod:`posterity.federation.optima`); it is
+    infinite where there are none, or they do not end. The tolerance is that of the run, for each
+    coordinate where gradients are noisy.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -156,7 +153,7 @@ def status_of(run: Position) -> Status:
         return dataclasses.replace(status, state="diverged", left=math.inf)
     if left <= allowed:
         return status
-    left = _known(run, lambda run: from_optimum(run)[0])
+    left = _known(run, from_optimum)
     if left <= allowed and applies(run.agreement):
         left = max(left, _known(run, newton_change))
     apart = isinstance(run.schedule, OverGraph) and applies(run.agreement)
@@ -199,66 +196,21 @@ def is_final(run: Any) -> bool:
     return second is None or not second.is_better(run.tolerance)
 
 
-def from_optimum(run: Position) -> tuple[float, float]:
-    """The KL divergence of the optimum from the posterior in nats, and how much noise adds to it.
+def from_optimum(run: Position) -> float:
+    """The KL divergence of the optimum from the posterior in nats; infinite if it is not found.
 
-    Infinite where the optimum is not found, or noise hides how far it is. Noise that is the same
-    wherever the sites are asked gives an optimum of its own; some of them tell how far off it is.
+    It is not looked for where passes take too long, or there are several optima by nature.
 
     Raises:
-        SiteError: if a site fails, unless the run passes over such sites.
+        SiteError: if a site fails.
     """
     agreed = run.agreement
-    noisy, size = agreed.update.noisy, agreed.prior.event_size
-    silent = noisy and applies(agreed)  # sums over nodes have no noise
-    noisy = noisy and not silent
-    several = agreed.model.known_optima == "several"
-    if agreed.update.trains or agreed.model.joint or several or (noisy and size > MOST_NOISY):
-        return math.inf, math.inf
-    begun = all(np.any(run.state.factor(s).natural_parameters) for s in run.contributing)
-    if applies(agreed) and begun:
-        return _by_newton(run), 0.0
-    q: Any = run.posterior
-    without: Any = q - sum(map(run.state.factor, run.contributing), start=q.zero())
-    optima = []
-    for number in range(KEYS if noisy else 1):
-        key = fold_in(run.key, run.state.step + number)
-
-        def gradient(at: Any, key: KeyArray = key) -> Any:
-            parts: tuple[Part, ...] = ("slope",) if silent else ("gradient",)
-            reports = reports_of(run, parts, at=at, key=key).values()
-            ends: Any = [report.fixed_point if silent else report.direction for report in reports]
-            start: Any = (without if silent else q) - at
-            return None if None in ends else sum(ends, start=start)
-
-        optimum = optimum_from(q, gradient, agreed.admits, run.tolerance / 10)
-        if optimum is None or not _ends(run, optimum):
-            return math.inf, math.inf
-        optima.append(optimum)
-    left, noise = distances(q, optima)
-    return (left if 2 * noise <= left <= MOST_LEFT else math.inf), noise
-
-
-def _by_newton(run: Position) -> float:
-    """The same where means are held apart, and joint Newton steps lead to the optimum."""
-    state = run.state
-    for _ in range(NEWTONS):
-        after = stepped(run.federation, state)
-        if after is None:
-            break
-        state = after
-    left = distance(run.posterior, state.posterior)
-    rest = newton(run.federation, state).change
-    return left if rest <= max(SHORT * left, run.tolerance / 10) and left <= MOST_LEFT else math.inf
-
-
-def _ends(run: Position, optimum: ExponentialFamily) -> bool:
-    """Whether joint Newton steps, where means are held apart, would not lead on from there."""
-    if not applies(run.agreement):
-        return True
-    reports = [*reports_of(run, ("curvature",), at=optimum).values()]
-    rest = newton_of(run.state.prior, optimum, reports).change
-    return rest <= max(SHORT * distance(run.posterior, optimum), run.tolerance / 10)
+    long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
+    if agreed.model.known_optima == "several" or agreed.line_search is None or long:
+        return math.inf
+    optimum = optimum_from(run.federation, run.state, run.tolerance)
+    left = math.inf if optimum is None else distance(run.posterior, optimum.posterior)
+    return left if left <= MOST_LEFT else math.inf
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
@@ -284,7 +236,7 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
         upper = certify(run).upper
         if upper <= _allowed(run.agreement, run.tolerance) and run.agreement.prior.gaussian:
             # One round may be the least of what is left where means move together only.
-            there = _known(run, lambda run: sum(from_optimum(run)))
+            there = _known(run, from_optimum)
             upper = max(upper, there) if math.isfinite(there) else upper
         return (upper if math.isfinite(upper) else math.inf), False
     if len(visits) == 1 and before is None:
@@ -293,7 +245,7 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     elif now is None or before is None:
         return math.inf, False
     else:
-        length = _to_come(now, before, len(visits))
+        length = to_come(now, before, len(visits))
     # A search that could get no further may have stopped before its end.
     residuals = [turns[0].residual or 0.0 for turns in visits.values()]
     stopped = sum(residual**2 for residual in residuals) * update.searches
@@ -338,21 +290,16 @@ def reports_of(
     parts: tuple[Part, ...],
     *,
     samples: int = SAMPLES,
-    at: ExponentialFamily | None = None,
-    key: KeyArray | None = None,
 ) -> dict[str, Report]:
-    """What each site that contributes reports of a posterior; nothing where it fails.
-
-    ``at`` is that posterior, the run's by default, and ``key`` what is random, the run's too.
+    """What each site that contributes reports of the posterior; nothing where it fails.
 
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.
     """
-    state, posterior = run.state, run.posterior if at is None else at
-    asked, reports, key = [], {}, run.key if key is None else key
+    state, asked, reports = run.state, [], {}
     place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
     for site in run.contributing:
-        of_site = (posterior, state.factor(site), parts, samples, site_key(key, site))
+        of_site = (state.posterior, state.factor(site), parts, samples, site_key(run.key, site))
         asked.append(Measure(site, *of_site, **place))
     run.federation.prepare(asked)
     for question in asked:
@@ -425,14 +372,6 @@ def _known(run: Position, measure: Callable[[Position], float]) -> float:
             raise
         return math.inf
     return measured if math.isfinite(measured) else math.inf
-
-
-def _to_come(now: float, before: float, sites: int) -> float:
-    """The sum of a geometric series of lengths, of which the last two terms are known."""
-    if now <= math.sqrt(2 * ROUNDING) * sites:
-        return now
-    rate = now / before if before > 0 else math.inf
-    return now * rate / (1 - rate) if rate < 1 else math.inf
 
 
 def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:

@@ -51,6 +51,8 @@ class Design(NamedTuple):
 
 ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
 """Columns of a recipe that are no inputs."""
+NODES, POINT = 10, 1e-3
+"""Nodes of a hazard's integral, and the part of it that is taken at the end, where an event is."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name when it reads one."""
 
@@ -280,13 +282,13 @@ def _climbed(data: Design, recipe: Recipe) -> Design:
     reached = np.asarray(data.y, dtype=int)
     steps = np.arange(len(recipe.baseline))
     row, level = np.nonzero(steps <= reached[:, None])
-    return _again(data, row, level)._replace(y=1.0 * (reached[row] > level))
+    return _again(data, row, np.eye(len(steps))[level])._replace(y=1.0 * (reached[row] > level))
 
 
-def _again(data: Design, row: np.ndarray, place: np.ndarray) -> Design:
-    """Records several times, each time with a one in the place of its own baseline."""
+def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
+    """Records several times, each time with its own columns (m, b) of the baseline."""
     x = data.x[row]
-    x[np.arange(len(row)), place] = 1.0
+    x[:, : baseline.shape[1]] = baseline
     again = {
         name: None if own is None else own[row]
         for name, own in (("offset", data.offset), ("weights", data.weights))
@@ -300,7 +302,8 @@ def _at_risk(
     """Records once for each interval in which they were at risk; to be predicted once in all.
 
     Under a hazard that is constant in an interval the events there are Poisson counts, of which the
-    time at risk is the exposure (holford1980).
+    time at risk is the exposure (holford1980). A hazard that changes all along is so at Gauss-
+    Legendre nodes of the cube root of time, which its integral takes; an event is at its own time.
     """
     if predicting and not {recipe.target, recipe.event} <= values.keys():
         return data._replace(y=None)
@@ -316,13 +319,29 @@ def _at_risk(
         )
     if predicting:
         return data._replace(y=event, times=np.column_stack([time, event, entry]))
+    if recipe.hazard is not None:
+        nodes, weights = (np.polynomial.legendre.leggauss(NODES)[k] / 2 for k in range(2))
+        nodes, span = nodes + 0.5, (time - entry)[:, None]
+        at = np.column_stack([entry[:, None] + span * nodes**3, time])
+        spent = np.column_stack([(1 - POINT) * span * 3 * nodes**2 * weights, POINT * span])
+        row = np.repeat(np.arange(len(time)), NODES + 1)
+        here = np.column_stack([np.zeros((len(time), NODES)), event]).ravel()
+        made = _again(data, row, baseline_at(recipe, at.ravel()))
+        return made._replace(y=here, exposure=spent.ravel())
     ends = np.array([0.0, *recipe.cuts, np.inf])
     spent = np.minimum(time[:, None], ends[1:]) - np.maximum(entry[:, None], ends[:-1])
     row, interval = np.nonzero(spent > 0)
     here = (event[row] == 1) & (time[row] > ends[interval]) & (time[row] <= ends[interval + 1])
-    place = interval if recipe.cuts else np.zeros_like(interval)  # where the intercept is, if any
-    made = _again(data, row, place) if recipe.cuts or recipe.intercept else data
+    made = _again(
+        data, row, np.eye(len(recipe.baseline))[interval] if recipe.cuts else data.x[:, :0]
+    )
     return made._replace(y=1.0 * here, exposure=spent[row, interval])
+
+
+def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
+    """The columns (n, 2) of a Weibull or Gompertz log hazard at these times (n,)."""
+    own = np.log(time) if recipe.hazard == "weibull" else time
+    return np.column_stack([np.ones(len(time)), own])
 
 
 def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:

@@ -7,14 +7,14 @@ import numpy as np
 from scipy.special import entr, expit, logsumexp, ndtr, ndtri
 
 from posterity.artifact.recipe import COUNTS, Recipe
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError
 from posterity.families import Mixture, Transformed
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
-from posterity.fitting.design import Design
+from posterity.fitting.design import Design, baseline_at
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
-from posterity.models.cubature import log_normal_mean, normal_pairs
+from posterity.models.nodes import log_normal_mean, normal_pairs
 
 HALVINGS = 60
 """Of the interval that holds a quantile of a mixture."""
@@ -231,6 +231,13 @@ def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.n
     ratio = np.exp(z[:, count:] @ x[:, count:].T)
     if not count:
         return ratio * time
+    if recipe.hazard is not None:
+        start, slope = np.exp(z[:, :1]), z[:, 1:2]
+        if recipe.hazard == "weibull":
+            power = np.maximum(slope + 1, 1e-9)
+            return start * np.asarray(time) ** power / power * ratio
+        slope = np.where(abs(slope) < 1e-9, 1e-9, slope)
+        return start * np.expm1(slope * np.asarray(time)) / slope * ratio
     spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
     return np.exp(z[:, :count]) @ spent.T * ratio
 
@@ -258,12 +265,6 @@ def _survival(
     posterior: Any, recipe: Recipe, data: Design, times: Sequence[float], level: float
 ) -> dict[str, np.ndarray]:
     """Survival at each time, averaged over draws of the coefficients."""
-    if not times and not recipe.cuts:
-        raise UsageError(
-            found="survival, and no times to predict it at",
-            expected="one time at least",
-            fix="Give --times T,T,...",
-        )
     z, shares = _draws(posterior, data)
     shift = np.zeros(len(data.x)) if data.offset is None else data.offset
     count = len(recipe.baseline)
@@ -299,12 +300,19 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     time, event, entry = data.times.T
     shift = np.zeros(len(time)) if data.offset is None else data.offset
     count = len(recipe.baseline)
-    hazard = _cumulative(recipe, z, data.x, time) - _cumulative(recipe, z, data.x, entry)
-    log_rate = z[:, count:] @ data.x[:, count:].T + shift
-    if count:
-        log_rate += z[:, np.searchsorted(np.array(recipe.cuts), time)]
-    logs = event * log_rate - hazard * np.exp(shift)
-    return np.asarray(logsumexp(logs, axis=0, b=shares[:, None]))
+    result = np.empty(len(time))
+    for start in range(0, len(time), ROWS):
+        rows = slice(start, start + ROWS)
+        x, when = data.x[rows], time[rows]
+        hazard = _cumulative(recipe, z, x, when) - _cumulative(recipe, z, x, entry[rows])
+        log_rate = z[:, count:] @ x[:, count:].T + shift[rows]
+        if recipe.hazard is not None:
+            log_rate += z[:, :2] @ baseline_at(recipe, when).T
+        elif count:
+            log_rate += z[:, np.searchsorted(np.array(recipe.cuts), when)]
+        logs = event[rows] * log_rate - hazard * np.exp(shift[rows])
+        result[rows] = logsumexp(logs, axis=0, b=shares[:, None])
+    return result
 
 
 def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y: Any) -> np.ndarray:

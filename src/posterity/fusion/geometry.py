@@ -24,8 +24,8 @@ BUDGET = 256 * 2**20
 """Bytes of working memory that one chunk of rows may take."""
 CACHED = 2**20
 """Bytes of members that are worked on at a time: what a processor's cache holds."""
-ROOM = 2**23
-"""Bytes of costs that are kept."""
+ROOM = 2**21
+"""Bytes of costs that a clustering keeps."""
 PIECE = 2**21
 """Bytes of costs that are copied at a time."""
 LONG = 2**14
@@ -195,6 +195,13 @@ class Points:
             part -= row
             yield rows, np.maximum(part, 0.0, out=part)
 
+    def nearest(self, centroids: "Centroids") -> Int[Array, " n"]:
+        """The nearest centroid of each point."""
+        out = np.empty(len(self), int)
+        for rows, part in self.divergences_by_parts(centroids):
+            out[rows] = finite(part).argmin(1)
+        return out
+
     def own_divergences(
         self, rows: Int[Array, "sites size"], centroids: "Centroids"
     ) -> Float[Array, "sites size size"]:
@@ -324,53 +331,6 @@ def of_places(function: Any, place: Any) -> Any:
     if isinstance(place, dict):
         return {name: of_places(function, own) for name, own in place.items()}
     return None if place is None else function(place)
-
-
-# --- costs that follow centroids which change little by little -----------------------------------
-
-
-class Costs:
-    """Divergences of all points to the centroids that were last asked for.
-
-    A search moves few centroids at a time: columns of those that are where they were, to the last
-    bit, are not computed again. There is one table, so that what was returned is written over; of
-    more than :data:`ROOM` bytes there is none, and rows are computed as they are asked for.
-    """
-
-    def __init__(self, points: Points):
-        self._points = points
-        self._costs = np.empty((len(points), 0))
-        self._places = np.empty((0, points.coordinates.shape[1]))
-
-    def of(self, rows: Int[Array, " some"] | slice, centroids: Centroids) -> Float[Array, "some g"]:
-        """``D(c_g || x_l)`` of some points, in nats, as :meth:`Points.divergences` has them."""
-        if 8 * len(self._points) * len(centroids.coordinates) > ROOM:
-            return self._points.take(rows).divergences(centroids)
-        return self._at(centroids)[rows]
-
-    def cheapest(self, centroids: Centroids) -> Int[Array, " n"]:
-        """The nearest centroid of each point."""
-        if 8 * len(self._points) * len(centroids.coordinates) <= ROOM:
-            return cheapest(self._at(centroids))
-        out = np.empty(len(self._points), int)
-        for rows, part in self._points.divergences_by_parts(centroids):
-            out[rows] = finite(part).argmin(1)
-        return out
-
-    def _at(self, centroids: Centroids) -> Float[Array, "n g"]:
-        """The table, with what is stale made anew."""
-        groups = len(centroids.coordinates)
-        if groups > len(self._places):
-            self._costs = np.empty((len(self._points), groups))
-            self._places = np.full(centroids.coordinates.shape, np.nan)
-        costs, places = self._costs[:, :groups], self._places[:groups]
-        stale: Any = (places != centroids.coordinates).any(1)
-        if stale.any():
-            stale = slice(None) if 2 * stale.sum() > groups else stale
-            for rows, part in self._points.divergences_by_parts(centroids.take(stale)):
-                costs[rows, stale] = part
-            places[stale] = centroids.coordinates[stale]
-        return costs
 
 
 def cheapest(costs: Float[Array, "n g"]) -> Int[Array, " n"]:

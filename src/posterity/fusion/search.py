@@ -334,7 +334,7 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Labels of all components: a group of the seed's, or one of the outliers' own."""
     groups, labels = len(seed.counts), np.empty(len(local.points), int)
-    costs = lambda rows: local.costs.of(rows, seed.centroids)
+    costs = lambda rows: local.points.take(rows).divergences(seed.centroids)
     price = price_of_a_group(seed)
     if components is not None:  # a group of one's own is for those who find no other
         price = 1e6 * (1 + max(float(costs(rows).max()) for rows, _ in local.parts(groups)))

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from posterity.inference.choice import best_estimator
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
     BonnetPrice,
@@ -17,7 +16,7 @@ from posterity.inference.estimators import (
     Reparameterization,
     VariationalOnlineNewton,
 )
-from posterity.inference.update import LocalUpdate
+from posterity.inference.update import LocalUpdate, best_estimator
 from posterity.lazy import exports
 
 if TYPE_CHECKING:

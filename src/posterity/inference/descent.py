@@ -1,23 +1,41 @@
-"""Descent of a free energy that can be computed: no step ever raises it beyond rounding.
+"""Steps along natural gradients: as far as they can be trusted, or as the free energy falls.
 
-``F(q) = α KL(q ‖ cavity) - E_q[log likelihood]``, but for a constant that a cavity has only where
-it is proper. Natural parameters step along the natural gradient, in which Newton's method and
-conjugate updates are special cases (khan2023), as far as a backtracking line search allows
-(nocedal2006, section 3.1).
+Natural parameters form a vector space, in which not every vector is a distribution, nor every
+distribution one under which the model has expectations. Besides, a noisy gradient holds about where
+it was taken alone. A step that goes too far is halved.
+
+A free energy that can be computed is searched along: ``F(q) = α KL(q ‖ cavity) - E_q[log
+likelihood]``, but for a constant that a cavity has only where it is proper. Natural parameters step
+along the natural gradient, in which Newton's method and conjugate updates are special cases
+(khan2023), as far as a backtracking line search allows (nocedal2006, section 3.1).
+
+Where log likelihoods are concave functions of linear predictors, the free energy of a Gaussian is
+convex in its mean and in a triangular root of its covariance (challis2013). Natural gradients
+converge in a few steps where a posterior is narrow beside its likelihood's bends. Where classes are
+told apart, or all counts are zero, the prior alone ends what the likelihood lets grow, and they go
+to and fro; L-BFGS in these coordinates does not.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from posterity.arrays.namespace import namespace
-from posterity.arrays.search import CLOSE, Point, judged
+from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.search import CLOSE, Point, judged, lbfgs
+from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, Int, Number, Real
 from posterity.families import ExponentialFamily
-from posterity.inference.step import dtype_of, either
-from posterity.models.cubature import normal_pairs
+from posterity.lazy import jax, jnp
+from posterity.models.nodes import normal_pairs
 
+Q = TypeVar("Q", bound=ExponentialFamily)
+
+HALVINGS = 40
+"""A step that is still outside the domain after so many halvings is not taken."""
+TRUST = 4.0
+"""Nats, and one more a coordinate, that a noisy step may put between two members, both ways: it
+lets a mean move by two standard deviations, and a variance grow or shrink tenfold."""
 ROUNDING = 2.0**-46
 """Of the sums that make up a free energy: some dozens of units in the last place."""
 FAR = 1e4
@@ -25,6 +43,74 @@ FAR = 1e4
 likelihoods grow without bound, a wide posterior may see nothing but their tails."""
 NARROWER, LEVELS, PLACES = 16.0, 8, 16
 """How starts are sought: precisions times 16, up to 8 times, about the mean and up to 32 others."""
+MOST = 48
+"""Coordinates up to which a whole triangle is searched."""
+LOOKS = 600
+"""Points that are looked at, at most."""
+GAIN = 1e-13
+"""Of the free energy: what a further step must promise."""
+
+
+class Step(NamedTuple):
+    """The result of a step, and what it took to stay inside."""
+
+    q: Any
+    halvings: Int[Real, ""]
+    taken: Bool[Real, ""]
+    """False where no shorter step stays inside either: ``q`` is then what it was."""
+
+
+def safe_step(
+    q: Q,
+    direction: Q,
+    rate: Number,
+    *,
+    admits: Callable[[Q], Any],
+    retract: bool = False,
+    reach: Float[Any, ""] | float | None = None,
+) -> Step:
+    """From ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and near.
+
+    Near is what the divergence both ways says, ``reach`` nats at most (None: anything goes): it
+    bounds mean and precision of a Gaussian, and does the like in every family. With ``retract``
+    (Gaussians) the step follows the manifold, on which precisions stay positive (lin2020), and
+    bounds both itself. Pure and traceable.
+    """
+
+    def move(rate: Number) -> Any:
+        return q.retract(direction, rate) if retract else q + direction * rate  # pyright: ignore[reportAttributeAccessIssue]
+
+    def outside(state: tuple[Real, Real]) -> Real:
+        halvings, rate = state
+        moved = move(rate)
+        near = reach is None or ~(q.kl(moved) + moved.kl(q) > reach)
+        return ~(moved.is_proper() & admits(moved) & near) & (halvings <= HALVINGS)
+
+    xp = q.xp
+    halve = lambda state: (state[0] + 1, state[1] / 2)
+    start = (xp.np.zeros((), np.int32), xp.np.asarray(rate, dtype_of(q)))
+    halvings, rate = xp.repeat(outside, halve, start)
+    taken = halvings <= HALVINGS
+    return Step(either(taken, lambda: move(rate), lambda: q), halvings, taken)
+
+
+def either(condition: Bool[Real, ""] | bool, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """One tree or the other, each a function that makes it: called where it is what is needed."""
+    if not is_jax(condition):
+        return yes() if condition else no()
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes(), no())
+
+
+def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[Real, ""]:
+    """``sqrt(dᵀ F d)`` in sqrt(nats)."""
+    squared = q.squared_length(direction)
+    np_ = namespace(squared).np
+    return np_.sqrt(np_.maximum(squared, 0.0))
+
+
+def dtype_of(q: ExponentialFamily) -> Any:
+    """That of the natural parameters."""
+    return np.result_type(*(leaf.dtype for leaf in leaves(q)))
 
 
 class Descent(NamedTuple):
@@ -189,3 +275,45 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
         return q.rebuild(moved)
 
     return start
+
+
+def convex_end(
+    evaluate: Callable[[Any], Any], q: Any, cavity: Any, temperature: float
+) -> ExponentialFamily:
+    """The Gaussian, full or diagonal, of least free energy, from ``q`` on.
+
+    ``evaluate(q)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as ``gradient``.
+    """
+    size, full = q.event_size, (np.diag if q.diagonal else np.asarray)
+    center, scale = q.mean, q.whitened(np.eye(size))
+    precision = scale.T @ full(cavity.precision) @ scale
+    linear = scale.T @ (cavity.precision_mean - full(cavity.precision) @ center)
+    kept = np.diag_indices(size) if q.diagonal else np.tril_indices(size)
+
+    def member(free: np.ndarray) -> tuple[Any, np.ndarray]:
+        root = np.zeros((size, size))
+        root[kept] = free[size:]
+        inverse = np.linalg.inv(scale @ root)
+        mean = center + scale @ free[:size]
+        own = (inverse**2).sum(0) if q.diagonal else inverse.T @ inverse
+        return type(q)._of(precision_mean=full(own) @ mean, precision=own), root
+
+    def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
+        if not (free[size:][kept[0] == kept[1]] > 0).all():
+            return np.inf, free
+        there, root = member(free)
+        expected = evaluate(there)
+        factor, along = expected.gradient, free[:size]
+        bend = scale.T @ full(factor.precision) @ scale
+        slope = scale.T @ (factor.precision_mean - full(factor.precision) @ there.mean)
+        logs = np.log(np.diagonal(root)).sum()
+        pull = (precision * (root @ root.T)).sum() / 2 + along @ precision @ along / 2
+        value = temperature * (pull - linear @ along - logs) - expected.value
+        by_mean = temperature * (precision @ along - linear) - slope
+        by_root = (temperature * precision + bend) @ root
+        by_root[np.diag_indices(size)] -= temperature / np.diagonal(root)
+        return float(value), np.concatenate([by_mean, by_root[kept]])
+
+    start = np.concatenate([np.zeros(size), np.eye(size)[kept]])
+    with np.errstate(all="ignore"):
+        return member(lbfgs(energy, start, most=LOOKS, gain=GAIN)[0])[0]

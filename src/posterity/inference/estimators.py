@@ -19,11 +19,11 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
+from posterity.inference.descent import dtype_of
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
-from posterity.inference.step import dtype_of
 from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.cubature import TAIL, expectation_nodes, normal_nodes
+from posterity.models.nodes import TAIL, expectation_nodes, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool

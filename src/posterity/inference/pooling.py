@@ -22,7 +22,7 @@ from posterity.families import ExponentialFamily
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
-from posterity.models.cubature import hermite, normal_pairs
+from posterity.models.nodes import hermite, normal_pairs
 from posterity.models.personal import Law
 
 PREDICTOR_NODES = 24
@@ -52,8 +52,9 @@ FEW, MANY = 0.2, 15
 longer matters."""
 FURTHEST = 40.0
 """A log spread beyond which no node may lie: a step that leads there is shortened."""
-ERROR = 5e-5
-"""Nats by which too few nodes may misplace a posterior before more are taken."""
+ERROR, ERROR_OF_MOVE = 5e-5, 1e-2
+"""Nats by which too few nodes may misplace a posterior before more are taken, and as a share of
+those that a visit moves it by: where that is much, there will be further visits."""
 
 Vector = Float[np.ndarray, " d"]
 Matrix = Float[np.ndarray, "d d"]
@@ -217,10 +218,9 @@ class PartialPooling(LocalUpdate):
     def _refined(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, steps: int
     ) -> tuple[Any, PooledInfo]:
-        count = self.nodes
+        site, count = _Site(model, view, factor, records), self.nodes
         while True:
-            finer = round((count / self.nodes) ** 0.5)
-            site = _Site(model, view, factor, records, count, finer)
+            site.take_nodes(count, round((count / self.nodes) ** 0.5))
             site.descend(steps)
             one, other = site.gradients()
             # Two draws of nodes err by as much each; a finer grid errs by little.
@@ -228,27 +228,12 @@ class PartialPooling(LocalUpdate):
             error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
             if not np.isfinite(error):
                 raise not_finite()
-            if error <= ERROR or 4 * count > self.most:
-                new = one if steps == 0 else site.factor()
+            new = site.factor() if steps else one
+            far = steps and site.drawn  # grids are had for little
+            moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
+            if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
                 return new, PooledInfo(float(site.residual), error)
             count *= 4
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        """Not to be compiled into another computation.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            found="partial pooling in a simulation of many walks",
-            expected="an update that can be compiled as a whole",
-            fix="Use `federate`, or pass LocalUpdate(Cubature()) of posterity.inference.",
-        )
-
-
-def default_update(model: Model, prior: ExponentialFamily) -> LocalUpdate:
-    """The local rule where a user names none."""
-    return PartialPooling() if PartialPooling.serves(model, prior) else LocalUpdate()
 
 
 class _Site:
@@ -260,8 +245,6 @@ class _Site:
         view: Any,
         factor: Any,
         records: Records,
-        count: int,
-        finer: int,
     ):
         self.model, self.view = model, view
         self.own = np.array(model.personal)
@@ -271,6 +254,9 @@ class _Site:
         self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
         self.residual, self.likelihood = np.inf, Likelihood(model, records)
         self.drawn = len(self.own) not in GRID
+
+    def take_nodes(self, count: int, finer: int) -> None:
+        """Take sets of nodes of this number (see :func:`grids`) from here on."""
         self.grids = grids(len(self.own), count, finer)
         self.known: dict[int, Any] = {}  # by set of nodes, the last place and what was found there
 

@@ -17,7 +17,7 @@ from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Product
 from posterity.families.names import names_of, with_names
 from posterity.inference.pooling import Matrix, Normal, grids, marginal
-from posterity.models.cubature import normal_pairs
+from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
 """Equidistant nodes along each of so few log spreads, and how many deviations they reach."""

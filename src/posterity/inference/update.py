@@ -18,18 +18,48 @@ from posterity.arrays.tree import leaves, static, tree_map
 from posterity.arrays.typing import Bool, DTypeLike, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.inference.choice import (
-    ESTIMATORS,
-    best_estimator,
-    check_estimator,
+from posterity.inference import estimators
+from posterity.inference.cubature import Cubature
+from posterity.inference.descent import (
+    MOST,
+    NARROWER,
+    TRUST,
+    Q,
+    Step,
+    convex_end,
+    descend,
+    dtype_of,
+    either,
+    fisher_length,
+    safe_step,
 )
-from posterity.inference.convex import MOST, convex_end
-from posterity.inference.descent import NARROWER, descend
-from posterity.inference.estimators import Estimator, Evaluator, Exact
-from posterity.inference.step import TRUST, Q, Step, dtype_of, either, fisher_length, safe_step
+from posterity.inference.estimators import Estimator, Evaluator, Exact, LeastSquares
 from posterity.lazy import jax, jnp
 from posterity.models import Model, PredictorModel, Records
 
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "exact": estimators.Exact,
+    "closed-form": estimators.ClosedForm,
+    "predictor-quadrature": estimators.PredictorQuadrature,
+    "quadrature": estimators.Quadrature,
+    "enumeration": estimators.Enumeration,
+    "cubature": Cubature,
+    "variational-online-newton": estimators.VariationalOnlineNewton,
+    "bonnet-price": estimators.BonnetPrice,
+    "least-squares": LeastSquares,
+    "reparameterization": estimators.Reparameterization,
+    "reinforce": estimators.Reinforce,
+}
+"""By name, best first where several fit (see ``best_estimator``)."""
+
+FEW, SEVERAL, SOME = 512, 64, 256
+"""The most parameters for which the default spreads nodes: over a diagonal Gaussian, of which more
+is asked by way of its draws; over one of a model that has several optima, as networks have, where
+noise finds a way out of what is symmetric; and over any other."""
+SEARCHES = 512
+"""The most nodes at which a site's own parameters are integrated out."""
+SLOPES_LIMIT = 64
+"""The most natural parameters for which the default fits slopes to draws."""
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
@@ -44,6 +74,39 @@ ESTIMATOR = Constraint(
     f"an Estimator object or one of {list(ESTIMATORS)}",
     lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
 )
+
+
+def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
+    """The one of least variance, then of least cost, that the model and the family allow.
+
+    Expectations are exact for conjugate models, in closed form or by quadrature where these
+    exist, and nearly so for Gaussians and Products of them by cubature. Diagonal Gaussians of many
+    parameters use online Newton, small continuous families least squares, the rest implicit
+    reparameterisation where draws can be differentiated, and REINFORCE with a leave-one-out
+    baseline where not.
+    """
+    options = {name: kind() for name, kind in ESTIMATORS.items() if name != "bonnet-price"}
+    # Where a log likelihood is a search of its own, thousands of nodes are too many.
+    options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
+    options["least-squares"] = LeastSquares(max(64, 4 * q.dimension))
+    most = SEVERAL if model.optima == "several" else FEW
+    if q.event_size > (most if options["variational-online-newton"].fits(model, q) else SOME):
+        del options["cubature"]
+    if not q.reparameterized or q.dimension > SLOPES_LIMIT:
+        del options["least-squares"]
+    return next(kind for kind in options.values() if kind.fits(model, q))
+
+
+def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
+    """Raise a UsageError unless the estimator serves this model and family."""
+    if not estimator.fits(model, q):
+        raise UsageError(
+            found=f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
+            f"posterior of {type(q).__name__}",
+            expected=estimator.fitting,
+            fix=f"Leave the estimator out: the default here is "
+            f"{type(best_estimator(model, q)).__name__}.",
+        )
 
 
 class UpdateInfo(NamedTuple):
@@ -304,15 +367,20 @@ class LocalUpdate(Setting):
         """
         return jax.tree.map(jnp.asarray, self)
 
-    def noiseless(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
-        """The same without noise, of all records; None where every estimator has some."""
-        if not self.noisy:
-            return self if isinstance(self.estimator, Evaluator) else None
-        evaluates = isinstance(self.estimator, Evaluator)
-        estimator = self.estimator if evaluates else best_estimator(model, q)
+    def line_search(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
+        """The line search, without noise and of all records, that has the same optimum.
+
+        Itself if it is one; None where no estimator can compute a free energy.
+        """
+        if self.searches and isinstance(self.estimator, Evaluator):
+            return self
+        estimator = self.estimator
+        if not isinstance(estimator, Evaluator):
+            estimator = best_estimator(model, q)
         if not isinstance(estimator, Evaluator):
             return None
-        return dataclasses.replace(self, estimator=estimator, batch_size=None, dtype="float64")
+        plain = {"batch_size": None, "dtype": "float64", "domain": estimator.domain}
+        return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
 
     def finer(self) -> "LocalUpdate | None":
         """With more nodes, where there are more to be had."""
@@ -368,18 +436,6 @@ class TrainedApart(LocalUpdate):
         self, model: Model, view: ExponentialFamily, records: Records, *, key: KeyArray
     ) -> Any:
         """The posterior after training from the shared ``view`` on, on the site's records."""
-
-    def __call__(self, *_: Any, **__: Any) -> tuple[Any, UpdateInfo]:
-        """Not to be compiled into another computation.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            found=f"a {type(self).__name__} in a simulation of many walks",
-            expected="an update that can be compiled as a whole",
-            fix="Use `federate`.",
-        )
 
 
 def _floats(tree: PyTree, dtype: DTypeLike) -> Any:

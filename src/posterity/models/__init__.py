@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from posterity.lazy import exports
-from posterity.models.bags import Documents, documents
 from posterity.models.base import (
     ConjugateModel,
     ExpectedModel,
@@ -28,21 +27,23 @@ from posterity.models.regression import (
     NegativeBinomialRegression,
     PoissonRegression,
 )
-from posterity.models.topics import TopicModel
+from posterity.models.topics import Documents, TopicModel, documents
 
 if TYPE_CHECKING:
-    from posterity.models.hidden_markov import HiddenMarkovModel, padded
+    from posterity.models.hidden_markov import (
+        HiddenMarkovModel,
+        label,
+        log_predictive,
+        marginals,
+        padded,
+    )
     from posterity.models.neural import NeuralNetwork
-    from posterity.models.personal import PersonalModel
-    from posterity.models.personal_regression import PersonalRegression, hierarchical
-    from posterity.models.states import label, log_predictive, marginals
+    from posterity.models.personal import PersonalModel, PersonalRegression, hierarchical
 
 _WITH_JAX = {
-    "hidden_markov": ("HiddenMarkovModel", "padded"),
+    "hidden_markov": ("HiddenMarkovModel", "label", "log_predictive", "marginals", "padded"),
     "neural": ("NeuralNetwork",),
-    "personal": ("PersonalModel",),
-    "personal_regression": ("PersonalRegression", "hierarchical"),
-    "states": ("label", "log_predictive", "marginals"),
+    "personal": ("PersonalModel", "PersonalRegression", "hierarchical"),
 }
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
 

@@ -3,18 +3,140 @@
 What sites share, ``z``, governs the law of what is each one's own: ``b_k ~ p(b | z)``. A site
 integrates its ``b_k`` out, so what it says of ``z`` is a marginal likelihood, in which records
 belong together; nothing of ``b_k`` is stored or sent. This is structured variational inference
-for a federation (hassan2023) in which each visit finds the best ``q(b_k | z)`` anew.
+for a federation (hassan2023) in which each visit finds the best ``q(b_k | z)`` anew: the Gaussian
+of the tightest bound ``log ∫ exp f(v) N(v | 0, I) dv ≥ max_q E_q[f] - KL(q ‖ N(0, I))``, with
+equality where ``f`` is quadratic. That optimum is found by natural gradients (khan2023) with a line
+search on the bound itself, so it holds wherever the search stops.
 """
 
 import abc
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from posterity.arrays.typing import Float, Real
+import numpy as np
+
+from posterity.arguments import POSITIVE, Constraint
+from posterity.arrays.namespace import namespace
+from posterity.arrays.search import Point, search
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
+from posterity.errors import UsageError
+from posterity.families import ExponentialFamily, Gaussian, Product
 from posterity.lazy import jax, jnp
-from posterity.models.base import Model, weighted
-from posterity.models.cubature import cubature
-from posterity.models.evidence import Expectation, Whitened, best_gaussian, log_evidence
+from posterity.models.base import Model, PredictorModel, weighted
+from posterity.models.nodes import cubature, hermite, log_normal_mean, normal_nodes
 from posterity.models.records import Records
+from posterity.models.regression import LinearRegression, LogisticRegression
+
+MAX_STEPS = 100
+"""Points that the search looks at; log-concave ``f`` take five to ten."""
+TOLERANCE = 1e-9
+"""In nats: what a further step would change, to second order."""
+NEARLY = 1e-3
+"""In nats: this close to the optimum a whole step is safe."""
+NODES = 24
+"""Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
+ALONG, WITHIN = 128, 32
+"""Equidistant nodes of a prediction, under one that may be as wide as it likes, and for each unit
+of its deviation."""
+TYPICAL = 0.25
+"""Median of a coefficient's spread between sites before data, in its own prior deviations."""
+COMMON, OWN = 1.5, 0.75
+"""Standard deviations, in logarithms, of all spreads together and of each beside the others."""
+REGRESSION = Constraint(
+    "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
+    lambda model: isinstance(model, PredictorModel | LinearRegression),
+)
+
+
+class Whitened(NamedTuple):
+    """A Gaussian over ``v`` (p,), whose prior is the standard normal."""
+
+    mean: Float[Real, " p"]
+    precision: Float[Real, "p p"]
+
+    @classmethod
+    def prior(cls, size: int, dtype: Any) -> "Whitened":
+        """The standard normal."""
+        return cls(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
+
+    @property
+    def factor(self) -> Float[Real, "p p"]:
+        """``F`` with ``v = mean + F ε``, ``F Fᵀ`` the covariance; NaN if there is none."""
+        identity = jnp.eye(len(self.mean), dtype=self.mean.dtype)
+        lower = jnp.linalg.cholesky(self.precision)
+        return jax.scipy.linalg.solve_triangular(lower, identity, lower=True).T
+
+    def kl(self) -> Float[Real, ""]:
+        """``KL(q ‖ N(0, I))`` in nats."""
+        factor = self.factor
+        logdet = -2 * jnp.log(jnp.diagonal(factor)).sum()
+        return ((factor**2).sum() + self.mean @ self.mean - len(self.mean) + logdet) / 2
+
+
+class Expectation(NamedTuple):
+    """The value of ``E[f]`` under a Gaussian, its slope and minus its curvature in ``v``."""
+
+    value: Float[Real, ""]
+    slope: Float[Real, " p"]
+    precision: Float[Real, "p p"]
+
+
+Expected = Callable[[Any, Whitened], Expectation]
+"""Of what else there is to depend on, a tree of arrays, and the Gaussian."""
+
+
+def best_gaussian(
+    expected: Expected, given: PyTree, start: Whitened
+) -> tuple[Whitened, Bool[Real, ""]]:
+    """The Gaussian of the tightest bound, and whether the search came near it.
+
+    Not to be differentiated: see :func:`log_evidence`.
+    """
+
+    def look(q: Whitened) -> Point:
+        around = expected(given, q)
+        bound, squared = _bound(q, around), _squared(q, around)
+        finite = jnp.isfinite(bound) & jnp.isfinite(squared)  # NaN of an improper Gaussian
+        rounding = 1e-13 * (1 + jnp.abs(bound))
+        return Point(q, around, jnp.where(finite, -bound, jnp.inf), rounding, squared, finite)
+
+    best = search(look, start, move=_moved, most=MAX_STEPS, close=TOLERANCE).best
+    return best.at, best.squared / 2 < NEARLY
+
+
+def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[Real, ""]:
+    """The bound in nats; differentiable in what is ``given``.
+
+    The search itself is not differentiated. One more step from its end is: it carries how the
+    optimum depends on what is given, so that first derivatives are right to second order in
+    what the search left, and second derivatives are close. NaN where the search did not come
+    near, so that nobody takes a slope of nowhere for one: a visit steps back from there, and what
+    it cannot step back from it fails for, or has no bound of its doubt.
+    """
+    q, near = best_gaussian(expected, *jax.lax.stop_gradient((given, start)))
+    q = _moved(q, expected(given, q), 1.0)
+    return jnp.where(near, _bound(q, expected(given, q)), jnp.nan)
+
+
+def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
+    """A step in natural parameters, towards prior and expected curvature together."""
+    goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
+    precision = q.precision + rate * (goal - q.precision)
+    return Whitened(q.mean + jnp.linalg.solve(precision, rate * (around.slope - q.mean)), precision)
+
+
+def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
+    """``gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2``: the squared length of the natural gradient."""
+    factor, slope = q.factor, around.slope - q.mean
+    goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
+    bend = factor.T @ (goal - q.precision) @ factor
+    return ((factor.T @ slope) ** 2).sum() + (bend**2).sum() / 2
+
+
+def _bound(q: Whitened, around: Expectation) -> Float[Real, ""]:
+    return around.value - q.kl()
 
 
 class Law(NamedTuple):
@@ -103,3 +225,197 @@ class PersonalModel(Model):
     def _start(self, z: Any) -> Whitened:
         mean = self._law(z).mean
         return Whitened.prior(len(mean), mean.dtype)
+
+
+class PersonalRegression(PersonalModel):
+    """A regression in which each site has coefficients of its own, about those of the population.
+
+    ``z`` is ``{"coefficients": (d,), "log_spread": (p,)}``: a site's own coefficients are normal
+    about the population's, with standard deviations ``exp(log_spread)``; those that are not
+    ``personal`` are the population's. Data as for the ``model``: ``(x, y)``.
+
+    What a site says is its marginal likelihood: with a Gaussian likelihood the exact one, else by
+    the Gaussian of its own coefficients that expectation propagation finds (minka2001); see
+    :class:`~posterity.inference.pooling.PartialPooling`. Where an estimator is named it is the
+    tightest Gaussian bound instead, whose expectations are sums along each predictor.
+    """
+
+    model: PredictorModel | LinearRegression
+    personal: tuple[int, ...] = static()
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
+
+    def check(self, data: Any) -> None:
+        """As the regression itself does."""
+        self.model.check(data)
+
+    def local_prior(self, z: Any) -> tuple[Any, Any]:
+        """The population's coefficients, and the spread of sites about them."""
+        return z["coefficients"][np.array(self.personal)], jnp.exp(z["log_spread"])
+
+    def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:
+        """``log p(y | x · β)``, with the site's own coefficients in ``β``."""
+        x, y = data
+        return self.model.predictor_log_likelihood(x @ self.coefficients(z, b), y)
+
+    def coefficients(self, z: Any, b: Float[Real, "... p"]) -> Float[Real, "... d"]:
+        """All coefficients of a site: its own, and the population's where it has none."""
+        shared = jnp.broadcast_to(z["coefficients"], (*jnp.shape(b)[:-1], *z["coefficients"].shape))
+        return shared.at[..., np.array(self.personal)].set(b)
+
+    def expected(self, given: Any, q: Whitened) -> Expectation:
+        """By sums along each predictor ``f ~ N(m, s²)``: no cubature, however many columns."""
+        z, records = given
+        x, y = records.data
+        own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
+        offset = x @ z["coefficients"]
+        deviation = _norm(own @ q.factor)
+        epsilon, chances = hermite(NODES)
+        f = (offset + own @ q.mean)[:, None] + deviation[:, None] * epsilon
+        values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
+        bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
+        weights = records.weights
+        return Expectation(
+            weights @ (values @ chances),
+            (weights * (slopes @ chances)) @ own,
+            -(own.T * (weights * bend)) @ own,
+        )
+
+    def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
+        """In closed form for linear regression, else by sums about each integrand's peak.
+
+        ``z`` and ``law`` may be several, along leading axes.
+        """
+        x, y = data
+        mean, deviation = self._predictor(z, law, x)
+        np_ = namespace(mean).np
+        y = np_.asarray(y, mean.dtype)
+        if isinstance(self.model, LinearRegression):
+            variance = self.model.noise_variance + deviation**2
+            return -((y - mean) ** 2 / variance + np_.log(2 * np.pi * variance)) / 2
+        at = lambda u: mean[..., None] + deviation[..., None] * u
+        log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
+        if isinstance(self.model, LogisticRegression):  # which has no narrow peaks
+            u, chances = _nodes_for(deviation)
+            return namespace(mean).logsumexp(log_likelihood(u) + np.log(chances))
+        return log_normal_mean(log_likelihood, mean)
+
+    def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, "*m n"]:
+        """``E[y | x]`` of each row, ``b`` of that law; several as in ``log_predictive``."""
+        mean, deviation = self._predictor(z, law, x)
+        if isinstance(self.model, LinearRegression):
+            return mean
+        epsilon, chances = _nodes_for(deviation)
+        return self.model.predictor_mean(mean[..., None] + deviation[..., None] * epsilon) @ chances
+
+    def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
+        """Mean and standard deviation of ``x · β``, row by row."""
+        columns = np.array(self.personal)
+        common = np.setdiff1d(np.arange(x.shape[-1]), columns)
+        own = x[:, columns]
+        matrices = law.scale.ndim > law.mean.ndim
+        spread = own @ law.scale if matrices else own * law.scale[..., None, :]
+        mean = law.mean @ own.T + z["coefficients"][..., common] @ x[:, common].T
+        return mean, _norm(spread)
+
+
+def _nodes_for(deviation: Real) -> tuple[Any, Any]:
+    """Nodes and chances along predictors: as many as their deviations, where known, call for."""
+    known = isinstance(deviation, np.ndarray) and deviation.size
+    count = math.ceil(WITHIN * max(1.0, deviation.max())) if known else ALONG
+    return normal_nodes(min(count, ALONG), deviation.dtype)
+
+
+def _norm(rows: Any) -> Any:
+    """Length of each row, with a derivative where it is zero."""
+    np_, squares = namespace(rows).np, (rows**2).sum(-1)
+    positive = squares > 0
+    return np_.where(positive, np_.sqrt(np_.where(positive, squares, 1.0)), 0.0)
+
+
+# --- from one argument ---------------------------------------------------------------------------
+
+
+def hierarchical(
+    model: Model,
+    prior: ExponentialFamily,
+    personal: bool | Sequence[int | str] | Mapping[Any, float],
+) -> tuple[PersonalRegression, Product]:
+    """The regression with coefficients of each site's own, and a prior of its parameters.
+
+    Args:
+        model: a regression.
+        prior: Gaussian, of the coefficients: of the population's now, which every site's are
+            about. Or a Product of such ``coefficients`` and a Gaussian of the ``log_spread``.
+        personal: True for all coefficients, or the columns of those that differ, by number or by
+            the prior's names; a mapping gives for each the spread to expect between sites (the
+            median, before data are seen).
+
+    Spreads are log-normal before data: about a quarter of the coefficient's own standard
+    deviation, or what ``personal`` says, times or over ``exp(1.5)`` together and another
+    ``exp(0.75)`` each, at one standard deviation. What one coefficient's spread shows is so
+    evidence of the others'.
+
+    Raises:
+        UsageError: if the model is no regression, the columns are not the prior's, or the prior
+            is neither Gaussian nor such a Product.
+
+    >>> from posterity.models import LogisticRegression
+    >>> prior = Gaussian.from_standard(mean=[0.0, 0.0], covariance=[[4.0, 0.0], [0.0, 1.0]])
+    >>> model, joint = hierarchical(LogisticRegression(), prior, [0])
+    >>> np.exp(joint.log_spread.mean).round(2)
+    array([0.5])
+    """
+    REGRESSION.check(model=model)
+    given = dict(prior.independent_blocks()) or {"coefficients": prior}
+    coefficients, spread = given.get("coefficients"), given.get("log_spread")
+    unknown = set(given) - {"coefficients", "log_spread"}
+    if coefficients is None or not coefficients.gaussian or unknown:
+        raise UsageError(
+            found=f"a prior {prior!r}",
+            expected="a Gaussian of the coefficients, or a Product of `coefficients` and "
+            "`log_spread`",
+            fix="Give the prior that the coefficients would have if all sites were one.",
+        )
+    expected = _columns(personal, coefficients.own_size, coefficients.names)
+    columns = tuple(expected)
+    spread = _spread_prior(coefficients, expected) if spread is None else spread
+    if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
+        spread = spread.named([coefficients.names[j] for j in columns])
+    if not spread.gaussian or spread.own_size != len(columns):
+        raise UsageError(
+            found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
+            expected="a Gaussian of one dimension each",
+            fix="Leave it out for the default, or give it the right size.",
+        )
+    return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
+
+
+def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, float | None]:
+    """Numbers of the columns, sorted, each with the spread to expect; None where none is given."""
+    several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
+    asked = range(size) if personal is True else list(personal) if several else []
+    places = {name: place for place, name in enumerate(names)}
+    columns = [places.get(one, one) if isinstance(one, str) else one for one in asked]
+    whole = all(type(j) is not bool and isinstance(j, int | np.integer) for j in columns)
+    whole = whole and all(0 <= j < size for j in columns)
+    if not columns or not whole or len(set(columns)) < len(columns):
+        named = f", or names among {list(names)}" if names else ""
+        raise UsageError(
+            found=f"personal={personal!r} for {size} coefficients",
+            expected=f"True, or different whole numbers from 0 to {size - 1}{named}",
+            fix="Number the columns of x from 0, or name the prior's: prior.named([...]).",
+        )
+    spreads = personal.values() if isinstance(personal, Mapping) else [None] * len(columns)
+    return dict(sorted(zip(map(int, columns), spreads, strict=True)))
+
+
+def _spread_prior(coefficients: Any, expected: Mapping[int, float | None]) -> Gaussian:
+    """Log-normal spreads that hang together."""
+    known = coefficients.standard_parameters()
+    variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
+    usual = TYPICAL * np.sqrt(variance)
+    typical = np.array([usual[j] if s is None else s for j, s in expected.items()], float)
+    POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(expected, typical.tolist(), strict=True)})
+    together = np.full((len(typical), len(typical)), COMMON**2)
+    return Gaussian.from_standard(np.log(typical), together + OWN**2 * np.eye(len(typical)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.tree import Node, tree_leaves, tree_map
-from posterity.arrays.typing import ArrayLike, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.lazy import jax, jnp
 
@@ -134,41 +134,3 @@ def _next_size(size: int) -> int:
     while result < size:
         result *= 4 if result < 1024 else 2
     return result
-
-
-GROUPS = 8
-"""The largest number of sizes that sites of one computation are padded to."""
-FEW = 4096
-"""Records that may be added however few there are: it takes longer to compile another program."""
-
-
-def group_sizes(sizes: ArrayLike) -> np.ndarray:
-    """The sizes to pad these to, ascending: few, so that few programs are compiled.
-
-    As few as keep the padded records below twice those there are (or below ``FEW``), and of all
-    choices of so many the one that adds the fewest; at most ``GROUPS``.
-
-    >>> group_sizes([3, 4, 4, 90, 100, 5000]).tolist()
-    [100, 5000]
-    """
-    sizes = np.asarray(sizes)
-    tops, counts = np.unique(sizes, return_counts=True)
-    if len(tops) > 256:  # of very many, some: the time grows with their square
-        chosen = np.unique(np.linspace(0, len(tops) - 1, 256).astype(int))
-        counts, tops = np.diff(np.cumsum(counts)[chosen], prepend=0), tops[chosen]
-    many, enough = np.concatenate([[0], np.cumsum(counts)]), max(2 * sizes.sum(), FEW)
-    # By dynamic programming: the cost of padding the n smallest sizes with the groups so far, and
-    # where the last of these begins.
-    cost, begins = np.where(many > 0, np.inf, 0.0), []
-    added = np.where(
-        np.tri(len(tops), dtype=bool), (many[1:, None] - many[:-1]) * tops[:, None], np.inf
-    )
-    while cost[-1] > enough and len(begins) < GROUPS:
-        padded = cost[:-1] + added
-        begins.append(padded.argmin(1))
-        cost = np.concatenate([[0.0], padded.min(1)])
-    result, end = [], len(tops)
-    while end:
-        result.append(tops[end - 1])
-        end = begins.pop()[end - 1]
-    return np.array(result[::-1])

@@ -13,7 +13,6 @@ from posterity.arrays.typing import Float, Number, Real
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
-from posterity.models.cubature import hermite
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
@@ -24,6 +23,7 @@ from posterity.models.data import (
     Column,
     check_data,
 )
+from posterity.models.nodes import hermite
 from posterity.models.records import Records
 
 NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))

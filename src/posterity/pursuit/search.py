@@ -11,7 +11,7 @@ from jaxtyping import Float, PyTree
 from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.free_forms import FreeForm
 from posterity.families.names import names_of, with_names
-from posterity.models.cubature import normal_pairs
+from posterity.models.nodes import normal_pairs
 from posterity.pursuit.objectives import Components, Ratio
 from posterity.pursuit.result import Refused, Row
 from posterity.pursuit.schedules import LambdaSchedule

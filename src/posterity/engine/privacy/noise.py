@@ -29,8 +29,8 @@ from posterity.checks import check_finite, check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.coordinates import POSITIVE_DEFINITE
-from posterity.inference.choice import best_estimator
 from posterity.inference.estimators import Evaluator, Exact
+from posterity.inference.update import best_estimator
 from posterity.models import ConjugateModel, Model
 from posterity.models.records import Records
 

@@ -15,19 +15,18 @@ from posterity.arguments import COUNT, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.setting import Setting
 from posterity.arrays.stacks import stacked
-from posterity.arrays.typing import Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, Real
 from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
 from posterity.federation.site import ERROR, failure_of, not_finite
-from posterity.federation.visit import improper_without
+from posterity.federation.state import improper_without
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk, positions
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax, jnp, program
 from posterity.models import Model, Records
-from posterity.models.records import group_sizes
 
 ABREAST = 1 << 16
 """Records that the updates of several walks see at once."""
@@ -37,6 +36,11 @@ TOGETHER = 1 << 20
 
 MANY = 256
 """Sites of equal shapes from which on it pays to compile that."""
+
+GROUPS = 8
+"""The largest number of sizes that sites of one computation are padded to."""
+FEW = 4096
+"""Records that may be added however few there are: it takes longer to compile another program."""
 
 BLOCK = 1 << 16
 """Numbers that are summed at once: they stay in the processor's cache."""
@@ -107,8 +111,7 @@ def simulate(
         ConvergenceWarning: if nodes of a quadrature are too few for some site's last update. Where
             ``federate`` would take more of them, all walks stay with those of ``update``.
 
-    >>> from posterity.arrays.keys import of_jax
-    from posterity.families import Beta
+    >>> from posterity.families import Beta
     >>> from posterity.graphs import ring
     >>> from posterity.models import BetaBernoulli
     >>> coins = {"a": np.ones(3), "b": np.zeros(2), "c": np.ones(1)}
@@ -275,6 +278,38 @@ def _grouped(sites: list[Records]) -> _Groups:
         padded = [sites[site].padded(int(top)) for site in members]
         stacks.append(jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *padded))
     return _Groups(tuple(stacks), jnp.asarray(group, jnp.int32), jnp.asarray(place))
+
+
+def group_sizes(sizes: ArrayLike) -> np.ndarray:
+    """The sizes to pad these to, ascending: few, so that few programs are compiled.
+
+    As few as keep the padded records below twice those there are (or below ``FEW``), and of all
+    choices of so many the one that adds the fewest; at most ``GROUPS``.
+
+    >>> group_sizes([3, 4, 4, 90, 100, 5000]).tolist()
+    [100, 5000]
+    """
+    sizes = np.asarray(sizes)
+    tops, counts = np.unique(sizes, return_counts=True)
+    if len(tops) > 256:  # of very many, some: the time grows with their square
+        chosen = np.unique(np.linspace(0, len(tops) - 1, 256).astype(int))
+        counts, tops = np.diff(np.cumsum(counts)[chosen], prepend=0), tops[chosen]
+    many, enough = np.concatenate([[0], np.cumsum(counts)]), max(2 * sizes.sum(), FEW)
+    # By dynamic programming: the cost of padding the n smallest sizes with the groups so far, and
+    # where the last of these begins.
+    cost, begins = np.where(many > 0, np.inf, 0.0), []
+    added = np.where(
+        np.tri(len(tops), dtype=bool), (many[1:, None] - many[:-1]) * tops[:, None], np.inf
+    )
+    while cost[-1] > enough and len(begins) < GROUPS:
+        padded = cost[:-1] + added
+        begins.append(padded.argmin(1))
+        cost = np.concatenate([[0.0], padded.min(1)])
+    result, end = [], len(tops)
+    while end:
+        result.append(tops[end - 1])
+        end = begins.pop()[end - 1]
+    return np.array(result[::-1])
 
 
 @program

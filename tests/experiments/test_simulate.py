@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import sys
 from typing import Any
 
@@ -8,13 +9,30 @@ import networkx as nx
 import numpy as np
 import pytest
 from federation.examples import CONJUGATE, NAMES
+from hypothesis import given
+from hypothesis import strategies as st
 
-from posterity.errors import ConvergenceWarning, ParameterError, SiteError
+from experiments.gfvl.simulate import (
+    FEW,
+    GROUPS,
+    MANY,
+    Leave,
+    _for_those,
+    _grouped,
+    group_sizes,
+    simulate,
+)
+from posterity.errors import (
+    ConvergenceWarning,
+    ParameterError,
+    SiteError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Beta, Gaussian
-from posterity.federation import Leave, federate, simulate
+from posterity.federation import federate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
-from posterity.federation.simulate import MANY, _for_those, _grouped
 from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
 from posterity.inference import LocalUpdate
 from posterity.inference.estimators import PredictorQuadrature
@@ -213,7 +231,7 @@ def test_rows_are_taken_a_few_at_a_time(width):
 
 
 def test_many_sites_of_few_sizes_are_summed_as_each_would_be(monkeypatch):
-    module = sys.modules["posterity.federation.simulate"]  # its name is that of the function
+    module = sys.modules["experiments.gfvl.simulate"]  # its name is that of the function
     monkeypatch.setattr(module, "TOGETHER", 100)  # parts, of which the last overlaps
     rng = np.random.default_rng(0)
     names = [f"site {k:03d}" for k in range(MANY + 50)]
@@ -257,3 +275,57 @@ def test_sums_over_too_few_nodes_are_said():
     walk = {"visits": 6, "repetitions": 1, "update": update, "key": KEY}
     with pytest.warns(ConvergenceWarning, match="nodes"):
         simulate(data, LogisticRegression(), prior, ring(list("abc")), **walk)
+
+
+SIMULATED = {
+    "graph": ring(list(NAMES)),
+    **dict(zip(("model", "prior", "sites"), CONJUGATE["Beta"], strict=True)),
+    "visits": 24, "repetitions": 2, "key": jax.random.key(0),
+}  # fmt: skip
+SIMULATIONS = {
+    "visits": ({"visits": 0}, UsageError, "visits=0"),
+    "repetitions": ({"repetitions": 0}, UsageError, "repetitions=0"),
+    "late": ({"leave": Leave("elm", 24)}, UsageError, "visit=24; expected a visit below 24"),
+    "early": ({"leave": Leave("elm", -1)}, UsageError, "visit=-1"),
+    "nobody leaves": ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
+    "nobody starts": ({"first": "yew"}, UsageError, "'yew'"),
+    "graph": ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
+    "network": ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "no nodes for sites"),
+    "no data": ({"sites": dict.fromkeys(NAMES)}, UsageError, "a site with data"),
+}
+
+
+@pytest.mark.parametrize("changes, error, says", SIMULATIONS.values(), ids=list(SIMULATIONS))
+def test_what_cannot_be_simulated(changes, error, says):
+    with pytest.raises(error, match=re.escape(says)):
+        simulate(**(SIMULATED | changes))
+
+
+SIZES = st.lists(st.integers(1, 100_000), min_size=1, max_size=60)
+
+
+@given(SIZES, st.integers(1, 30))
+def test_few_sizes_add_few_records(sizes, times):
+    sizes = np.repeat(sizes, times)
+    tops = group_sizes(sizes)
+    padded = tops[np.searchsorted(tops, sizes)]
+    assert set(tops) <= set(sizes)
+    assert (padded >= sizes).all()
+    assert padded.sum() <= max(2 * sizes.sum(), FEW) or len(tops) == GROUPS
+    alone = max(sizes) * len(sizes)
+    assert len(tops) == 1 or alone > max(2 * sizes.sum(), FEW)
+
+
+def test_the_best_of_all_ways_to_make_two_groups():
+    sizes = np.random.default_rng(0).integers(1, 3000, 40)
+    sizes[0] = 60_000
+    (low, high) = group_sizes(sizes)
+    cost = lambda low: np.where(sizes <= low, low, high).sum()
+    assert cost(low) == min(map(cost, sizes))
+
+
+def test_of_very_many_sizes_the_largest_is_among_those_found():
+    sizes = np.arange(1, 100_000)
+    tops = group_sizes(sizes)
+    assert tops[-1] == sizes[-1]
+    assert tops[np.searchsorted(tops, sizes)].sum() <= 2 * sizes.sum()
