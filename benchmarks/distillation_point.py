@@ -130,32 +130,26 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
     from posterity.distillation.sampling.kernels import SGHMC, SGLD
     from posterity.families.layers import Layers
     from posterity.models.forward import apply
-    from posterity.networks import chains as stacked
 
     layers = Layers.dense(*problem.sizes)
-    last = stacked.pays(layers, problem.chains)
     x, y = map(jnp.asarray, problem.data(seed))
     scale = problem.records / problem.batch
 
     def log_density(position: Any, x: Any, y: Any) -> Any:
-        if last:
-            shown = jnp.moveaxis(stacked.outputs(layers, position, jnp.moveaxis(x, 1, -1)), 1, -1)
-        else:
-            forward = lambda own, x: apply(layers, own, x)[-1]
-            shown = jax.vmap(forward, (0, 1), 1)(position, x)
+        forward = lambda own, x: apply(layers, own, x)[-1]
+        shown = jax.vmap(forward, (0, 1), 1)(position, x)
         own = jnp.where(y[..., None] == jnp.arange(shown.shape[-1]), shown, 0.0)
         likelihood = own.sum() - jax.nn.logsumexp(shown, -1).sum()
         prior = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(position))
         return scale * likelihood - prior / 2
 
-    def slope(position: Any, key: Any, kind: str) -> Any:
+    def slope(position: Any, key: Any) -> Any:
         shape = (problem.batch, problem.chains)
-        pick = noise.indices(key, shape, problem.records, kind)
+        pick = noise.indices(key, shape, problem.records)
         return jax.grad(log_density)(position, x[pick], y[pick])
 
-    axis = -1 if last else 0
     start = jax.tree.map(
-        lambda leaf: jnp.stack([jnp.asarray(leaf)] * problem.chains, axis), problem.weights(seed)
+        lambda leaf: jnp.stack([jnp.asarray(leaf)] * problem.chains), problem.weights(seed)
     )
 
     def scanned(step: Any, state: Any) -> Run:
@@ -179,13 +173,13 @@ def ours(problem: Problem, seed: int) -> Iterator[tuple[str, Any]]:
     }.items():
 
         def step(state: Any, key: Any, kernel: Any = kernel) -> Any:
-            gradient = slope(state.position, key, kernel.noise)
+            gradient = slope(state.position, key)
             return kernel.step(state, gradient, key=key)[0], None
 
         yield name, (scanned(step, kernel.init(start)), problem.steps, problem.chains)
 
     # The gradient of another minibatch at each step, written where the last one was.
-    gradient = lambda state, key: ((state[0], slope(state[0], key, "binomial")), None)
+    gradient = lambda state, key: ((state[0], slope(state[0], key)), None)
     yield "gradient", (scanned(gradient, (start, start)), problem.steps, problem.chains)
 
 

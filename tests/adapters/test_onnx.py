@@ -132,6 +132,17 @@ def test_seconds_since_1970_keep_their_digits() -> None:
     assert len(np.unique(found["mean"])) > 40
 
 
+def test_years_and_bytes_are_float32() -> None:
+    x = np.stack([np.linspace(1990, 2020, 50), np.linspace(0, 255, 50)], 1)
+    layers = Layers.dense(2, 8, 2)
+    scaling = Scaling.of_inputs(x).with_outputs(np.array([2e3]), np.array([50.0]))
+    assert scaling.x_shift is not None and scaling.x_scale is not None
+    student = Student(layers, weights(layers, RNG), Head("gaussian", 1), scaling)
+    running = session(to_onnx(student))
+    assert running.get_inputs()[0].type == running.get_outputs()[0].type == "tensor(float)"
+    agree(served(running, x.astype(np.float32)), student, x)
+
+
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "student.onnx"
     student = perceptron(Head("gaussian", 2, True, 0.5), 4)

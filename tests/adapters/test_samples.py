@@ -11,7 +11,7 @@ import scipy.stats
 
 import posterity
 from posterity.adapters import from_samples
-from posterity.adapters.samples.chains import diagnose
+from posterity.arrays.chains import diagnose
 from posterity.errors import FitWarning, ParameterError, StructureError, UsageError
 from posterity.families import (
     Beta,

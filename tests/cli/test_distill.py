@@ -34,6 +34,7 @@ variance = 4.0
 [sampler]
 chains = 8
 burn_in = 500
+thin = 10
 [inputs]
 noise = 0.5
 [student]
@@ -224,6 +225,22 @@ def test_a_configuration_of_a_regression(folder):
     assert abs(data["status"]["temperature"] - 1) < 0.1
     assert Path("out.png").exists()
     assert "Temperature of the chains" in succeed("distill", "logistic.toml").stdout
+
+
+def test_a_network_of_values_learns_its_noise_unless_it_is_known(folder):
+    def written(*lines):
+        model = "\n".join(['likelihood = "gaussian"', *lines])
+        Path("values.toml").write_text(NETWORK.replace("classes = 3", model))
+
+    for line, varying in (('noise = "varying"', True), ("", False)):
+        written(line)
+        model = configured("values.toml").teacher.target.model
+        assert model.noise_variance is None and model.layers.outputs == 2
+        assert model.apply.varying == varying
+    written("noise_variance = 0.5")
+    assert configured("values.toml").teacher.target.model.noise_variance == 0.5
+    written("noise_variance = 0.5", 'noise = "constant"')
+    refuse("distill values.toml", 2, "noise_variance = 0.5 beside model.noise")
 
 
 def test_a_configuration_says_all_there_is(folder):

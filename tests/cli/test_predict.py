@@ -165,6 +165,8 @@ def test_a_network_is_averaged_over_draws(folder):
         ("classes.safetensors renamed.csv -o p.csv", 4, "['dose'] missing; ['height'] unknown"),
         ("classes.safetensors pair.npz -o p.csv", 5, "['a', 'b']; --array"),
         ("classes.safetensors new.csv -o p.csv --array a", 2, "--array a"),
+        ("classes.safetensors new.csv -o p.csv --convert age=2", 2, "--convert; without a recipe"),
+        ("value.safetensors new.csv -o p.csv --times 2", 2, "--times"),
     ],
 )
 def test_refusals(line, code, words, folder):

@@ -11,10 +11,13 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from posterity.distillation import Draws, Independent
 from posterity.distillation.heads import FLOOR, Head
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
-from posterity.networks.predictive import expectations_of, merge
+from posterity.families import Network
+from posterity.networks.predictive import expectations_of, merge, mutual_information
+from tests.distillation.examples import LAYERS, NET
 
 RNG = np.random.default_rng(0)
 CLASSES = [Head("categorical", 4), Head("categorical", 4, split=True), Head("bernoulli", 1),
@@ -109,7 +112,31 @@ def test_merging_parts_is_averaging_all(head: Head) -> None:
             np.testing.assert_allclose(found[name], whole[name], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("head", CLASSES + VALUES)
+def test_a_few_draws_at_a_time_show_all_the_mutual_information() -> None:
+    """Of a finite population, and nearly so of one without end, whose draws differ moderately."""
+    head, rng = Head("categorical", 4, split=True), np.random.default_rng(1)
+    draws = rng.normal(size=(40, 1, 4))
+    whole = mutual_information(expected(head, draws))
+    for heard, population in ((2, 40), (8, 40), (8, 10**9)):
+        some = np.stack(
+            [
+                rng.permutation(draws)[:heard]
+                if population == 40
+                else draws[rng.integers(40, size=heard)]
+                for _ in range(2000)
+            ],
+            1,
+        )
+        found = mutual_information(expected(head, some[:, :, 0]))
+        correction = Draws(NET, np.zeros((40, NET.size))).correction(heard)
+        if population > 40:
+            correction = Independent(Network.prior(LAYERS), NET).correction(heard)
+        error = correction * found.std() / len(found) ** 0.5
+        assert abs(correction * found.mean() - whole[0]) < 4 * error + 0.05 * whole[0]
+    assert Draws(NET, np.zeros((3, NET.size))).correction(3) == 1
+
+
+@pytest.mark.parametrize("head", WITHOUT_SPLIT + VALUES)
 def test_single_draws_are_right_in_expectation(head: Head) -> None:
     """Mean losses of single draws differ from the loss of all by a constant of the student."""
     draws = drawn(head)
@@ -176,7 +203,9 @@ def outputs_of(head: Head, teacher: Any, scaling: Scaling | None = None) -> np.n
     if head.likelihood != "gaussian":
         logs = np.asarray(teacher["log_chances"])
         logits = logs if head.likelihood == "categorical" else logs[:, 1:] - logs[:, :1]
-        share = np.asarray(teacher["entropy"])[:, None] / np.log(logs.shape[1])
+        share = (
+            1 - np.asarray(teacher["entropy"] / scipy.stats.entropy(np.exp(logs), axis=1))[:, None]
+        )
         return np.concatenate([logits, scipy.special.logit(share)], 1)[:, : head.size]
     shift, scale = (0, 1) if scaling is None else (scaling.y_shift, scaling.y_scale)
     mean, own, noise = (np.asarray(teacher[name]) for name in ("mean", "variance", "noise"))
@@ -193,6 +222,21 @@ def test_the_best_student_is_its_teacher(head: Head, scaling: Scaling | None) ->
     teacher = expected(head, drawn(head))
     outputs = outputs_of(head, teacher, scaling)
     np.testing.assert_allclose(divergence(head, outputs, teacher, scaling), 0, atol=1e-13)
+    if head.split:
+        shares = at_rest(Head.share_divergence)
+        np.testing.assert_allclose(shares(head, outputs, teacher, scaling), 0, atol=1e-12)
+        assert (
+            shares(
+                head,
+                outputs
+                + 0.5
+                * (np.arange(head.size) >= head.targets)
+                * (np.arange(head.size) < 2 * head.targets),
+                teacher,
+                scaling,
+            )
+            > 1e-4
+        ).all()
     slope = jax.jit(jax.grad(lambda x: head.loss(x, teacher, scaling).sum()))(outputs)
     np.testing.assert_allclose(slope, 0, atol=1e-8)
     least = np.asarray(loss(head, outputs, teacher, scaling))

@@ -6,9 +6,23 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from posterity.distillation import Adversarial, Box, Generated, Inputs, Mixup, Perturbed, Pool
+from posterity.distillation import (
+    Adversarial,
+    Box,
+    Draws,
+    Generated,
+    Images,
+    Inputs,
+    Mixup,
+    Perturbed,
+    Pool,
+    Scaling,
+)
+from posterity.distillation.distill import set_up
 from posterity.distillation.inputs import as_inputs
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
+from posterity.models import NeuralNetwork
+from posterity.networks import Layers
 
 KEY = jax.random.key(0)
 N = 20_000
@@ -36,6 +50,13 @@ def test_noise_is_a_tenth_of_each_column_by_default() -> None:
     np.testing.assert_allclose(np.asarray(Perturbed(X).noise), 0.1 * X.std(0), rtol=1e-6)
 
 
+def test_a_share_of_the_inputs_lies_between_two_records() -> None:
+    found = sampled(Perturbed(X, 0.0, mixed=0.25), 400)
+    kept = (found[:, None] == np.float32(X)).all(2).any(1)
+    assert kept[100:].all() and kept[:100].mean() < 0.6  # some are mixed with themselves
+    np.testing.assert_allclose(found[:, 1], 1000 + 10 * found[:, 0], rtol=1e-5)
+
+
 def test_a_box_is_filled_evenly() -> None:
     found = sampled(Box([-1.0, 10.0], [1.0, 30.0]), N)
     for column, low, width in ((found[:, 0], -1, 2), (found[:, 1], 10, 20)):
@@ -60,6 +81,24 @@ def test_a_pool_is_what_it_was() -> None:
 )
 def test_images_keep_their_axes(inputs: Inputs) -> None:
     assert sampled(inputs, 7).shape == (7, 4, 3, 1)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_images_are_shuffled_mixed_and_smoothed_between_their_ends(flat: bool) -> None:
+    """Of images of one column of light, of which shuffled ones have as much elsewhere."""
+    x = np.zeros((5, 8, 8))
+    x[:, :, 3] = 1
+    images = Images(x.reshape(5, -1), (8, 8)) if flat else Images(x)
+    found = sampled(images, 4000).reshape(-1, 8, 8)
+    assert found.min() == 0 and found.max() == 1
+    shuffled = (np.isclose(found, 0) | np.isclose(found, 1)).all((1, 2))
+    moved = shuffled & (found != x[0]).any((1, 2))
+    np.testing.assert_allclose(found[moved].sum((1, 2)), 8)
+    assert 0.2 < moved.mean() < 0.3  # a quarter, but for those left as they were
+    dark = found[:, :, [0, 7]].mean((1, 2))
+    assert (dark[~shuffled] > 0.1).mean() > 0.15
+    with pytest.raises(StructureError, match="as images of shape"):
+        Images(x.reshape(5, -1))
 
 
 def test_adversarial_inputs_are_further_from_the_teacher() -> None:
@@ -118,3 +157,18 @@ def test_sizes_and_noise_of_another_shape() -> None:
         Adversarial(Pool(X), np.zeros(0))
     with pytest.raises(UsageError):
         Perturbed(X, noise=np.zeros(0))
+
+
+def test_columns_are_scaled_by_data_without_noise() -> None:
+    """Rare and binary pixels, on which noise would hide that they hardly ever differ from zero."""
+    rng = np.random.default_rng(0)
+    rare = (rng.uniform(size=(4000, 20)) < 1e-3) * rng.uniform(size=(4000, 20))
+    x = np.c_[rare, rng.uniform(size=(4000, 20)), rng.uniform(size=4000) < 0.5]
+    laws = (Perturbed(x), Perturbed(x, 0.05), Mixup(x), Adversarial(Perturbed(x), 0.1))
+    for inputs in laws:
+        assert Scaling.of_inputs(inputs.data()).x_shift is None
+    teacher = Draws(NeuralNetwork.of_layers(Layers.dense(41, 2)), np.zeros((1, 84)), x=x)
+    for inputs in (Perturbed(x), lambda key, n: Perturbed(x).sample(n, key=key)):
+        assert set_up(teacher, inputs=inputs).scaling.x_shift is None
+    years = set_up(teacher, inputs=Box([1990.0] * 41, [2020.0] * 41)).scaling
+    np.testing.assert_array_equal([years.x_shift[0], years.x_scale[0]], [2005, 15])

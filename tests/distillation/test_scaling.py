@@ -72,12 +72,6 @@ def test_arrays_of_jax_are_scaled_where_they_are() -> None:
     np.testing.assert_allclose(found, scaling.inputs(x), atol=1e-5)
 
 
-def test_half_of_a_scaling_is_completed() -> None:
-    one = Scaling(x_shift=np.ones(2), y_scale=np.full(1, 2.0))
-    np.testing.assert_array_equal(one.x_scale, np.ones(2))
-    np.testing.assert_array_equal(one.y_shift, np.zeros(1))
-
-
 def test_what_cannot_be_scaled() -> None:
     for x in (np.ones(3), np.ones((0, 2)), np.array([["a"]])):
         with pytest.raises(StructureError):
@@ -86,6 +80,8 @@ def test_what_cannot_be_scaled() -> None:
         Scaling.of_inputs(np.array([[np.nan]]))
     with pytest.raises(StructureError, match=r"x_shift of shape \(2,\)"):
         Scaling(np.zeros(2), np.ones(3))
+    with pytest.raises(StructureError, match="both"):
+        Scaling(x_shift=np.ones(2))
     for scale in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ParameterError, match="positive"):
             Scaling(np.zeros(1), np.full(1, scale))

@@ -177,14 +177,14 @@ def test_progress_may_stop_it() -> None:
 
 
 @pytest.mark.slow
-def test_convolutions_and_a_layers_own_scale() -> None:
-    """A small convolutional network under a horseshoe with a scale a layer, of few steps."""
+def test_convolutions_under_a_horseshoe() -> None:
+    """A small network, of few steps."""
     layers = Layers((Conv((3, 3), 1, 6, pool=2), Dense(54, 10, "identity")), (8, 8, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = train(
             layers, TRAINING, key=jax.random.key(0), steps=600, temperature=0.1,
-            prior=Horseshoe(layer_scale=1.0),
+            prior=Horseshoe(),
         )  # fmt: skip
     assert accuracy(found.posterior) > 0.85
     assert found.trace[-1] > found.trace[0] + 0.5
@@ -249,7 +249,7 @@ def test_what_cannot_be_trained(case: str) -> None:
     "make",
     [
         lambda: GaussianPrior(0.0), lambda: GaussianPrior((1.0, -1.0)),
-        lambda: Horseshoe(scale=0.0), lambda: Horseshoe(layer_scale=-1.0),
+        lambda: Horseshoe(scale=0.0), lambda: Horseshoe(slab=-1.0),
     ],
 )  # fmt: skip
 def test_what_no_prior_is(make: Any) -> None:

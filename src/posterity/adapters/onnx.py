@@ -10,8 +10,8 @@ gaussian              ``mean`` (n, k), ``variance`` (n, k) of the function and `
                       (n, k), as a :class:`~posterity.networks.predictive.Prediction` has them
 ====================  ==========================================================================
 
-Everything is float32 but for what is in units that the student rescales: its input then, or its
-mean and its variances, are float64, because a float32 has no digits left of seconds since 1970.
+Everything is float32 but for what the student rescales and a float32 would not hold to 2e-5 of its
+scale, such as seconds since 1970: its input then, or its mean and its variances, are float64.
 Results are those of ``Student.predict`` to 1e-5 (chances, entropies; values relative to their
 spread) as far as a float32 reaches: variances above 3e38 are infinite.
 
@@ -185,11 +185,12 @@ def _inputs(graph: _Graph, student: Student) -> str:
     image, scaling = student.network.image, student.scaling
     if scaling.x_shift is None or scaling.x_scale is None:
         return graph.takes("x", np.float32, *image)
-    flow = graph.takes("x", np.float64, *image)
-    shift = graph.constant(scaling.x_shift.reshape(image), np.float64, "x_shift")
-    scale = graph.constant(scaling.x_scale.reshape(image), np.float64, "x_scale")
+    dtype = scaling.precision(scaling.x_shift, scaling.x_scale)
+    flow = graph.takes("x", dtype, *image)
+    shift = graph.constant(scaling.x_shift.reshape(image), dtype, "x_shift")
+    scale = graph.constant(scaling.x_scale.reshape(image), dtype, "x_scale")
     flow = graph.add("Div", graph.add("Sub", flow, shift), scale)
-    return graph.cast(flow, np.float32)
+    return flow if dtype is np.float32 else graph.cast(flow, np.float32)
 
 
 def _layer(graph: _Graph, flow: str, own: ChannelsFirst, index: int) -> str:
@@ -248,15 +249,13 @@ def _classes(graph: _Graph, flow: str, student: Student) -> None:
     graph.gives("entropy", entropy, np.float32)
     if head.split:
         logit = graph.add("Squeeze", graph.columns(flow, head.targets, head.size), last)
-        share = graph.add("Sigmoid", logit)
-        within = graph.add("Mul", share, graph.constant(np.log(classes)))
-        known = graph.add("Max", graph.add("Sub", entropy, within), graph.constant(0))
+        known = graph.add("Mul", entropy, graph.add("Sigmoid", logit))
         graph.gives("mutual_information", known, np.float32)
 
 
 def _values(graph: _Graph, flow: str, student: Student) -> None:
     head, scaling = student.head, student.scaling
-    k, dtype = head.targets, np.float32 if scaling.y_shift is None else np.float64
+    k, dtype = head.targets, scaling.precision(scaling.y_shift, scaling.y_scale)
     parts = [graph.columns(flow, start, start + k) for start in range(0, head.size, k)]
     if dtype is np.float64:
         parts = [graph.cast(part, dtype) for part in parts]

@@ -56,8 +56,7 @@ class Classes(torch.nn.Module):
         entropy = -(chances * logs).sum(1)
         result = {"probabilities": chances, "log_probabilities": logs, "entropy": entropy}
         if self.split:
-            within = torch.sigmoid(outputs[:, self.targets]) * math.log(max(self.targets, 2))
-            result["mutual_information"] = (entropy - within).clamp(min=0)
+            result["mutual_information"] = entropy * torch.sigmoid(outputs[:, self.targets])
         return result
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from posterity.distillation import Distillation
     from posterity.status import Progress
 
+CHAINS = ("temperature", "rhat", "effective")
+"""What is reported of a teacher's chains."""
 OPTIONS = (
     Option("posterior", FILE, "The posterior, in place of the argument."),
     DATA,
@@ -92,6 +94,8 @@ def _report(data: Data) -> Any:
     ]
     if status["temperature"] is not None:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
+    if status["rhat"] is not None:
+        parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
     if data["plot"] is not None:
         parts.append(f"Drew how it closed in, in {printable(data['plot'])}")
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
@@ -208,6 +212,7 @@ def _written(settings: Settings, job: "Distilled", distillation: "Distillation")
         },
         "steps": distillation.steps,
         "status": status_of(
-            distillation.status, drift=distillation.drift, temperature=distillation.temperature
+            distillation.status,
+            **{name: getattr(distillation, name) for name in ("drift", *CHAINS)},
         ),
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from posterity.cli.predictors import Parts
 
 FORMATS = (".csv", ".npz", ".json")
-MEANS = ("entropy", "mutual_information", "variance", "noise_variance")
+MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a prediction whose mean over records is reported."""
 UNITS = {"entropy": " nats", "mutual_information": " nats"}
 FILES = (

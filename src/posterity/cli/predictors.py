@@ -18,7 +18,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
 
 Parts = dict[str, np.ndarray]
-PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance")
+PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, each where it is known."""
 
 
@@ -86,6 +86,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     elif asked:
         raise _drawn(asked, f"the regression in {str(file)!r}, whose averages are no draws")
     names = files.inputs_of(value, about) if student else ()
+    _check_used(settings, recipe if call is None or recipe is None or recipe.regression else None)
     if call is not None and (recipe is None or not recipe.regression):
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
         x = reordered(records, names, str(inputs), str(file))
@@ -137,6 +138,20 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     return Predicted(whole, data.kept, about.kind, recipe, *found)
 
 
+def _check_used(settings: Settings, recipe: Recipe | None) -> None:
+    """Raise a UsageError for an option that would go unheard."""
+    model = None if recipe is None else recipe.model
+    of = {"times": ("survival",), "model.noise_variance": ("linear",)}
+    for place in settings.values:
+        if (place.startswith("data.") and recipe is None) or model not in of.get(place, (model,)):
+            what = "a file without a recipe" if recipe is None else f"model {model}"
+            raise UsageError(
+                found=f"{settings.flag(place)} for {what}",
+                expected="options that the predictions hang on",
+                fix="Leave it out.",
+            )
+
+
 def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:
     """A linear model's target in its own unit."""
     target = recipe.target or ""
@@ -148,8 +163,9 @@ def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
     if recipe.model != "linear":
         return parts
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
+    powers = dict.fromkeys(("variance", "noise_variance"), scale**2)
     return {
-        name: _raw(recipe, own) if name.startswith("mean") else scale**2 * own
+        name: _raw(recipe, own) if name == "mean" else own * powers.get(name, 1.0)
         for name, own in parts.items()
     }
 

@@ -141,6 +141,12 @@ NETWORK = (
     INTERCEPT,
     LIKELIHOOD,
     NOISE,
+    Option(
+        "model.noise",
+        words("constant", "varying"),
+        "Of a network of values, learned; constant if noise_variance is left out.",
+        "--model-noise",
+    ),
     Option("model.hidden", list_of(COUNT), "Units of a network's hidden layers.", "--model-hidden"),
     Option("model.activation", TEXT, "Of a network's hidden layers."),
     Option("model.classes", COUNT, "Of a categorical likelihood; else the largest label."),

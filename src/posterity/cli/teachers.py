@@ -16,6 +16,7 @@ from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import table_of
 from posterity.cli.records import Table, read_inputs, reordered
+from posterity.cli.schema import READING
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
@@ -74,12 +75,13 @@ def distillation_of(settings: Settings) -> Distilled:
     path, *others = paths
     if others:
         raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
-    apart = [p for p in settings.values if p == "data.file" or p.startswith("sampler.")]
-    if apart:
-        raise conflict(apart[0], f"the posterior {str(path)!r}")
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     recipe = recipe_in(about.provenance)
+    reading = set() if recipe is None else {option.place for option in READING}
+    apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
+    if apart:
+        raise conflict(apart[0], f"the posterior {str(path)!r}")
     known = together(sites_in(about.provenance).values())
     model = _model(settings, posterior, path, recipe, known.get("noise_variance"))
     network = getattr(posterior, "network_layers", None) is not None

@@ -18,12 +18,13 @@ from posterity.artifact import loaded
 from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
-from posterity.distillation.inputs import Inputs, Perturbed, as_inputs
+from posterity.distillation.domain import Domain
+from posterity.distillation.inputs import Images, Inputs, Perturbed, as_inputs
 from posterity.distillation.online import Constants, Plan, State
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
-from posterity.distillation.teachers import Teacher, as_teacher
+from posterity.distillation.teachers import WATCHED, Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
@@ -48,12 +49,14 @@ PROBE = 256
 """Inputs at which it is seen how close a student is."""
 LOOKS = 10
 """Times in a chunk that the teacher is asked about the probe."""
+HEARD = 8
+"""Draws that a student hears at each step, at least, unless told otherwise."""
 CHUNKS = 200
 """Chunks of a run, after each of which it can be interrupted."""
 LEAST = 50
 """Steps of a chunk, however short the run: asking the teacher takes time, too."""
-UNITS = 2048
-"""Inputs from which the units of a student are found."""
+ROWS = 2048
+"""Inputs, at most, from which a student's scaling is computed."""
 OPTIMISER = Constraint(
     "one of optax's, with its rate, as optax.sgd(0.01); None for Adam",
     lambda own: own is None or (hasattr(own, "init") and hasattr(own, "update")),
@@ -80,8 +83,11 @@ class Distillation:
     draws. ``drift`` is the divergence between the averages over the two halves of the run, which a
     quarter of is about the error of the whole average; from four times the tolerance on it is a
     reason not to rely on the student, and it is infinite where one of the halves is empty.
-    ``temperature`` is the chains', 1 where they sample what they should; None without chains, for
-    one that changes with the steps, and where too few draws tell, which is a reason, too.
+    ``temperature`` is the chains', 1 where they sample what they should, ``rhat`` the largest R-hat
+    of split chains and ``effective`` the smallest effective sample size, of the log density and of
+    outputs at inputs of the probe: None without chains and where they are not known, which is a
+    reason, too. ``shares`` is the second gap of a student with a split, that of
+    :meth:`Head.share_divergence`, which may be no larger than the tolerance either.
     ``trace`` has a row a chunk of steps; ``probe`` are the inputs at which student and teacher were
     compared, and ``teacher`` is the teacher's prediction there, averaged over all its draws.
     """
@@ -95,6 +101,9 @@ class Distillation:
     drift: float
     temperature: float | None
     posterior: Distribution | None
+    rhat: float | None = None
+    effective: float | None = None
+    shares: float | None = None
 
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
@@ -120,7 +129,7 @@ def distill(
     batch_size: int = BATCH_SIZE,
     learning_rate: float | int = LEARNING_RATE,
     optimiser: optax.GradientTransformation | None = None,
-    reservoir: int = 0,
+    reservoir: int | None = None,
     probe: np.ndarray | None = None,
     tolerance: float | int = TOLERANCE,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -138,7 +147,8 @@ def distill(
             says :class:`~posterity.distillation.Head`.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
-            by default the teacher's own, perturbed.
+            by default the teacher's own, half of them mixed in pairs, and perturbed; or changed
+            as images are.
         model: what a posterior is a law of, and what predicts; not needed for networks.
         split: whether the student keeps apart what is uncertain because of the noise and what is
             because of the parameters (mutual information; variance of the function).
@@ -146,7 +156,8 @@ def distill(
         batch_size: inputs of a step.
         learning_rate: of Adam, for the first steps; then it falls to zero.
         optimiser: one of optax's instead.
-        reservoir: draws of earlier steps that the student hears beside the newest, each step.
+        reservoir: earlier states of the teacher whose draws the student hears beside the newest at
+            each step; by default as many as make eight draws.
         probe: inputs at which student and teacher are compared; by default some of ``inputs``.
         tolerance: nats by which the two may diverge there.
         checkpoint: a file that the run is kept in: if it is killed, the same call goes on from
@@ -199,6 +210,7 @@ class Run:
     network: Any
     parameters: Any
     scaling: Scaling
+    domain: Domain
     steps: int
     tolerance: float
     key: jax.Array
@@ -234,7 +246,7 @@ def set_up(
     batch_size: int = BATCH_SIZE,
     learning_rate: float | int = LEARNING_RATE,
     optimiser: Any = None,
-    reservoir: int = 0,
+    reservoir: int | None = None,
     probe: np.ndarray | None = None,
     tolerance: float | int = TOLERANCE,
 ) -> Run:
@@ -242,7 +254,7 @@ def set_up(
     key = jax.random.key(0) if key is None else key
     KEY.check(key=key)
     COUNT.check(steps=steps, batch_size=batch_size)
-    NATURAL.check(reservoir=reservoir)
+    NATURAL.or_none().check(reservoir=reservoir)
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
@@ -255,22 +267,24 @@ def set_up(
                 fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key "
                 "and a number.",
             )
-        inputs = Perturbed(known)
+        image = getattr(teacher.layers, "image", ()) if np.ndim(known) == 2 else np.shape(known)[1:]
+        inputs = Images(known, image) if len(image) == 3 else Perturbed(known, mixed=0.5)
     inputs = as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = np.asarray(jax.jit(lambda own, key: own.sample(UNITS, key=key))(inputs, first))
+        some = np.asarray(jax.jit(lambda own, key: own.sample(ROWS, key=key))(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
             raise ParameterError(
                 found=f"generated inputs of shape {some.shape}, not all finite",
                 expected="finite numbers of shape (n, ...)",
                 fix="Mend the function or the noise that makes them.",
             )
+        shape = some.shape[1:]
         probe = some[:PROBE] if probe is None else real_numbers(probe, "the probe")
-        if probe.shape[1:] != some.shape[1:]:
+        if probe.shape[1:] != shape:
             raise StructureError(
                 found=f"a probe of shape {probe.shape}",
-                expected=f"inputs of shape (n, {', '.join(map(str, some.shape[1:]))})",
+                expected=f"inputs of shape (n, {', '.join(map(str, shape))})",
                 fix="Pass inputs like those that the student learns on.",
             )
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
@@ -281,11 +295,24 @@ def set_up(
             output = dataclasses.replace(output, outputs=head.size, activation="identity")
             student = Layers((*hidden, output), teacher.layers.image)
         network, parameters = students.start(student, head, some, key=second)
-    plan = Plan(students.applied(network), head, optimiser, int(batch_size), int(reservoir))
+        drawn = lambda state: teacher.outputs(teacher.draws(state), some[:2])
+        each = len(jax.tree.leaves(jax.eval_shape(drawn, teacher.blank()))[0])
+    kept = max(-(-HEARD // each) - 1, 0) if reservoir is None else int(reservoir)
+    heard = each * (1 + kept)
+    if split and heard < 2 and teacher.population > 1:
+        raise UsageError(
+            found="one draw of the teacher at a time for a split",
+            expected="two at least: one alone does not show how far they differ",
+            fix="Leave `reservoir` out, or run more chains.",
+        )
+    plan = Plan(students.applied(network), head, optimiser, int(batch_size), kept, heard)
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
     constants = Constants(teacher, inputs, probe.astype(np.float32), last, *numbers)
-    scaling, tolerance = Scaling.of_inputs(some), float(tolerance)
-    return Run(plan, constants, network, parameters, scaling, int(steps), tolerance, third)
+    clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
+    scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
+    domain = Domain.of_inputs(scaling.inputs(some))
+    settings = int(steps), float(tolerance), third
+    return Run(plan, constants, network, parameters, scaling, domain, *settings)
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -311,72 +338,81 @@ def _driven(
         jax.enable_x64(False),
         deferred() as interrupts,
     ):
-        state, trace = _resumed(run, kept)
+        state, trace, series = _resumed(run, kept)
 
         def save() -> None:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
             rows = [[float(number) for number in row] for row in trace]
-            kept.save({"leaves": leaves, "trace": rows}, {"step": int(state.step)})
+            tree = {"leaves": leaves, "trace": rows} | ({"series": series} if series.size else {})
+            kept.save(tree, {"step": int(state.step)})
 
         with interrupts.rescued_by(save):
             while int(state.step) < run.steps:
                 interrupts.check()
-                moved = online.chunk(plan, constants, state, run.sizes(int(state.step)))
+                sizes = run.sizes(int(state.step))
+                moved, seen = online.chunk(plan, constants, state, sizes)
+                seen = np.concatenate([series, np.asarray(seen)[sizes > 0]])
                 # Together: an interrupt saves what was before. What diverged is not kept: the
                 # same call meets the same error again.
-                state, trace = moved, (*trace, _row(run, moved))
+                state, trace, series = moved, (*trace, _row(run, moved, seen)), seen
                 if kept.due:
                     save()
                 if progress is not None:
-                    partial = functools.partial(_result, run, state, trace)
+                    partial = functools.partial(_result, run, state, trace, series)
                     step, gap, loss = trace[-1]
                     progress(Progress(step, run.steps, loss, gap, partial))
         interrupts.check()
-        return _result(run, state, trace)
+        return _result(run, state, trace, series)
 
 
-def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...]]:
-    """The state and the trace that were saved last; those before the first step if none were."""
-    teacher, saved = run.constants.teacher, kept.load()
+def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.ndarray]:
+    """State, trace and series that were saved last; those before the first step if none were."""
+    teacher, saved, probe = run.constants.teacher, kept.load(), run.constants.probe
+    watch = lambda state: teacher.watch(state, probe[:WATCHED])
+    shape = jax.eval_shape(watch, teacher.blank()).shape
     if saved is None:
-        return run.start(teacher.begin(key=run.key)), ()
+        return run.start(teacher.begin(key=run.key)), (), np.zeros((0, *shape), np.float32)
     kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
     try:
         leaves, rows = saved[0]["leaves"], saved[0]["trace"]
-        if [leaf.shape for leaf in kinds] != [np.shape(leaf) for leaf in leaves]:
+        series = saved[0].get("series", np.zeros((0, *shape)))  # files hold no empty arrays
+        shapes = [np.shape(leaf) for leaf in leaves], np.shape(series)[1:]
+        if ([leaf.shape for leaf in kinds], shape) != shapes:
             raise ValueError("arrays of other shapes")
         pairs = zip(leaves, kinds, strict=True)
         state = jax.tree.unflatten(tree, [jnp.asarray(leaf, kind.dtype) for leaf, kind in pairs])
-        return state, tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
+        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
+        return state, trace, np.asarray(series, np.float32)
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
 
 
-def _row(run: Run, state: State) -> Row:
+def _row(run: Run, state: State, series: np.ndarray) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
-        run.constants.teacher.health(state.teacher)  # raises if it was the teacher
+        run.constants.teacher.health(state.teacher, series)  # raises if it was the teacher
         raise ParameterError(
             found=f"a loss of the student of {loss} after {int(state.step)} steps",
             expected="a finite one",
             fix="Lower the learning rate, or see to inputs and teacher.",
         )
-    return Row(int(state.step), _gap(run, state), loss)
+    return Row(int(state.step), _gaps(run, state)[0], loss)
 
 
-def _gap(run: Run, state: State) -> float:
-    """The divergence of the student from its teacher's average at the probe, in nats."""
+def _gaps(run: Run, state: State) -> tuple[float, float | None]:
+    """How far the student is from its teacher's average at the probe; see :func:`online.gap`."""
     whole, _ = online.averages(state)
     single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole)
     probe = run.constants.probe
-    return float(online.gap(run.plan, state.parameters, state.scaling, probe, single))
+    gap, shares = online.gap(run.plan, state.parameters, state.scaling, probe, single)
+    return float(gap), None if shares is None else float(shares)
 
 
-def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
-    teacher, gap = run.constants.teacher, _gap(run, state)
+def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
+    teacher, (gap, shares) = run.constants.teacher, _gaps(run, state)
     whole, halves = online.averages(state)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
-    health = teacher.health(state.teacher)
+    health = teacher.health(state.teacher, series)
     reasons = list(health.reasons)
     if not gap <= run.tolerance:
         known = drift / 4 <= run.tolerance
@@ -384,6 +420,11 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
             "the student is too small for its teacher, or had too few steps"
             if known
             else "the teacher's own average is not known better"
+        )
+    if shares is not None and not shares <= run.tolerance:
+        reasons.append(
+            f"what the student says more data would remove is {shares:.2g} nats from what its "
+            "teacher says"
         )
     if drift == np.inf:
         reasons.append("the teacher was not asked in both halves of the run: it had too few steps")
@@ -397,7 +438,7 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
         y_shift, y_scale = (np.asarray(part, np.float64) for part in (y_shift, y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     return Distillation(
-        student=students.finish(run.network, state.parameters, run.plan.head, scaling),
+        student=students.finish(run.network, state.parameters, run.plan.head, scaling, run.domain),
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
@@ -405,5 +446,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...]) -> Distillation:
         steps=int(state.step),
         drift=drift,
         temperature=health.temperature,
+        rhat=health.rhat,
+        effective=health.effective,
+        shares=shares,
         posterior=getattr(teacher, "posterior", None),
     )

@@ -7,6 +7,7 @@ import numpy as np
 
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import CODECS, enrol_data
+from posterity.distillation.domain import Domain
 from posterity.distillation.heads import Head
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.student import Student
@@ -43,9 +44,15 @@ def _checked(fields: dict[str, Any]) -> None:
 
 enrol_data(Head)
 enrol_data(Scaling, types=dict.fromkeys(ARRAYS, np.ndarray | None), arrays=ARRAYS)
+enrol_data(Domain, arrays=["low", "high", "mean", "directions"])
 enrol_data(
     Student,
-    types={"network": Layers | Architecture, "head": Head, "scaling": Scaling},
+    types={
+        "network": Layers | Architecture,
+        "head": Head,
+        "scaling": Scaling,
+        "domain": Domain | None,
+    },
     arrays=["parameters"],
     write=_written,
     read=_read,

@@ -23,12 +23,14 @@ from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.likelihoods import LIKELIHOOD
 from posterity.networks.predictive import (
+    TINY,
     Expectations,
     Prediction,
     kl_of_classes,
     kl_of_values,
     log_coin,
     log_softmax,
+    mutual_information,
 )
 
 FLOOR = 1e-12
@@ -43,8 +45,9 @@ infinity, and the gradient of the mean with it beyond what a float32 holds.
 class Head:
     """The meaning of a student's outputs, in this order.
 
-    * ``"categorical"``: ``targets`` logits; with ``split`` then the logit of ``E[H] / log K``.
-    * ``"bernoulli"``: the log odds of 1; with ``split`` then the logit of ``E[H] / log 2``.
+    * ``"categorical"``: ``targets`` logits; with ``split`` then the logit of the share of the
+      entropy that more data would remove, ``1 - E[H] / H``.
+    * ``"bernoulli"``: the log odds of 1; with ``split`` then the logit of the same share.
     * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, then
       ``k`` log variances of the function. Where it is not, with ``split`` the same and then ``k``
       log variances of the noise, without it ``k`` log variances of both together.
@@ -140,20 +143,20 @@ class Head:
         outputs: Float[Real, "n size"],
         expectations: Expectations,
         scaling: Scaling | None = None,
+        correction: float = 1.0,
     ) -> Float[Real, " n"]:
         """The loss of each input in nats, least where the student is its teacher.
 
         Every term is linear in what is averaged over draws, so that the mean of the losses
-        against single draws is, but for a constant, the loss against all of them.
+        against a few draws at a time is, but for a constant, the loss against all of them.
 
         Classes: the cross-entropy ``-Σ_c p_c log q_c`` of the student's ``q`` against the
         teacher's averaged ``p``: ``KL(p‖q)`` and the entropy of ``p``, which is constant. With
-        ``split`` the same of a coin, whose chances are ``h = E[H] / log K`` and the student's
-        ``s``: ``-h log s - (1 - h) log(1 - s)``, a proper score of ``h``. A squared error would
-        be one as well, but its gradient by the logit ``(s - h) s (1 - s)`` vanishes where the
-        teacher is all but certain, and it would have to be weighed; this is in nats, and by its
-        logit curves by ``s (1 - s)``, as the first term by its own: neither drowns the other,
-        and having outputs of their own they share hidden units only.
+        ``split`` the same of the two parts of the entropy, the mutual information ``I`` and
+        ``E[H]``, against the student's share ``s``: ``-I log s - E[H] log(1 - s)``, which is least
+        at ``s = I / (I + E[H])``. ``I`` is that among the draws heard, times the ``correction`` by
+        which few draws show too little of it. It is estimated by itself, not as the difference of
+        two entropies that are learned, whose errors would be larger than a small ``I``.
 
         Values: ``½ Σ [log 2π + log t + (σ² + (μ - m)² + ν) / t]``, the expectation of
         ``-log N(y; m, t)`` under the teacher, whose mean, variance and noise are ``μ``, ``σ²``,
@@ -169,6 +172,8 @@ class Head:
             expectations: see :mod:`posterity.networks.predictive`; may be of one draw.
             scaling: between the network's units and those of the expectations; the density is
                 that of ``y`` in the network's units.
+            correction: the mutual information of all draws over what so few show on average, as
+                of :meth:`Teacher.correction`.
 
         Raises:
             StructureError: if outputs or expectations are not what this head needs.
@@ -178,8 +183,8 @@ class Head:
             log_q, log_s = self._logs(outputs)
             loss = -(jnp.exp(expectations["log_chances"]) * log_q).sum(-1)
             if log_s is not None:
-                share = (expectations["entropy"] / self._log_classes)[:, None]
-                loss -= (jnp.concatenate([share, 1 - share], -1) * log_s).sum(-1)
+                known, rest = mutual_information(expectations), expectations["entropy"]
+                loss -= correction * known * log_s[:, 0] + rest * log_s[:, 1]
             return loss
         mean, variance, noise = self._teacher(expectations, scaling)
         m, log_v, log_r, log_total = self._moments(outputs, scaling)
@@ -209,26 +214,52 @@ class Head:
         m, *_, log_total = self._moments(outputs, scaling)
         return kl_of_values(mean - m, jnp.log(variance + noise), log_total)
 
+    def share_divergence(
+        self,
+        outputs: Float[Real, "n size"],
+        expectations: Expectations,
+        scaling: Scaling | None = None,
+    ) -> Float[Real, " n"]:
+        """The divergence in nats of the shares that more data would remove, with ``split``.
+
+        Of classes it is the share ``s`` of the entropy ``H``: ``H KL(coin of the teacher's s ‖
+        coin of the student's)``; of values that of the predictive variance, without a factor, the
+        mean over targets. Arguments and errors are those of :meth:`loss`.
+        """
+        self._check(outputs, expectations)
+        if self.likelihood != "gaussian":
+            known, rest = mutual_information(expectations), expectations["entropy"]
+            logs = jnp.log(jnp.stack([known, rest], -1) + TINY)
+            total = jax.nn.logsumexp(logs, axis=-1)
+            coin = logs - total[:, None]
+            return jnp.exp(total) * kl_of_classes(coin, self._logs(outputs)[1])
+        _, variance, noise = self._teacher(expectations, scaling)
+        _, log_v, log_r, log_total = self._moments(outputs, scaling)
+        shares = jnp.log(jnp.stack([variance, noise + jnp.zeros_like(variance)], -1) + TINY)
+        own = jnp.stack([log_v, log_r], -1) - log_total[..., None]
+        return kl_of_classes(shares - jax.nn.logsumexp(shares, -1, keepdims=True), own).mean(-1)
+
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
         """The prediction of the outputs, in NumPy float64 and in the units of ``y``.
 
         Of classes ``mutual_information`` is None without ``split``: a plain student has no
-        opinion of it. With it, it is ``H - E[H]``, at least zero. Of values ``variance`` is the
+        opinion of it. With it, it is the entropy times its share. Of values ``variance`` is the
         function's and ``noise_variance`` the rest; a plain head that does not know its noise
         has both in ``noise_variance``, and None for the other.
 
         >>> answer = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
-        >>> answer.mean, answer.entropy.round(3), answer.mutual_information.round(3)
-        (array([[0.5, 0.5]]), array([0.693]), array([0.693]))
+        >>> answer.mean, answer.entropy.round(3), answer.mutual_information.round(5)
+        (array([[0.5, 0.5]]), array([0.693]), array([9.e-05]))
         """
         outputs = np.asarray(outputs, np.float64)
         self._check(outputs, None)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
-            within = None if log_s is None else np.exp(log_s[:, 0]) * self._log_classes
-            return Prediction.of_classes(log_q, within, likelihood=self.likelihood)
+            plain = Prediction.of_classes(log_q, likelihood=self.likelihood)
+            known = None if log_s is None else plain.entropy * np.exp(log_s[:, 0])
+            return dataclasses.replace(plain, mutual_information=known)
         m, log_v, log_r, _ = self._moments(outputs, None)
         shift, scale = _units(scaling)
         with np.errstate(over="ignore"):  # a variance that no float64 holds is infinite
@@ -241,12 +272,8 @@ class Head:
 
     # --- parts of the outputs ---------------------------------------------------------------------
 
-    @property
-    def _log_classes(self) -> float:
-        return math.log(max(self.targets, 2))
-
     def _logs(self, outputs: Array) -> tuple[Any, Any]:
-        """Log chances of the classes (n, K), and of the coin of the split (n, 2), if there is."""
+        """Log chances of the classes (n, K), and of the entropy's two shares (n, 2) if split."""
         logits = outputs[:, : self.targets]
         logs = log_coin(logits)[:, ::-1] if self.targets == 1 else log_softmax(logits)
         return logs, log_coin(outputs[:, self.targets :]) if self.split else None

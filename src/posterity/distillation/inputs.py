@@ -4,6 +4,7 @@ Source: korattikara2015, section 3, for perturbed data and boxes; zhang2018 for 
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import POSITIVE
+from posterity.arguments import POSITIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.schedules import NONNEGATIVE
 from posterity.errors import ParameterError, StructureError, UsageError
@@ -20,6 +21,7 @@ from posterity.models.data import real_numbers
 
 SPREAD = 0.1
 """Noise on inputs, in standard deviations of their columns, unless told otherwise."""
+MIXED = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
 MANY = 64
 """Columns from which noise is drawn by counting bits, as a chain's is."""
 
@@ -31,53 +33,135 @@ class Inputs(eqx.Module):
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """``n`` inputs (n, ...), in single precision; traced."""
 
+    def data(self) -> Any:
+        """Inputs (n, ...) without noise, by which columns are scaled; None where none are known."""
+        return None
+
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
         """Inputs instead of ``x`` on which the student has more to learn, given its gap (n,)."""
         del gap
         return x
 
 
-class Perturbed(Inputs):
+class _OfData(Inputs):
+    """Inputs made of those of a data set."""
+
+    x: Any
+
+    def data(self) -> Any:
+        """The data set."""
+        return self.x
+
+
+class Perturbed(_OfData):
     """Inputs of a data set, with Gaussian noise added.
 
     ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
-    a tenth of each column's own.
+    a tenth of each column's own. Of a share ``mixed`` each is first mixed with another one,
+    anywhere between the two, as by :class:`Mixup`.
 
     >>> from posterity.distillation import Perturbed
     >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
     (4, 3)
     """
 
-    x: Any
     noise: Any
+    mixed: float = eqx.field(static=True)
 
-    def __init__(self, x: Any, noise: Any = None):
+    def __init__(self, x: Any, noise: Any = None, mixed: float = 0.0):
         """Raises a StructureError for what are no inputs, a ParameterError unless all is finite, a
-        UsageError for a noise that is negative.
+        UsageError for a noise that is negative, or a share that is none.
         """
+        MIXED.check(mixed=mixed)
         x = real_numbers(x, "the inputs")
         if noise is None:
             noise = SPREAD * x.std(0, dtype=np.float64)
         noise = real_numbers(noise, "the noise", records=False)
         NONNEGATIVE.check(noise=float(noise.min(initial=np.inf)))
         _check_columns(noise, "the noise", x)
-        self.x, self.noise = _single(x), _single(noise)
+        self.x, self.noise, self.mixed = _single(x), _single(noise), float(mixed)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Records picked at random, each with noise of its own."""
         picked = self.x[noise.indices(jax.random.fold_in(key, 0), (n,), len(self.x))]
+        between = round(self.mixed * n)
+        if between:
+            mixtures = _mixtures(self.x, between, 1.0, jax.random.fold_in(key, 2))
+            picked = jnp.concatenate([mixtures, picked[between:]])
         # Of many columns exact normals would take as long as all the rest of a step.
         kind = "normal" if self.x[0].size < MANY else "binomial"
         return picked + self.noise * noise.normal(jax.random.fold_in(key, 1), picked, kind)
 
 
-class Mixup(Inputs):
+class Images(_OfData):
+    """Images of a data set, each changed in one of four ways, and unlike any of them for three.
+
+    A record with noise, as of :class:`Perturbed`; its blocks in another order; a smooth random
+    field in its place or on it, from a grid of four by four normals; or a mixture with another
+    record, as of :class:`Mixup`. Pixels stay between the least and the largest of the data.
+
+    Args:
+        x: (n, height, width), with channels after these or not; or flattened, with ``shape``.
+        shape: of a flattened image: height and width, and channels if there are several.
+
+    Raises:
+        StructureError: for what are no images of this shape.
+        ParameterError: unless all is finite.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True)
+    noise: Any
+    ends: Any
+
+    def __init__(self, x: Any, shape: tuple[int, ...] | None = None):
+        x = real_numbers(x, "the images")
+        shape = tuple(int(size) for size in (x.shape[1:] if shape is None else shape))
+        if len(shape) not in (2, 3) or np.prod(shape) != x[0].size:
+            raise StructureError(
+                found=f"records of shape {x.shape[1:]} as images of shape {shape}",
+                expected="height and width, and channels if there are several",
+                fix="Pass Images(x, shape=(28, 28)).",
+            )
+        self.shape = shape if len(shape) == 3 else (*shape, 1)
+        self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
+        self.ends = _single(np.array([x.min(), x.max()]))
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Records picked at random, each changed in a way of its own."""
+        keys = [jax.random.fold_in(key, number) for number in range(6)]
+        pairs = self.x[noise.indices(keys[0], (2, n), len(self.x))]
+        noisy = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
+        one = noisy.reshape(n, *self.shape)
+        u = jax.random.uniform(keys[2], (3, n, 1, 1, 1))
+        mixed = u[0] * one + (1 - u[0]) * pairs[1].reshape(one.shape)
+        low, high = self.ends
+        field = noise.normal(keys[3], jnp.zeros((n, 4, 4, self.shape[2])))
+        smooth = low + (high - low) * (jax.image.resize(field, one.shape, "linear") / 2 + 0.5)
+        smooth = jnp.where(u[1] < 0.5, smooth, one + u[2] * (smooth - one))
+        kind = jax.random.randint(keys[4], (n, 1, 1, 1), 0, 4)
+        changed = jnp.select([kind == 1, kind == 2], [mixed, smooth], one)
+        changed = jnp.where(kind == 3, self._shuffled(one, keys[5]), changed)
+        return jnp.clip(changed, low, high).reshape(n, *self.x.shape[1:])
+
+    def _shuffled(self, x: Any, key: jax.Array) -> Any:
+        """Each image with its blocks in a random order, four by four where sides allow."""
+        n, height, width, channels = x.shape
+        rows, columns = (math.gcd(side, 4) for side in (height, width))
+        sides = rows, height // rows, columns, width // columns
+        blocks = x.reshape(n, *sides, channels).transpose(0, 1, 3, 2, 4, 5)
+        blocks = blocks.reshape(n, rows * columns, -1)
+        order = jnp.argsort(jax.random.uniform(key, blocks.shape[:2]))
+        blocks = jnp.take_along_axis(blocks, order[..., None], axis=1)
+        blocks = blocks.reshape(n, rows, columns, sides[1], sides[3], channels)
+        return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(x.shape)
+
+
+class Mixup(_OfData):
     """Points between two inputs of a data set, picked at random: ``u x + (1 - u) x'``.
 
     ``concentration`` is that of the symmetric Beta law of ``u``; 1 is uniform.
     """
 
-    x: Any
     concentration: float = eqx.field(static=True)
 
     def __init__(self, x: Any, concentration: float | int = 1.0):
@@ -87,11 +171,7 @@ class Mixup(Inputs):
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Pairs, each mixed in a ratio of its own."""
-        first, second = jax.random.split(key)
-        pairs = self.x[noise.indices(first, (2, n), len(self.x))]
-        u = jax.random.beta(second, self.concentration, self.concentration, (n,))
-        u = u.reshape(n, *[1] * (pairs.ndim - 2))
-        return u * pairs[0] + (1 - u) * pairs[1]
+        return _mixtures(self.x, n, self.concentration, key)
 
 
 class Box(Inputs):
@@ -121,11 +201,13 @@ class Box(Inputs):
         u = jax.random.uniform(key, (n, *self.low.shape))
         return self.low + u * (self.high - self.low)
 
+    def data(self) -> Any:
+        """The two corners."""
+        return jnp.stack([self.low, self.high])
 
-class Pool(Inputs):
+
+class Pool(_OfData):
     """Unlabelled inputs as they are, picked at random."""
-
-    x: Any
 
     def __init__(self, x: Any):
         """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
@@ -182,6 +264,10 @@ class Adversarial(Inputs):
         """Inputs of the other law, not moved yet."""
         return self.inputs.sample(n, key=key)
 
+    def data(self) -> Any:
+        """Inputs of the other law, without noise."""
+        return self.inputs.data()
+
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
         """Half of the inputs moved.
 
@@ -212,6 +298,15 @@ def as_inputs(value: object) -> Inputs:
         "key and a number",
         fix="Say where the student is to listen to its teacher.",
     )
+
+
+def _mixtures(x: Any, n: int, concentration: float, key: jax.Array) -> Any:
+    """Points between pairs of records, each mixed by a share of a symmetric Beta law."""
+    first, second = jax.random.split(key)
+    pairs = x[noise.indices(first, (2, n), len(x))]
+    u = jax.random.beta(second, concentration, concentration, (n,))
+    u = u.reshape(n, *[1] * (pairs.ndim - 2))
+    return u * pairs[0] + (1 - u) * pairs[1]
 
 
 def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:

@@ -24,7 +24,7 @@ from posterity.distillation.inputs import Inputs
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.scaling import Scaling
-from posterity.distillation.teachers import Teacher
+from posterity.distillation.teachers import WATCHED, Teacher
 from posterity.networks.predictive import Expectations, expectations_of, merge
 
 
@@ -38,6 +38,8 @@ class Plan:
     """None for Adam."""
     batch_size: int
     reservoir: int
+    heard: int
+    """Draws that a step hears, those of the reservoir among them."""
 
 
 class Constants(NamedTuple):
@@ -113,9 +115,17 @@ def start(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> State:
-    """Blocks of so many steps each (b,); after each one the teacher is asked about the probe."""
-    return jax.lax.scan(lambda s, size: (_block(plan, constants, s, size), None), state, sizes)[0]
+def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple[State, jax.Array]:
+    """Blocks of so many steps each (b,); after each one the teacher is asked about the probe.
+
+    Beside the state comes what :meth:`Teacher.watch` says after each block (b, chains, q).
+    """
+
+    def block(state: State, size: Array) -> tuple[State, jax.Array]:
+        state = _block(plan, constants, state, size)
+        return state, constants.teacher.watch(state.teacher, constants.probe[:WATCHED])
+
+    return jax.lax.scan(block, state, sizes)
 
 
 def _block(plan: Plan, constants: Constants, state: State, size: Array) -> State:
@@ -146,7 +156,8 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     gap = lambda x: plan.head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
     x = constants.inputs.harder(x, gap)
     targets = expected(x)
-    loss = lambda own: plan.head.loss(outputs(own, x), targets, state.scaling).mean()
+    correction = constants.teacher.correction(plan.heard) if plan.head.split else 1.0
+    loss = lambda own: plan.head.loss(outputs(own, x), targets, state.scaling, correction).mean()
     value, gradient = jax.value_and_grad(loss)(state.parameters)
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
@@ -208,10 +219,11 @@ def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> Stat
 @functools.partial(jax.jit, static_argnums=0)
 def gap(
     plan: Plan, parameters: PyTree, scaling: Scaling, x: Array, expectations: Expectations
-) -> jax.Array:
-    """``KL(teacher's predictive ‖ student's)`` in nats, the mean over inputs."""
-    outputs = plan.apply(parameters, scaling.inputs(x))
-    return plan.head.divergence(outputs, expectations, scaling).mean()
+) -> tuple[jax.Array, jax.Array | None]:
+    """Means over inputs in nats: ``KL(teacher's predictive ‖ student's)``, and that of shares."""
+    head, outputs = plan.head, plan.apply(parameters, scaling.inputs(x))
+    of = lambda divergence: divergence(outputs, expectations, scaling).mean()
+    return of(head.divergence), of(head.share_divergence) if head.split else None
 
 
 def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:

@@ -38,7 +38,7 @@ class Scaling:
     array([[2.]], dtype=float32)
 
     Raises:
-        StructureError: if a shift is not shaped as its scale.
+        StructureError: if a shift is not shaped as its scale, or there is one of them alone.
         ParameterError: for what is not finite, and scales that are not positive.
     """
 
@@ -49,17 +49,16 @@ class Scaling:
 
     def __post_init__(self) -> None:
         for name in ("x", "y"):
-            shift, scale = (getattr(self, f"{name}_{part}") for part in ("shift", "scale"))
-            if shift is None and scale is None:
+            parts = {n: getattr(self, n) for n in (f"{name}_shift", f"{name}_scale")}
+            if all(part is None for part in parts.values()):
                 continue
-            one = np.ones_like if scale is None else np.zeros_like
-            known = np.asarray(scale if shift is None else shift, np.float64)
-            shift = one(known) if shift is None else np.array(shift, np.float64)
-            scale = one(known) if scale is None else np.array(scale, np.float64)
+            for n, part in parts.items():
+                object.__setattr__(self, n, np.array(part, np.float64))
+            shift, scale = (getattr(self, n) for n in parts)
             if shift.shape != scale.shape or shift.ndim != 1:
                 raise StructureError(
                     found=f"{name}_shift of shape {shift.shape}, {name}_scale of {scale.shape}",
-                    expected="one number a column of each",
+                    expected="both, with one number a column of each",
                     fix="Flatten what is known of one record.",
                 )
             if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
@@ -68,8 +67,6 @@ class Scaling:
                     expected="finite numbers, positive scales",
                     fix="Leave columns alone whose scale is not known: scale 1.",
                 )
-            object.__setattr__(self, f"{name}_shift", shift)
-            object.__setattr__(self, f"{name}_scale", scale)
 
     @classmethod
     def of_inputs(cls, x: Any) -> Self:
@@ -105,6 +102,14 @@ class Scaling:
         image = x.shape[1:]
         shift, scale = (np.broadcast_to(part, image).reshape(-1) for part in (shift, scale))
         return cls(shift, scale)
+
+    @staticmethod
+    def precision(shift: np.ndarray | None, scale: np.ndarray | None) -> type[np.floating]:
+        """float32 where it holds such columns to 2e-5 of their scale, else float64."""
+        if shift is None or scale is None:
+            return np.float32
+        away = np.abs(shift) <= scale * 2.0**8
+        return np.float32 if (away & (np.abs(np.log10(scale)) < 12)).all() else np.float64
 
     def with_outputs(self, y_shift: Any, y_scale: Any) -> Self:
         """The same of inputs; of outputs these, which may be traced and are not checked."""

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from posterity.artifact.architecture import Architecture
+from posterity.distillation.domain import Domain
 from posterity.distillation.heads import Head, shapes_of
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling.noise import generator
@@ -37,7 +38,7 @@ class Student:
     ``network`` is what the ``parameters`` are of: :class:`~posterity.networks.Layers` (then
     ``parameters`` are flat weights (p,)), an :class:`~posterity.artifact.Architecture`, or a
     function ``apply(parameters, x)`` of a batch, which files cannot hold. ``head`` says what its
-    outputs mean, ``scaling`` in which units.
+    outputs mean, ``scaling`` in which units, ``domain`` on which inputs it learned, if known.
 
     Raises:
         UsageError: if the network is none of these.
@@ -53,6 +54,7 @@ class Student:
     parameters: Any
     head: Head
     scaling: Scaling = dataclasses.field(default_factory=Scaling)
+    domain: Domain | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Layers | Architecture) and not callable(self.network):
@@ -95,6 +97,10 @@ class Student:
             StructureError: for inputs of another shape.
             ParameterError: for inputs that are not finite.
         """
+        return self._outputs(self._scaled(x))
+
+    def _scaled(self, x: ArrayLike) -> np.ndarray:
+        """Inputs as the network takes them; raises as :meth:`outputs` does."""
         x = real_numbers(x, "the inputs", records=False)
         wanted = self.network.inputs if isinstance(self.network, Layers) else None
         if wanted is None and self.scaling.x_shift is not None:
@@ -106,7 +112,9 @@ class Student:
                 + ("" if wanted is None else f", {wanted} numbers each, as it was distilled on"),
                 fix="Pass x[None] for a single input.",
             )
-        x = np.asarray(self.scaling.inputs(x))
+        return np.asarray(self.scaling.inputs(x))
+
+    def _outputs(self, x: np.ndarray) -> np.ndarray:
         with jax.enable_x64(False):
             parts = [
                 np.asarray(_outputs(self.apply, self.tree, x[at : at + ROWS]), np.float64)
@@ -121,7 +129,10 @@ class Student:
             StructureError: for inputs of another shape.
             ParameterError: for inputs that are not finite.
         """
-        return self.head.prediction(self.outputs(x), self.scaling)
+        x = self._scaled(x)
+        found = self.head.prediction(self._outputs(x), self.scaling)
+        outside = None if self.domain is None else self.domain.outside(x)
+        return dataclasses.replace(found, extrapolates=outside)
 
     @property
     def summary(self) -> str:
@@ -247,11 +258,13 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     return weights
 
 
-def finish(network: Any, parameters: PyTree, head: Head, scaling: Scaling) -> Student:
+def finish(
+    network: Any, parameters: PyTree, head: Head, scaling: Scaling, domain: Domain | None = None
+) -> Student:
     """The student of a tree of trained parameters."""
     arrays = jax.tree.map(np.asarray, parameters)
     if isinstance(network, Layers):
         arrays = network.ravel(arrays)
     if isinstance(network, Architecture):
         network = dataclasses.replace(network, parameters=arrays)
-    return Student(network, arrays, head, scaling)
+    return Student(network, arrays, head, scaling, domain)

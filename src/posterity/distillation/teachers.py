@@ -22,14 +22,26 @@ from posterity.networks.predictive import Expectations, Prediction, expectations
 
 SAMPLES = 16
 """Draws that a student hears at each step, unless told otherwise."""
+WATCHED = 4
+"""Inputs at which chains are compared with each other."""
 
 
 class Health(NamedTuple):
-    """Diagnostics of a teacher after a run: reasons not to rely on it, and its temperature."""
+    """Diagnostics of a teacher's chains, and the reasons they give not to rely on it.
+
+    All numbers are None for what is no chain, and where they are not known.
+    """
 
     reasons: tuple[str, ...] = ()
     temperature: float | None = None
-    """1 for a chain that samples from what it is meant to; None for what is no chain."""
+    """1 for a chain that samples from what it is meant to."""
+    rhat: float | None = None
+    """The largest R-hat of split chains, of the log density and of the outputs at some inputs."""
+    effective: float | None = None
+    """The smallest effective sample size of the same quantities."""
+
+
+UNKNOWN = Health()
 
 
 class Teacher(eqx.Module):
@@ -72,9 +84,34 @@ class Teacher(eqx.Module):
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
-    def health(self, state: PyTree) -> Health:
-        """The health of the run that led to a state; not traced."""
-        del state
+    @property
+    def population(self) -> float:
+        """The number of draws there are in all, infinite where it always draws new ones."""
+        return np.inf
+
+    def correction(self, heard: int) -> float:
+        """The mutual information of all draws over the mean of what so many of them show.
+
+        To the second order in how far draws differ, as a variance of a sample.
+        """
+        return (1 - 1 / self.population) / (1 - 1 / heard) if heard < self.population else 1.0
+
+    def watch(self, state: PyTree, x: Array | None) -> Any:
+        """What tells whether chains agree (chains, q): quantities of their draws at inputs ``x``.
+
+        Without inputs those that need none; no quantities (0, 0) of what is no chain.
+        """
+        del state, x
+        return jnp.zeros((0, 0), jnp.float32)
+
+    def health(self, state: PyTree, series: np.ndarray) -> Health:
+        """Diagnostics of a run that led to a state, from ``n`` rows of :meth:`watch`; not traced.
+
+        Args:
+            state: the last one.
+            series: (n, chains, q), evenly spaced over the run.
+        """
+        del state, series
         return Health()
 
     @property
@@ -133,6 +170,7 @@ class Draws(_OfModel):
         stack: events (S, ...), as flat weights (S, p) of a network; or a tree of these.
         x: inputs that the posterior was fitted to, if known.
         samples: how many draws a student hears at each step; all if there are fewer.
+        diagnostics: of the chains that drew them, if known: a student's status repeats the reasons.
 
     Raises:
         StructureError: unless all leaves have the same first axis.
@@ -144,10 +182,17 @@ class Draws(_OfModel):
     """
 
     stack: Any
+    diagnostics: Health = eqx.field(static=True)
 
     @renamed(together="samples")
     def __init__(
-        self, model: Model, stack: PyTree, *, x: Array | None = None, samples: int = SAMPLES
+        self,
+        model: Model,
+        stack: PyTree,
+        *,
+        x: Array | None = None,
+        samples: int = SAMPLES,
+        diagnostics: Health = UNKNOWN,
     ):
         COUNT.check(samples=samples)
         self.stack = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.float32)), stack)
@@ -158,13 +203,18 @@ class Draws(_OfModel):
                 expected="arrays whose first axis counts draws, at least one",
                 fix="Stack what was drawn: np.stack(draws).",
             )
-        self.model, self.x = model, x
+        self.model, self.x, self.diagnostics = model, x, diagnostics
         self.samples = min(samples, shapes[0][0])
 
     @property
     def count(self) -> int:
         """Number of draws."""
         return len(jax.tree.leaves(self.stack)[0])
+
+    @property
+    def population(self) -> float:
+        """The number of draws."""
+        return self.count
 
     def predict(self, x: Array) -> Prediction:
         """The predictive at inputs (n, ...), averaged over all draws.
@@ -188,6 +238,11 @@ class Draws(_OfModel):
 
             total = merged(part(at) for at in range(0, self.count, self.samples))
         return Prediction.of(total, head.likelihood)
+
+    def health(self, state: PyTree, series: np.ndarray) -> Health:
+        """The diagnostics of the chains that drew them."""
+        del state, series
+        return self.diagnostics
 
     def begin(self, *, key: jax.Array) -> jax.Array:
         """Places of some of them in the stack."""

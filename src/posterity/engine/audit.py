@@ -91,7 +91,8 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     if not gone:
         return certified, "Nobody was forgotten."
     names = ", ".join(map(json.dumps, gone))
-    began = f"The epoch began at the prior, after {names} were forgotten, without their factors."
+    was = "was" if len(gone) == 1 else "were"
+    began = f"The epoch began at the prior, after {names} {was} forgotten, without what they gave."
     if predicate["independent"]:
         return certified, began, "Each factor depends on its own site's records alone, as it signs."
     how = "The factors that stay were found in company of the forgotten, and refined since."

@@ -365,11 +365,12 @@ class Machine:
         Its number is by default the next after all that the site has heard of.
 
         Raises:
-            Refusal: if it is not above the present one, or the site was forgotten.
+            Refusal: if it is not above the present one, there is a server, or the site was
+                forgotten.
         """
+        self._check_walk()
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
-        allowed = memory.own.epoch < epoch < (MOST_EPOCHS, "") and self.terms.server is None
-        if not allowed or self.name in memory.gone:
+        if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or self.name in memory.gone:
             raise _forbidden(f"epoch {epoch} to begin after {memory.own.epoch}", "order")
         total = TreeSum.of([self.terms.agreement.prior])
         first = Token(self.terms.digest, epoch, 0, total)
@@ -384,12 +385,18 @@ class Machine:
         Raises:
             Refusal: if there is a server, which alone takes factors out; or the site was forgotten.
         """
-        if self.terms.server is not None or self.name in memory.gone:
+        self._check_walk()
+        if self.name in memory.gone:
             raise _forbidden(f"{self.name!r}, to leave", "order")
         own = dataclasses.replace(memory.own, leaving=True)
         memory = dataclasses.replace(memory, own=own)
         step = Step(memory, entries=(line("leaving"),))
         return step.then(self.begin(memory)) if memory.newest("survey") is not None else step
+
+    def _check_walk(self) -> None:
+        if self.terms.server is not None:
+            found, who = f"member {self.name!r} of a star", f"its server {self.terms.server!r}"
+            raise _forbidden(found, "order", f"{who}, which begins epochs and takes factors out")
 
     def forget(self, memory: Memory) -> Step:
         """The site is forgotten at once: its factor is destroyed, and all messages that hold it.

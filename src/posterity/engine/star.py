@@ -579,7 +579,7 @@ class Server(Machine):
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         if known.site == self.name:
-            raise _forbidden("a tombstone of the server", "order")
+            raise _forbidden("a tombstone of the server", "order", "one of another member")
         step = super()._buried(step, known, sender)
         after = self._departed(step.memory, known.site)
         return step.then(self._made(step.memory, self._onward(after)))

@@ -208,7 +208,15 @@ def _network(
             expected="a categorical likelihood, or no number of classes",
             fix="Leave model.classes out.",
         )
-    check_noise(likelihood == "gaussian", noise)
+    learned = options.get("noise")
+    if likelihood != "gaussian":
+        check_noise(False, learned if noise is None else noise)
+    elif noise is not None and learned is not None:
+        raise UsageError(
+            found=f"model.noise_variance = {noise} beside model.noise = {learned!r}",
+            expected="a variance that is known, or how one that is not is learned",
+            fix="Leave one of them out.",
+        )
     if likelihood == "categorical":
         known = y.dtype.kind in "biuf" and y.size and np.isfinite(y).all()
         outputs = classes or (max(int(y.max()) + 1, 2) if known else 2)
@@ -217,14 +225,16 @@ def _network(
     sizes = (int(np.prod(x.shape[1:])), *options.get("hidden", HIDDEN_UNITS), outputs)
     shape = {name: options[name] for name in ("activation",) if name in options}
     layers = build(functools.partial(Layers.dense, *sizes), shape, "model")
-    of_layers = functools.partial(models.NeuralNetwork.of_layers, layers)
-    apart = ("hidden", "activation", "classes", "likelihood")
-    rest = {name: value for name, value in options.items() if name not in apart}
-    model = build(of_layers, {"likelihood": likelihood, **rest}, "model")
+    if likelihood == "gaussian" and noise is None:
+        make, rest = models.NeuralNetwork.regression, {"y": y, "noise": learned or "constant"}
+    else:
+        known = {} if noise is None else {"noise_variance": noise}
+        make, rest = models.NeuralNetwork.of_layers, {"likelihood": likelihood, **known}
+    model = build(functools.partial(make, layers), rest, "model")
     variances = tuple(variance) if isinstance(variance, list) else variance
     from posterity.networks import GaussianPrior
 
-    prior = build(lambda: GaussianPrior(variance=variances).network(layers), {}, "prior")
+    prior = build(lambda: GaussianPrior(variance=variances).network(model.layers), {}, "prior")
     return model, prior
 
 

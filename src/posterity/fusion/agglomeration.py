@@ -8,7 +8,6 @@ normal distribution. Where sites have one component each nothing gives halves aw
 """
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
@@ -70,10 +69,12 @@ def agglomerate(local: LocalComponents) -> Merging:
     distance = distance + distance.T
     distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
-    counts, traits, made = np.ones(total), local.traits().copy(), np.arange(total)
-    height = np.zeros(2 * total - 1)  # of each group; those after the first were merged
-    nearest, stale, merges = np.zeros(total, int), np.arange(total), [_Merges.none(traits)]
-    least, end = np.full(total, np.inf), total
+    # Groups are numbered: single components by their rows, then what is merged.
+    most, end, made = 2 * total - 1, total, np.arange(total)  # the group in each row
+    counts, height, traits = np.ones(most), np.zeros(most), local.traits()
+    traits = np.concatenate([traits, np.empty_like(traits[1:])])
+    parts, rows = np.empty((2, total - 1, 2), int)
+    nearest, least, stale = np.zeros(total, int), np.full(total, np.inf), np.arange(total)
     while len(stale):
         for part in chunks(len(stale), 8 * total, CACHED):
             nearest[stale[part]] = distance[stale[part]].argmin(1)
@@ -82,43 +83,23 @@ def agglomerate(local: LocalComponents) -> Merging:
         first = first[first < nearest[first]]
         first = first[np.argsort(least[first], kind="stable")]
         second = nearest[first]
-        _merge(distance, counts, first, second)
-        counts[first] += counts[second]
-        traits[first] += traits[second]
-        kept, gone = made[first], made[second]
-        made[first] = own = end + np.arange(len(first))
-        height[own] = np.maximum(least[first], np.maximum(height[kept], height[gone]))
-        merges.append(_Merges(first, second, kept, gone, counts[first], traits[first]))
-        end += len(first)
+        _merge(distance, counts[made], first, second)
+        one, other, own = made[first], made[second], np.arange(end, end + len(first))
+        counts[own], traits[own] = counts[one] + counts[other], traits[one] + traits[other]
+        height[own] = np.maximum(least[first], np.maximum(height[one], height[other]))
+        parts[own - total] = np.column_stack([one, other])
+        rows[own - total] = np.column_stack([first, second])
+        made[first], end = own, end + len(first)
         # Only what is merged, or was nearest to what is, has another that is nearest.
         touched = np.zeros(total, bool)
         touched[first] = touched[second] = True
         least[second] = np.inf
         stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
-    every = _Merges(*map(np.concatenate, zip(*merges, strict=True)))
     order = np.argsort(height[total:end], kind="stable")
-    pairs = np.stack([every.first, every.second], axis=1)[order]
-    return Merging(local, pairs, _level_objectives(local, every, order))
-
-
-class _Merges(NamedTuple):
-    """Merges of the groups in two rows, the first of which stays, numbered ``kept`` and ``gone``:
-    single components are numbered by rows, what is merged in order after them. ``count`` is the
-    number of components of each new group, ``traits`` their sums.
-    """
-
-    first: Int[Array, " m"]
-    second: Int[Array, " m"]
-    kept: Int[Array, " m"]
-    gone: Int[Array, " m"]
-    count: Float[Array, " m"]
-    traits: Float[Array, "m traits"]
-
-    @classmethod
-    def none(cls, traits: Array) -> "_Merges":
-        """No merges."""
-        none = np.zeros(0, int)
-        return cls(none, none, none, none, np.zeros(0), traits[:0])
+    objective = _level_objectives(
+        local, counts[:end], traits[total:end], parts[: len(order)], order
+    )
+    return Merging(local, rows[order], objective)
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
@@ -142,16 +123,21 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
 
 
 def _level_objectives(
-    local: LocalComponents, merges: _Merges, order: Int[Array, " steps"]
+    local: LocalComponents,
+    counts: Float[Array, " groups"],
+    traits: Float[Array, "merged traits"],
+    parts: Int[Array, "merged two"],
+    order: Int[Array, " merged"],
 ) -> Float[Array, " levels"]:
-    """The objective of every level: what a merged group adds, less what the two did, summed up."""
+    """The objective of every level: what a merged group adds, less what its two ``parts`` did,
+    summed up in the ``order`` in which groups are merged.
+    """
     criterion, total = local.criterion, len(local.points)
-    counts = np.concatenate([np.ones(total), merges.count])
-    both = zip(local.alone, local.evidence(merges.traits / merges.count[:, None]), strict=True)
+    both = zip(local.alone, local.evidence(traits / counts[total:, None]), strict=True)
     evidence = Evidence(*map(np.concatenate, both))
 
     def levels(worth: Array) -> Array:
-        change = worth[total:] - worth[merges.kept] - worth[merges.gone]
+        change = worth[total:] - worth[parts[:, 0]] - worth[parts[:, 1]]
         start = worth[:total].sum(0)
         return start + np.concatenate([np.zeros((1, *start.shape)), change[order].cumsum(0)])
 

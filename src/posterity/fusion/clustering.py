@@ -100,7 +100,12 @@ class LocalComponents:
     @functools.cached_property
     def _population(self) -> tuple[Points, float]:
         """And ``KL(l || population)`` on average."""
-        return _population_of(self.judged)
+        return self._populations[0]
+
+    @functools.cached_property
+    def _populations(self) -> list[tuple[Points, float]]:
+        """Those of all components, and of their shapes if they move."""
+        return _populations_of([self.judged, *([] if self.shapes is None else [self.shapes])])
 
     @functools.cached_property
     def shapes(self) -> Points | None:
@@ -127,7 +132,7 @@ class LocalComponents:
             sites=self.sites,
             total=len(judged),
             surprise=surprise,
-            shape=_population_of(self.shapes)[1] if self.shapes is not None else 0.0,
+            shape=self._populations[1][1] if self.shapes is not None else 0.0,
         )
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
@@ -254,19 +259,30 @@ class Judged(NamedTuple):
         return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
 
 
-def _population_of(points: Points) -> tuple[Points, float]:
-    """The member that minimises summed ``KL(l || .)``, and that divergence on average."""
-    total, inner = np.zeros((1, points.coordinates.shape[1])), 0.0
-    whole = len(points.parts) == 1  # whose gradient is kept
-    for rows in points.parts:
-        dual = points.gradient if whole else points.members(rows).mean_parameters
-        total += dual.sum(0)
-        inner += np.einsum("nd,nd->", points.coordinates[rows], dual)
-    mean = total / len(points)
-    population = Points.of(points.template.with_mean_parameters(mean))
-    surprise = population.potential[0] - points.potential.mean() + inner / len(points)
-    surprise -= population.coordinates[0] @ mean[0]
-    return population, max(float(surprise), 0.0)
+def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
+    """The member that minimises summed ``KL(l || .)``, and that divergence on average, of each of
+    several points of one family.
+    """
+    means, inner = np.zeros((len(several), several[0].coordinates.shape[1])), []
+    for mean, points in zip(means, several, strict=True):
+        whole = len(points.parts) == 1  # whose gradient is kept
+        inner.append(0.0)
+        for rows in points.parts:
+            dual = points.gradient if whole else points.members(rows).mean_parameters
+            mean += dual.sum(0)
+            inner[-1] += np.einsum("nd,nd->", points.coordinates[rows], dual) / len(points)
+        mean /= len(points)
+    every = Points.of(several[0].template.with_mean_parameters(means))
+    surprise = every.potential - [points.potential.mean() for points in several] + inner
+    surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)
+    parts = [slice(n, n + 1) for n in range(len(several))]
+    each = [
+        dataclasses.replace(
+            every, coordinates=every.coordinates[one], potential=every.potential[one]
+        )
+        for one in parts
+    ]
+    return list(zip(each, surprise.tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,15 +359,10 @@ class Clustering:
             return self._costs[rows]
         return self.local.points.take(rows).divergences(self.centroids)
 
-    @functools.cached_property
+    @property
     def own_costs(self) -> Float[Array, " n"]:
         """Divergence of every component to its centroid."""
-        return np.concatenate(
-            [
-                self.costs(rows)[np.arange(rows.stop - rows.start), self.labels[rows]]
-                for rows, _ in self.local.parts(len(self.counts))
-            ]
-        )
+        return self.local.points.paired_divergences(self.centroids, self.labels)
 
     @property
     def nearest(self) -> Int[Array, " n"]:
@@ -381,9 +392,12 @@ class Clustering:
 
         Where few of very many components get another label, only these are added up.
         """
-        new, groups = Clustering(self.local, packed(labels, len(self.counts))), len(self.counts)
-        moved = np.flatnonzero(labels != self.labels) if len(labels) > MANY else labels
-        if 4 * len(moved) > len(labels) or labels.max() >= groups:
+        groups = len(self.counts)
+        new = Clustering(self.local, packed(labels, groups))
+        if len(labels) <= MANY or labels.max() >= groups:
+            return new
+        moved = np.flatnonzero(labels != self.labels)
+        if 4 * len(moved) > len(labels):
             return new
         kept = _kept(labels, groups)
         local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])

@@ -157,7 +157,8 @@ class Fusion:
         next best, or where nothing had to be matched.
 
         ``left`` is the number of nats by which the description would be shorter if one component
-        were elsewhere, zero where no such move helps and infinite where that is not known; the
+        were elsewhere, or with another number of components that was tried; zero where neither
+        helps and infinite where that is not known; the
         reasons are those of :meth:`Alignment.reasons`, plate by plate.
         """
         left = max((plate.left for plate in self.plates.values()), default=0.0)

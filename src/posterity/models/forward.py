@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,38 @@ class Forward:
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
         """The outputs of the last layer."""
         return apply(self.layers, arrays, x)[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyForward:
+    """A network of means and of the variances of the noise about them, in the units of values.
+
+    The last of the ``layers`` gives ``k`` means and then ``k`` logarithms of noise variances, from
+    :data:`NOISE` on, both for values less ``shift`` and over ``scale`` (k,). Unless the noise is
+    ``varying`` it depends on biases alone: the weights of its outputs are of no effect.
+    """
+
+    layers: Layers
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    varying: bool
+
+    def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> tuple[Any, Any]:
+        """Means and noise variances, both (n, k)."""
+        k = len(self.shift)
+        *hidden, last = arrays
+        if not self.varying:
+            last = {**last, "kernel": last["kernel"] * (jnp.arange(2 * k) < k)}
+        out = apply(self.layers, [*hidden, last], x)[-1]
+        shift, scale = (jnp.asarray(part, out.dtype) for part in (self.shift, self.scale))
+        log = NOISE + FAR * jnp.tanh(out[:, k:] / FAR)
+        return shift + scale * out[:, :k], scale**2 * jnp.exp(log)
+
+
+NOISE = math.log(0.1)
+"""The logarithm of a noise variance over that of the values, where weights are zero."""
+FAR = 15.0
+"""How far the logarithm of a noise variance can be from :data:`NOISE`, for whatever inputs."""
 
 
 def preactivation(

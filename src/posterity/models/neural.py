@@ -1,21 +1,33 @@
 """Bayesian neural networks: any pytree of parameters and the function that applies it."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
+from posterity.arguments import one_of
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
-from posterity.families.layers import Layers
+from posterity.families.layers import Dense, Layers
 from posterity.lazy import eqx, jax, jnp
 from posterity.models.base import VARIANCE, Model, Optima
-from posterity.models.data import BINARY_LABELS, TARGETS, check_column, check_data, labels, pair
-from posterity.models.forward import Forward
+from posterity.models.data import (
+    BINARY_LABELS,
+    TARGETS,
+    check_column,
+    check_data,
+    labels,
+    pair,
+    real_numbers,
+)
+from posterity.models.forward import Forward, NoisyForward
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
+
+NOISES = one_of("constant", "varying")
 
 
 class NeuralNetwork(Model):
@@ -25,7 +37,8 @@ class NeuralNetwork(Model):
     precision of ``z``, whatever that of the parameters was.
     Likelihoods: ``"bernoulli"`` (one logit an input, ``y`` in {0, 1}), ``"categorical"`` (K
     logits, ``y`` in {0, …, K - 1}) and ``"gaussian"`` (outputs shaped as ``y``, known noise
-    variance).
+    variance; or with ``noise_variance=None`` a pair of them and their noise variances, for which
+    see :meth:`regression`).
 
     >>> import jax.numpy as jnp
     >>> parameters = {"w": jnp.zeros((2, 1)), "b": jnp.zeros(1)}
@@ -38,7 +51,7 @@ class NeuralNetwork(Model):
     structure: Any = static()
     shapes: tuple[tuple[int, ...], ...] = static()
     likelihood: str = static()
-    noise_variance: float = static()
+    noise_variance: float | None = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
     optima: ClassVar[Optima] = "several"
@@ -49,7 +62,7 @@ class NeuralNetwork(Model):
         parameters: PyTree,
         *,
         likelihood: str = "categorical",
-        noise_variance: float | int = 1.0,
+        noise_variance: float | int | None = 1.0,
     ):
         """From ``apply(parameters, x)`` and one pytree of parameters, for their shapes.
 
@@ -63,7 +76,7 @@ class NeuralNetwork(Model):
         """
         leaves, self.structure = jax.tree.flatten(parameters)
         LIKELIHOOD.check(likelihood=likelihood)
-        VARIANCE.check(noise_variance=noise_variance)
+        VARIANCE.or_none().check(noise_variance=noise_variance)
         strange = [type(leaf).__name__ for leaf in leaves if not eqx.is_inexact_array_like(leaf)]
         if strange or not leaves:
             raise UsageError(
@@ -73,7 +86,7 @@ class NeuralNetwork(Model):
             )
         self.shapes = tuple(np.shape(leaf) for leaf in leaves)
         self.apply, self.likelihood = apply, likelihood
-        self.noise_variance = float(noise_variance)
+        self.noise_variance = None if noise_variance is None else float(noise_variance)
 
     @classmethod
     def from_equinox(cls, module: PyTree, **options: Any) -> "NeuralNetwork":
@@ -95,10 +108,54 @@ class NeuralNetwork(Model):
         """
         return cls(Forward(layers), layers.unravel(np.zeros(layers.size)), **options)
 
+    @classmethod
+    def regression(cls, layers: Layers, y: Any, *, noise: str = "constant") -> "NeuralNetwork":
+        """From layers of the means, for values ``y`` of any scale whose noise is not known.
+
+        The noise is learned with the weights. The last layer gets twice as many outputs: means,
+        then logarithms of noise variances, whose prior is that of the weights and biases that they
+        are computed from, about a tenth of the variance of ``y``.
+
+        Args:
+            layers: as many outputs as there are values a record.
+            y: values (n,) or (n, k) like those to be learned, whose means and deviations are the
+                units of the outputs.
+            noise: ``"constant"``, or ``"varying"`` with the inputs.
+
+        Raises:
+            UsageError: for another kind of noise.
+            StructureError: unless ``y`` has a value a record and output, and the last layer is one
+                of outputs with biases.
+
+        >>> net = NeuralNetwork.regression(Layers.dense(4, 3, 1), [1e6, 3e6, 2e6], noise="varying")
+        >>> net.layers.summary
+        '4-3 relu-2'
+        """
+        NOISES.check(noise=noise)
+        y = real_numbers(y, "the values", records=False).astype(np.float64)
+        *hidden, last = layers.layers
+        columns = y.reshape(len(y), -1) if y.size and y.ndim else np.empty((0, 0))
+        if columns.shape[1] != last.outputs or not isinstance(last, Dense) or not last.bias:
+            raise StructureError(
+                found=f"values of shape {y.shape} for {layers.summary}",
+                expected="one value of each output, from a dense layer with biases",
+                fix="Give the last layer as many outputs as a record has values.",
+            )
+        spread = columns.std(0)
+        last = dataclasses.replace(last, outputs=2 * last.outputs)
+        forward = NoisyForward(
+            Layers((*hidden, last), layers.image),
+            tuple(columns.mean(0).tolist()),
+            tuple(np.where(spread > 0, spread, 1.0).tolist()),
+            noise == "varying",
+        )
+        parameters = forward.layers.unravel(np.zeros(forward.layers.size))
+        return cls(forward, parameters, likelihood="gaussian", noise_variance=None)
+
     @property
     def layers(self) -> Layers | None:
         """The network's layers, where it was made from them."""
-        return self.apply.layers if isinstance(self.apply, Forward) else None
+        return self.apply.layers if isinstance(self.apply, Forward | NoisyForward) else None
 
     @property
     def size(self) -> int:
@@ -120,8 +177,14 @@ class NeuralNetwork(Model):
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(y | network(x))``."""
         x, y = data
-        outputs = self.outputs(z, x)
-        return log_likelihood(outputs, y, self.likelihood, self.noise_variance)
+        return self.log_likelihood_of(self.outputs(z, x), y)
+
+    def log_likelihood_of(self, outputs: PyTree, y: Any) -> Float[Real, " n"]:
+        """``log p(y | outputs)`` of each record, of what :meth:`apply` gives."""
+        if self.noise_variance is not None:
+            return log_likelihood(outputs, y, self.likelihood, self.noise_variance)
+        mean, noise = outputs
+        return log_likelihood(mean, y, self.likelihood, noise.reshape(len(noise), -1))
 
     def prior(self, *, variance: float = 1.0, key: KeyArray | None = None) -> DiagonalGaussian:
         """Independent Gaussian weights of equal variance.
@@ -158,7 +221,8 @@ class NeuralNetwork(Model):
     def _shape_of_outputs(self, x: PyTree) -> tuple[int, ...]:
         z = jax.ShapeDtypeStruct((self.size,), jnp.float32)
         try:
-            return jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x).shape
+            made = jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x)
+            return (made[0] if self.noise_variance is None else made).shape
         except Exception as error:  # whatever the user's network raises
             shapes = [np.shape(leaf) for leaf in jax.tree.leaves(x)]
             raise StructureError(

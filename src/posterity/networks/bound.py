@@ -21,7 +21,7 @@ Arrays = list[dict[str, Any]]
 """The arrays of each layer, as :meth:`Layers.unravel` gives them."""
 Parameters = dict[str, Any]
 """``mean`` and ``log_deviation``, each a list of arrays by layer as ``Layers.unravel`` gives them;
-of a horseshoe beside these, of the logarithms of scales, ``scale`` and ``layer_scale``."""
+of a horseshoe beside these, of the logarithms of scales, ``scale``."""
 
 
 class Scales(NamedTuple):
@@ -29,7 +29,6 @@ class Scales(NamedTuple):
 
     scale: float
     slab: float
-    layer_scale: float | None
 
 
 class Bound(eqx.Module):
@@ -63,9 +62,6 @@ class Bound(eqx.Module):
         total = sum(jax.tree.leaves(parts))
         if self.scales is not None:
             total += sum(scale_kl(s, self.scales.scale) for s in own["scale"])
-            if self.scales.layer_scale is not None:
-                known = self.scales.layer_scale
-                total += sum(scale_kl(s, known) for s in own["layer_scale"])
         return total
 
     def _scales(self, own: Parameters, records: int, key: jax.Array) -> list[Any]:
@@ -73,11 +69,10 @@ class Bound(eqx.Module):
         assert self.scales is not None
         drawn = []
         for index, unit in enumerate(own["scale"]):
-            each = jax.random.fold_in(key, index)
-            log = _draw(unit, (records, unit["mean"].size), each)
-            if self.scales.layer_scale is not None:
-                common = own["layer_scale"][index]
-                log = log + _draw(common, (records, 1), jax.random.fold_in(each, 1))
+            noise = jax.random.normal(
+                jax.random.fold_in(key, index), (records, unit["mean"].size), unit["mean"].dtype
+            )
+            log = unit["mean"] + jnp.exp(unit["log_deviation"]) * noise
             drawn.append(regularised(log, self.scales.slab))
         return drawn
 
@@ -85,11 +80,6 @@ class Bound(eqx.Module):
 def regularised(log_scale: Any, slab: Any) -> Any:
     """``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
     return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
-
-
-def _draw(law: PyTree, shape: tuple[int, ...], key: jax.Array) -> Any:
-    noise = jax.random.normal(key, shape, law["mean"].dtype)
-    return law["mean"] + jnp.exp(law["log_deviation"]) * noise
 
 
 def _kl(mean: PyTree, log_deviation: Any, at: PyTree, log_prior: Any) -> Any:
@@ -217,16 +207,9 @@ def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> 
         means[index] = {name: array / size for name, array in means[index].items()}
         logs[index] = {name: array - np.log(size) for name, array in logs[index].items()}
         raw = -0.5 * np.log(1 / size**2 - 1 / prior.slab**2)  # undoes `regularised`
-        scales.append(_law(raw))
-    parameters: Parameters = {"mean": means, "log_deviation": logs, "scale": scales}
-    if prior.layer_scale is not None:
-        parameters["layer_scale"] = [_law(np.zeros(1)) for _ in range(count)]
-    return parameters
-
-
-def _law(mean: PyTree) -> dict[str, np.ndarray]:
-    mean = _single(mean)
-    return {"mean": mean, "log_deviation": np.full_like(mean, np.log(0.1))}
+        raw = _single(raw)
+        scales.append({"mean": raw, "log_deviation": np.full_like(raw, np.log(0.1))})
+    return {"mean": means, "log_deviation": logs, "scale": scales}
 
 
 def _single(array: ArrayLike) -> np.ndarray:
@@ -251,10 +234,6 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
 def _scale_moments(prior: Scales, own: Parameters, index: int) -> tuple[Any, Any]:
     """The first two moments of the regularised scales of a layer's units."""
     unit = own["scale"][index]
-    mean, variance = unit["mean"], np.exp(2 * unit["log_deviation"])
-    if prior.layer_scale is not None:
-        common = own["layer_scale"][index]
-        mean, variance = mean + common["mean"], variance + np.exp(2 * common["log_deviation"])
-    log = mean[:, None] + np.sqrt(variance)[:, None] * NODES
+    log = unit["mean"][:, None] + np.exp(unit["log_deviation"])[:, None] * NODES
     values = prior.slab * np.exp(-0.5 * np.logaddexp(0.0, 2 * (np.log(prior.slab) - log)))
     return values @ WEIGHTS, values**2 @ WEIGHTS

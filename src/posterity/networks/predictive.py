@@ -57,6 +57,7 @@ class Prediction:
     which more data would take away. Of a Gaussian likelihood ``variance`` is the outputs' own,
     ``noise_variance`` that of the noise about them where it is known, and the others are None; a
     student that does not tell the two apart has both in ``noise_variance`` alone.
+    ``extrapolates`` (n,) says where a student was never asked: its inputs did not come so far.
     ``log_chances`` (n, K), of a Bernoulli likelihood (n, 2), are logarithms of the predictive
     probabilities, right also where these are nearly zero or one.
     """
@@ -67,6 +68,7 @@ class Prediction:
     log_chances: np.ndarray | None = None
     variance: np.ndarray | None = None
     noise_variance: np.ndarray | None = None
+    extrapolates: np.ndarray | None = None
 
     @classmethod
     def of_classes(
@@ -242,6 +244,12 @@ def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
         total = merge(total, part, (count, size)) if count else part
         count += size
     return total
+
+
+def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
+    """That of the label and the parameters in nats: the entropy of the mean less ``E[H]``."""
+    total = entropy(expectations["log_chances"])
+    return namespace(total).np.maximum(total - expectations["entropy"], 0.0)
 
 
 def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:

@@ -55,29 +55,25 @@ class Horseshoe:
     half-Cauchy of the scale ``scale``, so that a unit which is of no use is switched off as a
     whole; ``output_variance`` is that of the last layer's weights, as of a
     :class:`GaussianPrior`. ``slab`` bounds what is not switched off: ``τ`` stands for
-    ``(1/τ² + 1/slab²)^(-1/2)``, the regularised horseshoe. With ``layer_scale`` all units of a
-    layer share another half-Cauchy factor of that scale.
+    ``(1/τ² + 1/slab²)^(-1/2)``, the regularised horseshoe.
 
     Source: ghosh2018; ghosh2019, whose bound by auxiliary variables is replaced by quadrature.
     """
 
     scale: float = 1.0
     slab: float = 1.0
-    layer_scale: float | None = None
     output_variance: float | None = None
 
     def __post_init__(self) -> None:
         POSITIVE.check(scale=self.scale, slab=self.slab)
-        POSITIVE.or_none().check(layer_scale=self.layer_scale, output_variance=self.output_variance)
+        POSITIVE.or_none().check(output_variance=self.output_variance)
 
     def variances(self, layers: Layers) -> np.ndarray:
         """The variance of a weight of each layer: of hidden ones ``slab² scale / (scale + slab)``.
 
-        That is the second moment of the regularised scale; a common scale of the layer counts at
-        its median.
+        That is the second moment of the regularised scale.
         """
-        scale = self.scale * (self.layer_scale or 1.0)
-        hidden = self.slab**2 * scale / (scale + self.slab)
+        hidden = self.slab**2 * self.scale / (self.scale + self.slab)
         last = GaussianPrior(self.output_variance).variances(layers)[-1]
         return np.array([hidden] * (len(layers) - 1) + [last])
 

@@ -183,9 +183,7 @@ def fit(
         start = prior if isinstance(prior, Network) else None
     else:
         as_network(start, layers)
-    scales = (
-        Scales(prior.scale, prior.slab, prior.layer_scale) if isinstance(prior, Horseshoe) else None
-    )
+    scales = Scales(prior.scale, prior.slab) if isinstance(prior, Horseshoe) else None
     bound = Bound(layers, likelihood, float(noise_variance), float(temperature), scales)
     records = checked_records(data, layers, likelihood)
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in

@@ -132,28 +132,6 @@ def test_schedule_and_temperature_follow_the_step():
     assert sizes == [1.0, 1.0, 0.5, 0.5] and moved == [False, False, True, True]
 
 
-@pytest.mark.parametrize("scale", [None, SCALE])
-def test_info_says_how_large_the_steps_were(scale):
-    state, info = steps(SGLD(0.3), 1, scale=scale)
-    s = jax.tree.map(np.ones_like, SCALE) if scale is None else scale
-    mean = lambda tree: sum(float(np.sum(leaf)) for leaf in jax.tree.leaves(tree)) / 7
-    drift = mean(jax.tree.map(lambda g, s: 0.3 * s * g**2 / 4, GRADIENT, s))
-    place = jax.tree.map(np.asarray, state.position)
-    moved = jax.tree.map(lambda a, b, s: (a - b) ** 2 / (0.3 * s), place, POSITION, s)
-    np.testing.assert_allclose(info.drift, drift, rtol=1e-5)
-    np.testing.assert_allclose(info.kinetic, mean(moved), rtol=1e-4)
-
-
-@pytest.mark.parametrize("make", [SGLD, SGHMC])
-def test_kinetic_temperature_is_that_of_the_noise_where_all_is_flat(make):
-    kernel, still = make(0.01, temperature=0.7), np.zeros(20_000, np.float32)
-    each = lambda state, key: kernel.step(state, still, key=key)
-    keys = jax.random.split(jax.random.key(8), 200)
-    kinetic = jax.jit(lambda keys: jax.lax.scan(each, kernel.init(still), keys)[1].kinetic[-1])
-    # momentum, normal by then, has a square of relative variance two an entry
-    assert abs(float(kinetic(keys)) / 0.7 - 1) < 4 * (2 / 20_000) ** 0.5
-
-
 @pytest.mark.parametrize("make", KERNELS)
 def test_double_precision_stays_double(make):
     with jax.enable_x64(True):
@@ -191,12 +169,12 @@ def test_kernels_that_make_no_sense_are_refused(make):
 
 def test_trees_that_do_not_fit_are_refused():
     kernel = SGLD(0.1)
-    with pytest.raises(StructureError, match="structure"):
+    with pytest.raises(StructureError, match="a gradient of shapes"):
         kernel.step(kernel.init(POSITION), {"a": jnp.zeros((2, 3))}, key=jax.random.key(0))
-    with pytest.raises(StructureError, match=r"shape \(3,\)"):
+    with pytest.raises(StructureError, match=r"shapes \(3,\)"):
         kernel.step(kernel.init(jnp.ones((2, 3))), jnp.ones(3), key=jax.random.key(0))
     for shape in [(3, 2), (2, 2, 3), (4,)]:
-        with pytest.raises(StructureError, match="a scale of shape"):
+        with pytest.raises(StructureError, match="a scale of shapes"):
             kernel.init(jnp.ones((2, 3)), jnp.ones(shape))
 
 

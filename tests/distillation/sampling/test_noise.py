@@ -9,7 +9,6 @@ import pytest
 
 from posterity.distillation.sampling import kernels, noise, schedules
 from posterity.errors import UsageError
-from posterity.networks import chains
 
 LIKE = {name: np.zeros(own, np.float32) for name, own in
         {"bias": 7, "kernel": (5, 7), "scale": ()}.items()}  # fmt: skip
@@ -17,7 +16,7 @@ normal = jax.jit(noise.normal, static_argnames="kind")
 
 
 @pytest.mark.slow  # a hundred operations by themselves, each compiled
-@pytest.mark.parametrize("module", [noise, schedules, kernels, chains], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [noise, schedules, kernels], ids=lambda m: m.__name__)
 def test_examples_say_what_they_print(module):
     found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert found.attempted > 0 and found.failed == 0
@@ -82,25 +81,16 @@ def test_the_hash_is_what_it_always_was():
 
 
 HASHED = [420628414, 384564043, 4242186294]
-PLACES = [941, 141, 905]
+PLACES = [936, 195, 179]
 
 
-@pytest.mark.parametrize("kind", ["binomial", "normal"])
 @pytest.mark.parametrize("below", [1, 2, 10, 70_001, 2**24, 2**31 - 1])
-def test_places_lie_where_they_are_to(kind, below):
-    found = np.asarray(noise.indices(jax.random.key(4), (50, 20), below, kind))
+def test_places_lie_where_they_are_to(below):
+    found = np.asarray(noise.indices(jax.random.key(4), (50, 20), below))
     assert found.dtype == np.int32 and found.shape == (50, 20)
     assert found.min() >= 0 and found.max() < below
     if below > 100:
         assert found.max() > 0.98 * below and found.min() < 0.02 * below
-
-
-def test_places_are_the_upper_words_of_products():
-    key = jax.random.key(5)
-    words = np.asarray(noise.bits(key, (4096,), stream=noise.PLACES)).astype(object)
-    for below in (3, 65_535, 65_536, 12_345_678, 2**31 - 1):
-        found = np.asarray(noise.indices(key, (4096,), below))
-        assert found.tolist() == [(word * below) >> 32 for word in words]
 
 
 def test_hash_and_sum_are_one_loop():

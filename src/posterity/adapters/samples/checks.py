@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from scipy.stats import norm
 
-from posterity.adapters.samples.chains import diagnose, mean_and_error, sizes
 from posterity.adapters.samples.laws import SINGULAR, Block, Standard, gaussian_density
+from posterity.arrays.chains import DISAGREE, FEW, diagnose, mean_and_error, sizes
 from posterity.arrays.typing import Float
 
 Array = np.ndarray
@@ -27,10 +27,6 @@ NORMAL = 0.05
 DIP, PEAK = 0.8, 0.03
 """Two modes have a valley between them, below this share of the lower peak; and that peak is above
 this share of the higher one."""
-FEW = 50
-"""Effective draws below which moments are guesses."""
-DISAGREE = 1.1
-"""R-hat of chains that are not of one distribution."""
 NATS, OWN_NATS = 0.1, 0.05
 """KL divergence of the law from the draws that is told, and that of one coordinate: at a tenth of a
 nat a total variation of a fifth is possible."""

@@ -12,10 +12,10 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from posterity.adapters.samples.chains import sizes
 from posterity.adapters.samples.variables import EVENT, Variable, on
 from posterity.adapters.shared import library
 from posterity.arguments import one_of
+from posterity.arrays.chains import sizes
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, StructureError
 from posterity.families.beta import Beta

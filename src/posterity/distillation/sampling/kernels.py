@@ -15,6 +15,7 @@ which multiplies the step size entry by entry and leaves the posterior what it i
 
 import abc
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -44,17 +45,10 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Diagnostics of one step. Compiled programs that do not read an entry do not compute it."""
+    """Diagnostics of one step."""
 
     size: jax.Array
     """The step size, float32."""
-    drift: jax.Array
-    """The mean over all entries of ``eps s gradient² / 4``: the square of what the gradient moved
-    one, over the variance of the noise at temperature one. It holds the noise of the minibatch;
-    where it is not well below one, the step is too large for the posterior."""
-    kinetic: jax.Array
-    """The mean over all entries of the increment's square, over the variance that the noise alone
-    gives it at temperature one: the temperature that the chain moves at."""
 
 
 class Kernel(abc.ABC):
@@ -80,7 +74,7 @@ class Kernel(abc.ABC):
         """The state of a chain at rest; ``scale`` multiplies the step size entry by entry."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
-            _check_leaves(position, scale, "a scale", "one that broadcasts to", _broadcasts)
+            _check(position, scale, "a scale", _broadcasts)
             scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
         memory = jax.tree.map(jnp.zeros_like, position) if self.remembers else None
         return State(position, jnp.zeros((), jnp.int32), scale, memory)
@@ -168,7 +162,7 @@ class PreconditionedSGLD(Kernel):
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
-        _check_gradient(state, gradient)
+        _check(state.position, gradient, "a gradient", operator.eq)
         decay, over = float(self.decay), 1 / float(self.records)
         mean = lambda old, slope: decay * old + (1 - decay) * (slope * over) ** 2
         memory = jax.tree.map(mean, state.memory, gradient)
@@ -233,8 +227,7 @@ class SGHMC(Kernel):
         blend = lambda old, new: (1 - friction) * old + friction * new
         momentum = jax.tree.map(blend, state.memory, move)
         position = jax.tree.map(jnp.add, state.position, momentum)
-        info = _info(size, gradient, state.scale, momentum, friction / (2 - friction))
-        return State(position, state.step + 1, state.scale, momentum), info
+        return State(position, state.step + 1, state.scale, momentum), Info(size)
 
 
 def _langevin(
@@ -243,15 +236,14 @@ def _langevin(
     """Langevin's step with a preconditioner; and the state that has this memory."""
     size, move = _moves(kernel, state, gradient, scale, key)
     position = jax.tree.map(jnp.add, state.position, move)
-    info = _info(size, gradient, scale, move, 1.0)
-    return State(position, state.step + 1, state.scale, memory), info
+    return State(position, state.step + 1, state.scale, memory), Info(size)
 
 
 def _moves(
     kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
 ) -> tuple[jax.Array, Any]:
     """The step size, and what Langevin's step adds to the position."""
-    _check_gradient(state, gradient)
+    _check(state.position, gradient, "a gradient", operator.eq)
     size = size_at(kernel.step_size, state.step)
     temperature = size_at(kernel.temperature, state.step)
     half, deviation = size / 2, jnp.sqrt(size * temperature)
@@ -265,51 +257,20 @@ def _moves(
     return size, jax.tree.map(move, gradient, noise, *[] if scale is None else [scale])
 
 
-def _info(size: jax.Array, gradient: PyTree, scale: PyTree, move: PyTree, variance: float) -> Info:
-    """Diagnostics of a step whose noise alone moves by ``variance`` times ``size`` and scale."""
-    drift = size / 4 * _mean_square(gradient, scale, invert=False)
-    return Info(size, drift, _mean_square(move, scale, invert=True) / (size * variance))
-
-
-def _mean_square(tree: PyTree, scale: PyTree, *, invert: bool) -> jax.Array:
-    parts = jax.tree.leaves(tree)
-    if scale is None:
-        total = sum(jnp.sum(leaf**2) for leaf in parts)
-    else:
-        weigh = lambda leaf, s: leaf**2 / s if invert else leaf**2 * s
-        pairs = zip(parts, jax.tree.leaves(scale), strict=True)
-        total = sum(jnp.sum(weigh(leaf, s)) for leaf, s in pairs)
-    return jnp.asarray(total / max(sum(leaf.size for leaf in parts), 1))
-
-
-def _check_gradient(state: State, gradient: PyTree) -> None:
-    """Raise unless a gradient has the structure and the shapes of the position."""
-    _check_leaves(state.position, gradient, "a gradient", "the position's", tuple.__eq__)
+def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any], bool]) -> None:
+    """Raise unless ``other`` has the structure of the position, and shapes that fit its own."""
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (position, other)]
+    pairs = zip(*map(jax.tree.leaves, (position, other)), strict=False)
+    same = jax.tree.structure(position) == jax.tree.structure(other)
+    if not (same and all(fits(jnp.shape(leaf), own.shape) for own, leaf in pairs)):
+        raise StructureError(
+            found=f"{what} of shapes {shapes[1]}",
+            expected=f"those of the position, {shapes[0]}",
+            fix="Take the gradient with respect to the position, as jax.grad gives it.",
+        )
 
 
 def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Tell whether a scale has one number for each entry, or for several of them."""
     sizes = zip(shape[::-1], whole[::-1], strict=False)
     return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)
-
-
-def _check_leaves(
-    position: PyTree,
-    other: PyTree,
-    what: str,
-    expected: str,
-    fits: Callable[[tuple[int, ...], tuple[int, ...]], bool],
-) -> None:
-    fix = "Take the gradient with respect to the position, as jax.grad gives it."
-    ours, theirs = jax.tree.structure(position), jax.tree.structure(other)
-    if ours != theirs:
-        raise StructureError(
-            found=f"{what} of structure {theirs}", expected=f"the position's, {ours}", fix=fix
-        )
-    for own, leaf in zip(jax.tree.leaves(position), jax.tree.leaves(other), strict=True):
-        if not fits(jnp.shape(leaf), own.shape):
-            raise StructureError(
-                found=f"{what} of shape {jnp.shape(leaf)}",
-                expected=f"{expected} {own.shape}",
-                fix=fix,
-            )

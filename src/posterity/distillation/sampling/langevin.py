@@ -3,7 +3,7 @@
 import functools
 import math
 import warnings
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT, NATURAL, Constraint, renamed
+from posterity.arrays.chains import DISAGREE, FEW, LEAST, diagnose, mean_and_error
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import tuning
@@ -19,16 +20,18 @@ from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, Precond
 from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
-from posterity.distillation.teachers import Draws, Health, Teacher
+from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
 BATCH_SIZE = 100
-CHAINS = 16
+CHAINS = (16, 4)
+"""Chains of small models and of large ones, each of which takes all there is of a machine: one
+cannot show that another would be elsewhere, and four predict better than any of them."""
 LARGE = 20_000
-"""Weights from which one chain is run by default, as one takes all there is of a machine."""
+"""Weights from which a model is large."""
 CLIMB = 2000
 """Steps by which chains of a network climb to where the posterior is."""
 BURN_IN = (1000, 20_000)
@@ -38,14 +41,7 @@ OFF = 0.15
 """How far a temperature may be from what it should be, as a share."""
 SURE = 4.0
 """Standard errors from which a difference counts: the worst of several groups is looked at."""
-EVERY = 8
-"""Draws from one look at the temperature to the next."""
-BATCHES = 32
-"""Batches of looks of which means are taken; half of them tell a standard error."""
-TOO_FEW = (
-    f"fewer than {EVERY * BATCHES // 2} draws of each chain do not tell the temperature: whether "
-    "they sample the posterior is not known"
-)
+ALONE = "one chain cannot show that another would be elsewhere: run two at least"
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
     "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
@@ -56,56 +52,15 @@ KERNEL = Constraint(
 )
 
 
-class BatchMeans(NamedTuple):
-    """Sums over consecutive batches of one length; when all are full, neighbours are joined.
-
-    So batches are longer than the chain remembers, once it is long enough, and their means are
-    independent.
-    """
-
-    sums: jax.Array
-    """(BATCHES, groups, chains)."""
-    length: jax.Array
-    """The length of a batch."""
-    count: jax.Array
-    """Numbers so far, since batches began to count."""
-
-    @classmethod
-    def empty(cls, shape: tuple[int, int]) -> Self:
-        """No numbers yet, of so many groups and chains."""
-        return cls(jnp.zeros((BATCHES, *shape), jnp.float32), jnp.int32(1), jnp.int32(0))
-
-    def with_(self, values: Float[jax.Array, "groups chains"]) -> Self:
-        """The sums with one more number of each chain."""
-        full = self.count == BATCHES * self.length
-        halved = self.sums.reshape(BATCHES // 2, 2, *values.shape).sum(1)
-        joined = jnp.concatenate([halved, jnp.zeros_like(halved)])
-        sums = jnp.where(full, joined, self.sums)
-        length = jnp.where(full, 2 * self.length, self.length)
-        return type(self)(sums.at[self.count // length].add(values), length, self.count + 1)
-
-    def mean(self) -> tuple[np.ndarray, np.ndarray]:
-        """The mean of each group over chains and time, and its standard error.
-
-        With too few numbers they are not known: NaN, and infinite.
-        Chains are independent; batches of a chain nearly so, unless it is slow: the worse counts.
-        """
-        length, count = int(self.length), int(self.count)
-        whole = count // length
-        if whole < BATCHES // 2:
-            return np.full(self.sums.shape[1], np.nan), np.full(self.sums.shape[1], np.inf)
-        each = np.asarray(self.sums[:whole], np.float64) / length
-        error = each.mean(2).std(0, ddof=1) / whole**0.5
-        if each.shape[2] > 3:
-            error = np.maximum(error, each.mean(0).std(1, ddof=1) / each.shape[2] ** 0.5)
-        return each.mean((0, 2)), error
-
-
 class State(NamedTuple):
     """Chains as they stand, and what tells whether they sample what they should."""
 
     kernel: KernelState
-    temperatures: BatchMeans
+    heat: jax.Array
+    """The sum of the temperatures of each group of coordinates and chain (g, c), over steps."""
+    origin: Any
+    """The position where draws began to count, from which temperatures are measured: near, as their
+    variance grows with the distance; a chain that has not left it has one of zero."""
     level: jax.Array
     """The log density estimate of each chain, in nats, as it was seen last."""
 
@@ -122,7 +77,7 @@ class Langevin(Teacher):
             is found, as large as leaves the chain at most five per cent too warm, once for the
             curvature of its worst direction and once for the minibatch noise of its worst
             coordinate.
-        chains: how many; by default 16 of small networks, one of large ones.
+        chains: how many; by default 16 of small networks, four of large ones.
         batch_size: records of a minibatch; all where there are fewer.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass; other
@@ -176,12 +131,10 @@ class Langevin(Teacher):
         NATURAL.check(climb=climb)
         NATURAL.or_none().check(burn_in=burn_in)
         size = getattr(model, "size", 0)
-        self.chains = chains or (1 if isinstance(size, int) and size >= LARGE else CHAINS)
+        self.chains = chains or CHAINS[isinstance(size, int) and size >= LARGE]
         self.thin, self.climb, self.burn_in = thin, climb, burn_in
         self.scaled = self.kernel.step_size is None if scaled is None else scaled
-        self.target = target(
-            model, prior, data, batch_size=batch_size, chains=self.chains, noise=self.kernel.noise
-        )
+        self.target = target(model, prior, data, batch_size=batch_size)
 
     def head(self, x: Array) -> Head:
         """The head of how the model predicts."""
@@ -215,6 +168,7 @@ class Langevin(Teacher):
             weights = isinstance(own, WeightsTarget)
             if weights:
                 positions = tuning.climb(own, positions, self.chains, self.climb, key=second)
+                self.check(self._counted(self._kernel.init(positions)))
             scale, size = None, None
             if sought or self.scaled:
                 scaled = self.scaled and weights
@@ -234,10 +188,9 @@ class Langevin(Teacher):
         """The shapes of a state: the scale's follow from how it is found."""
 
         def started(at: PyTree) -> State:
-            narrow = lambda leaf: jnp.expand_dims(leaf.take(0, self.target.axis), self.target.axis)
             scale = None
             if self.scaled and isinstance(self.target, WeightsTarget):
-                scale = jax.tree.map(narrow, at)
+                scale = jax.tree.map(lambda leaf: leaf[:1], at)
             elif self.scaled or self.kernel.step_size is None:
                 scale = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), at)
             return self._counted(self._kernel.init(at, scale))
@@ -254,29 +207,25 @@ class Langevin(Teacher):
     def _counted(self, kernel: KernelState) -> State:
         """The state from which on draws count."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
-        return State(kernel, BatchMeans.empty(shape), jnp.zeros(self.chains, jnp.float32))
+        level = jnp.zeros(self.chains, jnp.float32)
+        return State(kernel, jnp.zeros(shape, jnp.float32), kernel.position, level)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         """The state after the steps that lead to the next draw."""
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
-        return self._step(state, jax.random.fold_in(key, self.thin - 1), looked=True)
+        return self._step(state, jax.random.fold_in(key, self.thin - 1))
 
-    def _step(self, state: State, key: jax.Array, looked: bool = False) -> State:
+    def _step(self, state: State, key: jax.Array) -> State:
         first, second = jax.random.split(key)
         at = state.kernel.position
         minibatch = self.target.minibatch(self.chains, key=first)
         level, gradient = self.target.value_and_gradient(at, minibatch)
         kernel, _ = self._kernel.step(state.kernel, gradient, key=second)
-        if not looked:
-            return state._replace(kernel=kernel)
-        temperatures = jax.lax.cond(
-            state.kernel.step // self.thin % EVERY == 0,
-            lambda: state.temperatures.with_(self.target.temperatures(at, gradient)),
-            lambda: state.temperatures,
-        )
-        return State(kernel, temperatures, level)
+        away = jax.tree.map(jnp.subtract, at, state.origin)
+        heat = state.heat + self.target.temperatures(away, gradient)
+        return State(kernel, heat, state.origin, level)
 
     def draws(self, state: State) -> Any:
         """The positions of the chains."""
@@ -294,7 +243,7 @@ class Langevin(Teacher):
         """
         finite = np.isfinite(np.asarray(state.level))
         for leaf in jax.tree.leaves(state.kernel.position):
-            finite &= np.isfinite(np.asarray(leaf)).all(tuple(self.target.others(leaf)))
+            finite &= np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1).all(1)
         if not finite.all():
             raise ParameterError(
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "
@@ -306,17 +255,60 @@ class Langevin(Teacher):
                 "very different scales.",
             )
 
-    def health(self, state: State) -> Health:
-        """The chains' temperature, and reasons where it is not known to be what it should."""
+    def watch(self, state: State, x: Array | None) -> Any:
+        """Each chain's heat, steps, log density and, at ``x``, its probabilities or means."""
+        step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
+        parts = [state.heat.T, step, state.level[:, None]]
+        if x is not None:
+            out = self.outputs(self.draws(state), x)
+            kind = self.target.model.likelihood
+            values = out[0] if isinstance(out, tuple) else out
+            act = {"categorical": jax.nn.softmax, "bernoulli": jax.nn.sigmoid}.get(kind)
+            parts.append((act(values) if act else values).reshape(self.chains, -1))
+        return jnp.concatenate(parts, axis=1)
+
+    def health(self, state: State, series: np.ndarray) -> Health:
+        """Temperature, R-hat and effective sample size, and what they give as reasons."""
         self.check(state)
-        each, errors = state.temperatures.mean()
+        groups = state.heat.shape[0]
+        chains = np.asarray(series, np.float64).swapaxes(0, 1)
+        moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
+        temperature, reasons = self._temperature(moved[..., :-1] / moved[..., -1:])
+        if self.chains == 1:
+            reasons.append(ALONE)
+        found = diagnose(chains[..., groups + 1 :])
+        if np.isnan(found.rhat).all():
+            reasons.append("too few draws, or none that differ, to tell whether chains agree")
+            return Health(tuple(reasons), temperature)
+        rhat, effective = float(np.nanmax(found.rhat)), float(found.size.min())
+        if rhat > DISAGREE:
+            reasons.append(
+                f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
+                "burn_in and steps"
+            )
+        if effective < FEW:
+            reasons.append(f"their draws are worth {effective:.0f} independent ones; raise steps")
+        return Health(tuple(reasons), temperature, rhat, effective)
+
+    def _temperature(
+        self, series: Float[np.ndarray, "chains n groups"]
+    ) -> tuple[float | None, list[str]]:
+        """The chains' temperature, and why it is not known to be what it should."""
         wanted = self.kernel.temperature
         if callable(wanted) or not wanted:
-            return Health()
-        if not np.isfinite(errors).all():
-            return Health((TOO_FEW,))
+            return None, []
+        if series.shape[1] < LEAST:
+            return None, ["the temperature of the chains is not known: too few draws"]
+        each, errors = map(
+            np.array, zip(*map(mean_and_error, series.T.swapaxes(1, 2)), strict=True)
+        )
         off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
-        reasons = []
+        reasons, worst = [], int(errors.argmax())
+        if not (known := errors[worst] <= OFF * wanted):
+            reasons.append(
+                f"the temperature of the chains is not known ({each[worst]:.2g} ± "
+                f"{errors[worst]:.2g}, not {wanted:g}, in the worst group of coordinates)"
+            )
         if (sure & (off > OFF)).any():
             reasons.append(
                 f"the chains are too warm (temperature {each.max():.2f}, not {wanted:g}, in the "
@@ -329,7 +321,7 @@ class Langevin(Teacher):
                 "slowest group of coordinates): they have not explored the posterior; raise "
                 "burn_in and steps"
             )
-        return Health(tuple(reasons), float(each.mean()))
+        return float(each.mean()) if known else None, reasons
 
     # --- draws to keep ---------------------------------------------------------------------------
 
@@ -350,7 +342,9 @@ class Langevin(Teacher):
             progress: called now and then, its ``step`` the draws made of each chain.
 
         Warns:
-            ConvergenceWarning: if the chains are too warm, or still spread.
+            ConvergenceWarning: for each reason not to rely on the draws: chains that are too warm,
+                still spread or disagree, and too few draws to tell; ``diagnostics`` of what is
+                returned says so too.
 
         Raises:
             ParameterError: if a chain diverged.
@@ -359,18 +353,24 @@ class Langevin(Teacher):
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
         first, second = jax.random.split(key)
-        parts = []
+        parts, series, x = [], [], None
+        if hasattr(self.target.model, "outputs") and getattr(self.target.model, "likelihood", None):
+            x = self.inputs()
+        x = None if x is None else x[:WATCHED]
         with jax.enable_x64(False):
             state = self.begin(key=first)
             for begin in range(0, samples, CHUNK):
                 each = min(CHUNK, samples - begin)
-                state, drawn = _kept(self, state, each, jax.random.fold_in(second, begin))
+                state, (drawn, seen) = _kept(
+                    self, state, each, x, jax.random.fold_in(second, begin)
+                )
                 self.check(state)
                 parts.append(jax.tree.map(np.asarray, drawn))
+                series.append(np.asarray(seen))
                 if progress is not None:
                     progress(Progress(begin + each, samples))
-            health = self.health(state)
-        for reason in () if health.temperature is None else health.reasons:
+            health = self.health(state, np.concatenate(series))
+        for reason in health.reasons:
             warnings.warn(
                 f"Draws may not be the posterior's: {reason}.",
                 ConvergenceWarning,
@@ -378,20 +378,20 @@ class Langevin(Teacher):
             )
         stack = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         stack = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)
-        return Draws(self.target.model, stack, x=self.inputs())
+        return Draws(self.target.model, stack, x=self.inputs(), diagnostics=health)
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    """After so many draws' steps, the temperature of none of which is looked at."""
+    """After so many steps."""
     step = lambda state, number: (teacher._step(state, jax.random.fold_in(key, number)), None)
     return jax.lax.scan(step, state, jnp.arange(count))[0]
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _kept(teacher: Langevin, state: State, count: int, key: jax.Array) -> tuple[State, Any]:
+def _kept(teacher: Langevin, state: State, count: int, x: Any, key: jax.Array) -> tuple[State, Any]:
     def step(state: State, number: Any) -> Any:
         state = teacher.advance(state, key=jax.random.fold_in(key, number))
-        return state, teacher.target.constrained(state.kernel.position)
+        return state, (teacher.target.constrained(teacher.draws(state)), teacher.watch(state, x))
 
     return jax.lax.scan(step, state, jnp.arange(count))

@@ -83,28 +83,23 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     return jax.tree.unflatten(tree, drawn)
 
 
-def indices(
-    key: jax.Array, shape: tuple[int, ...], below: int, kind: str = "binomial"
-) -> jax.Array:
+def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
     """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32.
 
-    They are the upper words of 32 random bits times ``below``: the chance of one number differs
-    from that of another by at most one in 2³², which is a share ``below / 2³²`` of it (a hundred
-    thousandth for fifty thousand records). With the kind ``"normal"`` they are
-    :func:`jax.random.randint`'s. Under the same key they are independent of :func:`normal`.
+    They are what 32 random bits leave when divided by ``below``: the chance of one number differs
+    from that of another by at most one in 2³², a share ``below / 2³²`` of it. Under the same key
+    they are independent of :func:`normal`.
 
     Raises:
-        UsageError: for another kind, a key that is not typed, and ``below`` outside [1, 2³¹).
+        UsageError: for a key that is not typed, and ``below`` outside [1, 2³¹).
 
     >>> indices(jax.random.key(0), (2, 3), below=10).shape
     (2, 3)
     """
-    KINDS.check(kind=kind)
     BELOW.check(below=below)
     KEY.check(key=key)
-    if kind == "normal":
-        return jax.random.randint(key, shape, 0, below, jnp.int32)
-    return _upper(bits(key, shape, stream=PLACES), int(below)).astype(jnp.int32)
+    words = bits(key, shape, stream=PLACES)
+    return lax.rem(words, _word(below)).astype(jnp.int32)
 
 
 def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
@@ -139,16 +134,6 @@ def _mixed(x: jax.Array) -> jax.Array:
 def _counted(x: jax.Array, dtype: Any) -> jax.Array:
     ones = lax.population_count(x).astype(jnp.int32).astype(dtype)
     return (ones - np.asarray(BITS / 2, dtype)) * np.asarray((BITS / 4) ** -0.5, dtype)
-
-
-def _upper(x: jax.Array, below: int) -> jax.Array:
-    """The upper 32 of the 64 bits of a product, where there are no words of 64 bits."""
-    half, low = _word(16), _word(0xFFFF)
-    high_b, low_b = _word(below >> 16), _word(below & 0xFFFF)
-    high, rest = x >> half, x & low
-    middle = high * low_b + ((rest * low_b) >> half)  # below 2³²
-    cross = rest * high_b + (middle & low)
-    return high * high_b + (middle >> half) + (cross >> half)
 
 
 def _word(value: int) -> Any:

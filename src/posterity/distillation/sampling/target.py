@@ -1,8 +1,7 @@
 """The density that chains sample from: a prior and the likelihood of records, by minibatches.
 
-Positions are trees of unconstrained numbers, of several chains at a time. The axis that counts
-chains is the last one for small networks, whose arithmetic then runs along the chains, and the
-first one for all else.
+Positions are trees of unconstrained numbers, of several chains at a time: the first axis of every
+array counts chains.
 """
 
 import abc
@@ -27,8 +26,6 @@ from posterity.families import DiagonalGaussian, Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
-from posterity.models.likelihoods import log_likelihood
-from posterity.networks import chains as chains_last
 
 GROUPS = 32
 """Coordinates of which each has a temperature of its own."""
@@ -37,6 +34,8 @@ DENSE = 500
 MOST = 50_000
 """Records that the mode is sought with; they stand for all."""
 STEPS = 500
+SCALES = np.array([0.0, 0.1, 0.3, 1.0])
+"""Shares of draws of the prior from which modes are sought."""
 WIDEST = 1e3
 """Standard deviations, in unconstrained coordinates, that nothing is wider than at a mode where
 the curvature says nothing."""
@@ -53,11 +52,6 @@ class Target(eqx.Module):
     """Records."""
     batch_size: int = eqx.field(static=True)
     """Records of a minibatch; all of them where it is ``count``."""
-    noise: str = eqx.field(static=True)
-    """How places of records are drawn."""
-
-    axis: int = eqx.field(static=True, default=0, kw_only=True)
-    """Where the chains lie in positions."""
 
     @abc.abstractmethod
     def start(self, chains: int, *, key: jax.Array) -> Any:
@@ -85,7 +79,7 @@ class Target(eqx.Module):
         """
         if self.batch_size == self.count:
             return self.data
-        places = noise.indices(key, (self.batch_size, chains), self.count, self.noise)
+        places = noise.indices(key, (self.batch_size, chains), self.count)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
 
     def log_densities(self, positions: PyTree, minibatch: PyTree) -> Float[Real, " c"]:
@@ -103,18 +97,15 @@ class Target(eqx.Module):
         gradient, values = jax.grad(total, has_aux=True)(positions)
         return values, gradient
 
-    def others(self, leaf: Any) -> list[int]:
-        """All axes of an array but that of the chains."""
-        return [axis for axis in range(leaf.ndim) if axis != self.axis % leaf.ndim]
-
     @abc.abstractmethod
-    def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
+    def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
-        over the number of coordinates.
+        over the number of coordinates, for positions ``away`` from some origin.
 
         Under the law with density ``p`` the expectation of each is one, wherever the origin is,
-        also with gradients of minibatches. A step that is too large for a direction leaves a chain
-        wider there than the law, and its temperature higher.
+        also with gradients of minibatches; its variance is the less the nearer that is. A step that
+        is too large for a direction leaves a chain wider there than the law, and its temperature
+        higher.
         """
 
 
@@ -133,8 +124,7 @@ class WeightsTarget(Target):
         def one(precision: Any) -> Any:
             inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
             scale = np.minimum((2.0 / inputs) ** 0.5, np.asarray(precision) ** -0.5)
-            draws = scale * rng.standard_normal((chains, *precision.shape))
-            return jnp.asarray(np.moveaxis(draws, 0, self.axis), jnp.float32)
+            return jnp.asarray(scale * rng.standard_normal((chains, *precision.shape)), jnp.float32)
 
         return jax.tree.map(one, self.prior[1])
 
@@ -142,9 +132,8 @@ class WeightsTarget(Target):
         """The log density of independent Gaussians."""
 
         def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
-            mean, precision = (jnp.expand_dims(leaf, self.axis) for leaf in (mean, precision))
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
-            return value.sum(self.others(at)) / 2
+            return value.reshape(len(at), -1).sum(1) / 2
 
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
 
@@ -152,12 +141,7 @@ class WeightsTarget(Target):
         """From one batch for each chain, or from all records for every one."""
         shared = self.batch_size == self.count
         x, y = minibatch
-        kind, variance = self.model.likelihood, self.model.noise_variance
-        value = lambda outputs, y: log_likelihood(outputs, y, kind, variance)
-        if self.axis:
-            out = self._along(positions, x if shared else jnp.moveaxis(x, 1, -1))
-            y_axis = None if shared else 1
-            return jax.vmap(value, in_axes=(-1, y_axis))(out, y)
+        value = self.model.log_likelihood_of
         of = lambda own, x, y: value(self.model.apply(own, x), y)
         records = None if shared else 1
         if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
@@ -167,27 +151,18 @@ class WeightsTarget(Target):
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
         """Logits or means."""
-        if self.axis:
-            out = jnp.moveaxis(self._along(positions, x), -1, 0)
-        elif len(jax.tree.leaves(positions)[0]) == 1:
-            out = self.model.apply(jax.tree.map(lambda leaf: leaf[0], positions), x)[None]
-        else:
-            out = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
-        return out.reshape(*out.shape[:2], -1)
+        out = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
+        return jax.tree.map(lambda out: out.reshape(*out.shape[:2], -1), out)
 
-    def _along(self, positions: PyTree, x: Array) -> Any:
-        x = x.reshape(len(x), self.model.layers.inputs, *x.shape[self.data[0].ndim :])
-        return chains_last.outputs(self.model.layers, positions, x)
-
-    def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
+    def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """The temperature of each array of weights."""
-        one = lambda at, slope: -(at * slope).mean(self.others(at))
-        return jnp.stack(jax.tree.leaves(jax.tree.map(one, positions, gradient)))
+        one = lambda at, slope: -(at * slope).reshape(len(at), -1).mean(1)
+        return jnp.stack(jax.tree.leaves(jax.tree.map(one, away, gradient)))
 
     def constrained(self, positions: PyTree) -> Any:
         """Flat weights (c, p)."""
-        leaves = [jnp.moveaxis(leaf, self.axis, 0) for leaf in jax.tree.leaves(positions)]
-        return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+        rows = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(positions)]
+        return jnp.concatenate(rows, axis=1)
 
 
 class ModelTarget(Target):
@@ -200,11 +175,13 @@ class ModelTarget(Target):
     centre: Any
     factor: Any
     """A triangle (d, d), or the diagonal of one (d,)."""
+    modes: Any
+    """Positions (k, d) to start about, in turn."""
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
-        """About the centre, as wide as the posterior is there."""
+        """About the modes, as wide as the posterior is at the centre."""
         draws = noise.generator(key).standard_normal((chains, len(self.centre)))
-        return jnp.asarray(draws, jnp.float32)
+        return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
         """With the volume that the coordinates take."""
@@ -225,9 +202,9 @@ class ModelTarget(Target):
         """The model's outputs."""
         return outputs_of(self.model, self.constrained(positions), x)
 
-    def temperatures(self, positions: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
+    def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """The temperature of each coordinate; of all together where there are many."""
-        each = -(positions * gradient).T
+        each = -(away * gradient).T
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
     def constrained(self, positions: PyTree) -> Any:
@@ -246,9 +223,7 @@ class ModelTarget(Target):
         )
 
 
-def target(
-    model: Model, prior: PyTree, data: PyTree, *, batch_size: int, chains: int, noise: str
-) -> Target:
+def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int) -> Target:
     """The target of a model, a prior and records, as fast as it can be had.
 
     Raises:
@@ -261,7 +236,7 @@ def target(
     data = jax.tree.map(_single, records.data)
     count = records.size
     batch_size = count if model.joint else min(batch_size, count)
-    sizes = {"data": data, "count": count, "batch_size": batch_size, "noise": noise}
+    sizes = {"data": data, "count": count, "batch_size": batch_size}
     if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
         if prior.event_shape != (model.size,):
             raise StructureError(
@@ -272,11 +247,9 @@ def target(
         leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
         with jax.enable_x64(False):
             trees = tuple(model.unravel(leaf) for leaf in leaves)
-        layers = model.layers
-        along = layers is not None and chains_last.pays(layers, chains)
-        return WeightsTarget(model=model, prior=trees, axis=-1 if along else 0, **sizes)
-    centre, factor = laplace(model, prior, data)
-    return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, **sizes)
+        return WeightsTarget(model=model, prior=trees, **sizes)
+    centre, factor, modes = laplace(model, prior, data)
+    return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, modes=modes, **sizes)
 
 
 def _single(leaf: Any) -> jax.Array:
@@ -291,12 +264,17 @@ def _single(leaf: Any) -> jax.Array:
 # --- the mode, and the curvature there -----------------------------------------------------------
 
 
-def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
-    """The mode (d,) in unconstrained coordinates, and a factor of the covariance there.
+def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, Any]:
+    """The mode (d,) in unconstrained coordinates, a factor of the covariance there, other modes.
 
     Chains in those coordinates see a law of about unit scale, whatever the units of the data. The
     factor is a triangle (d, d), or a diagonal (d,) where there are many parameters. Directions
     along which the density does not fall are as wide as the curvature's size would have them.
+
+    A model whose posterior may have several modes is searched from zero, which may be a saddle
+    that symmetric units never leave, and from draws of the prior at several scales. The highest
+    mode is the centre; the modes (k, d), in the coordinates of chains, are all those that are
+    no further below it than the density of a posterior's own draws, about one nat a parameter.
     """
     count = len(jax.tree.leaves(data)[0])
     some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
@@ -333,18 +311,28 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any]:
                 return 1e300, np.zeros_like(v)
             return float(level), scale * np.asarray(slope)
 
-        # In the units of the curvature at the start, as columns may differ by orders of magnitude.
-        at = np.zeros(size)
-        scale = widths(at)
-        settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
-        for _ in range(3):
-            end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
-            at = at + scale * end.x
-            scale = widths(at)
-        if size > DENSE:
-            return at.astype(np.float32), scale.astype(np.float32)
-        hessian = np.asarray(products(at, np.eye(size)))
-    return at.astype(np.float32), root_of_inverse(hessian, scale).astype(np.float32)
+        def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
+            # In units of the curvature, as columns may differ by orders of magnitude.
+            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
+            level = np.inf
+            for _ in range(3):
+                scale = widths(at)
+                end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
+                at, level = at + scale * end.x, float(end.fun)
+            return level, at
+
+        starts = np.zeros((1, size))
+        if model.known_optima != "one":
+            draws = bijection.inverse(wide.sample(jax.random.key(0), (len(SCALES),)))
+            starts = SCALES[:, None] * np.asarray(bijection.ravel(draws))
+        levels, ends = map(np.array, zip(*map(mode, starts), strict=True))
+        at = ends[levels.argmin()]
+        factor = widths(at)
+        if size <= DENSE:
+            factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
+        away = (ends - at)[levels <= levels.min() + size].T
+        away = np.linalg.solve(factor, away) if factor.ndim == 2 else away / factor[:, None]
+    return at.astype(np.float32), factor.astype(np.float32), away.T.astype(np.float32)
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:

@@ -93,7 +93,7 @@ def tuned(
     heat = 0.0
     if target.batch_size < target.count:
         noise = jax.tree.map(
-            lambda v, r: v * r.max(target.axis, keepdims=True) ** 2,
+            lambda v, r: v * r.max(0, keepdims=True) ** 2,
             _spread(target, positions, chains, third),
             root,
         )
@@ -121,7 +121,7 @@ def _spread(target: Target, positions: PyTree, chains: int, key: jax.Array) -> A
 
     def variance(total: np.ndarray, square: np.ndarray) -> np.ndarray:
         each = np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)
-        return each.mean(target.axis, keepdims=True)
+        return each.mean(0, keepdims=True)
 
     return jax.tree.map(variance, total, square)
 
@@ -132,7 +132,7 @@ def _scale(target: Target, spread: PyTree) -> Any:
     """
     share = target.batch_size / target.count
     variances = jax.tree.map(
-        lambda leaf, own: 1 / (np.expand_dims(np.asarray(own), target.axis) + leaf * share),
+        lambda leaf, own: 1 / (np.asarray(own) + leaf * share),
         spread,
         target.prior[1],
     )
@@ -153,7 +153,7 @@ def _curvature(
     at, values = jax.tree.map(np.asarray, positions), []
     reach = 1e-2
     for own in _keys(key, POWERS):
-        direction = _unit(target, direction)
+        direction = _unit(direction)
         moved = jax.tree.map(lambda r, v, reach=reach: reach * r * v, root, direction)
         ends = [
             _gradients(target, jax.tree.map(shift, at, moved), chains, own)
@@ -161,7 +161,7 @@ def _curvature(
         ]
         scaled = lambda one, other, r, reach=reach: r * (other - one) / (2 * reach)
         product = jax.tree.map(scaled, ends[0], ends[1], root)
-        values.append(np.abs(_sums(target, direction, product)))
+        values.append(np.abs(_sums(direction, product)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product
     # Minibatches differ: the mean over the last of them, and two standard errors.
@@ -169,15 +169,13 @@ def _curvature(
     return float((last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max())
 
 
-def _sums(target: Target, one: PyTree, other: PyTree) -> np.ndarray:
+def _sums(one: PyTree, other: PyTree) -> np.ndarray:
     """The inner product of two trees, chain by chain."""
-    rows = lambda leaf: np.moveaxis(leaf, target.axis, -1).reshape(-1, leaf.shape[target.axis])
-    products = jax.tree.map(lambda a, b: rows(a * b).sum(0), one, other)
+    products = jax.tree.map(lambda a, b: (a * b).reshape(len(a), -1).sum(1), one, other)
     return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
 
 
-def _unit(target: Target, tree: PyTree) -> Any:
+def _unit(tree: PyTree) -> Any:
     """Each chain's direction, of length one."""
-    norm = np.maximum(_sums(target, tree, tree), 1e-30) ** 0.5
-    shape = lambda leaf: [-1 if axis == target.axis % leaf.ndim else 1 for axis in range(leaf.ndim)]
-    return jax.tree.map(lambda leaf: leaf / norm.reshape(shape(leaf)), tree)
+    norm = np.maximum(_sums(tree, tree), 1e-30) ** 0.5
+    return jax.tree.map(lambda leaf: leaf / norm.reshape(-1, *[1] * (leaf.ndim - 1)), tree)

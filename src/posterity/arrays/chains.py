@@ -12,6 +12,10 @@ import scipy.stats
 from posterity.arrays.typing import Float, Int
 
 Array = np.ndarray
+FEW = 50
+"""Effective draws below which moments are guesses."""
+DISAGREE = 1.1
+"""R-hat of chains that are not of one distribution."""
 LEAST = 8
 """Draws of a chain below which nothing is said of its autocorrelation."""
 

@@ -1,0 +1,58 @@
+"""Regressions that learn their noise, of values of any scale."""
+
+import numpy as np
+import pytest
+
+from posterity.distillation import Langevin
+from posterity.errors import StructureError, UsageError
+from posterity.models import NeuralNetwork
+from posterity.networks import GaussianPrior, Layers
+from tests.distillation.examples import KEY
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e5])
+def test_a_constant_noise_is_that_of_least_squares(scale: float) -> None:
+    x = RNG.normal(size=(300, 1))
+    y = scale * (50 + 3 * x[:, 0] + 2 * RNG.normal(size=300))
+    net = NeuralNetwork.regression(Layers.dense(1, 1), y)
+    assert net.layers is not None
+    teacher = Langevin(net, GaussianPrior(1.0).network(net.layers), (x, y), chains=8, climb=1000)
+    found = teacher.sample(400, key=KEY).predict(x[:5])
+    design = np.c_[np.ones(300), x]
+    best, left = np.linalg.lstsq(design, y, rcond=None)[:2]
+    noise = left.item() / 298
+    assert found.variance is not None and found.noise_variance is not None
+    errors = np.sqrt(
+        noise * np.einsum("nd,de,ne->n", design, np.linalg.inv(design.T @ design), design)
+    )
+    assert (np.abs(found.mean[:, 0] - design[:5] @ best) < errors[:5]).all()
+    np.testing.assert_allclose(found.noise_variance, noise, rtol=4 * np.sqrt(2 / 300))
+    np.testing.assert_allclose(found.variance[:, 0], errors[:5] ** 2, rtol=0.4)
+
+
+def test_a_varying_noise_is_found_where_it_is() -> None:
+    x = RNG.uniform(-1, 1, (600, 1))
+    deviation = 100 * np.exp(x[:, 0])
+    y = 2000 + deviation * RNG.normal(size=600)
+    net = NeuralNetwork.regression(Layers.dense(1, 8, 1), y, noise="varying")
+    assert net.layers is not None
+    teacher = Langevin(net, GaussianPrior(1.0).network(net.layers), (x, y), chains=8, climb=1000)
+    found = teacher.sample(400, key=KEY).predict(x)
+    assert found.variance is not None and found.noise_variance is not None
+    np.testing.assert_allclose(
+        np.median(np.sqrt(found.noise_variance[:, 0]) / deviation), 1, atol=0.1
+    )
+    assert np.corrcoef(np.log(found.noise_variance[:, 0]), x[:, 0])[0, 1] > 0.95
+    spread = np.sqrt(found.variance + found.noise_variance)[:, 0]
+    inside = np.abs(y - found.mean[:, 0]) < 0.6745 * spread
+    assert abs(inside.mean() - 0.5) < 4 * 0.5 / 600**0.5
+
+
+def test_values_and_layers_that_do_not_fit() -> None:
+    for y in (np.zeros((3, 2)), np.zeros(0), np.array("a"), 3.0):
+        with pytest.raises(StructureError):
+            NeuralNetwork.regression(Layers.dense(1, 1), y)
+    with pytest.raises(UsageError, match="varying"):
+        NeuralNetwork.regression(Layers.dense(1, 1), np.zeros(3), noise="both")
