@@ -120,3 +120,14 @@ def test_the_root_of_an_inverse_is_finite_along_what_does_not_bend() -> None:
     np.testing.assert_allclose(root @ root.T, turn @ np.diag([1 / 4, 1 / 9, 4.0]) @ turn.T)
     flat = root_of_inverse(np.diag([1.0, 0.0]), np.ones(2))
     assert np.isfinite(flat).all() and flat[1, 1] > 1e4
+
+
+def test_searches_in_step_end_where_each_does_alone() -> None:
+    """Also beside one that begins where nothing is finite."""
+    starts = np.array([[-1.2, 1.0], [3.0, -4.0], [np.nan, 0.0], [0.9, 0.9]])
+    one = lambda z: (scipy.optimize.rosen(z), scipy.optimize.rosen_der(z))
+    at, values, _ = lbfgs(
+        lambda z: tuple(map(np.stack, zip(*map(one, z), strict=True))), starts, most=200
+    )
+    np.testing.assert_allclose(at[[0, 1, 3]], 1.0, atol=1e-3)
+    assert np.isinf(values[2]) and np.isfinite(values[[0, 1, 3]]).all()

@@ -125,7 +125,7 @@ def test_sites_without_a_scale_are_told_of(files):
 
 
 def test_doubtful_matches_are_listed_and_warned_of_once(files):
-    posterity.save(ledger("t\x1bhin", 1.5, 5.0), "t.safetensors")
+    posterity.save(ledger("t\x1bhin", 1.75, 5.0), "t.safetensors")
     arguments = ("fuse", "n.safetensors", "s.safetensors", "t.safetensors", "-o", "out.safetensors")
     result, found = call(*arguments), document(*arguments, code=9)["plates"][""]
     assert result.exit_code == 9 and result.stderr.count("hangs on little") == 1
@@ -147,7 +147,7 @@ def test_what_has_no_margin_is_null(files):
 
 
 def test_wide_matchings_are_cut_for_people_only(files):
-    wide = [10.0 * k for k in range(30)]
+    wide = [5.0 * k for k in range(30)]
     posterity.save(ledger("wide", *wide), "w.safetensors")
     arguments = ("fuse", "n.safetensors", "w.safetensors", "-o", "out.safetensors")
     assert "more" in succeed(*arguments).stdout

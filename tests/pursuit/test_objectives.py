@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 from posterity.families import DiagonalGaussian
@@ -73,7 +74,7 @@ def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:
     """By quadrature; places without weight do not count, whatever they hold."""
     with jax.enable_x64(True):
         nodes = jnp.asarray(nodes_of(FORM, NODES))
-        joint = lambda v, q: objectives.joint(FORM, v, nodes, None, TARGET, q)
+        joint = lambda v, q: objectives.joint(FORM, v, v, nodes, None, TARGET, q)
         found, slope = jax.jit(jax.value_and_grad(joint))(jnp.zeros((3, 3)), mixture())
     found = float(found)
     log_l, log_q = parts(X)
@@ -82,24 +83,31 @@ def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:
     np.testing.assert_array_equal(np.asarray(slope)[2], 0.0)
 
 
-def rosenbrock(form: int, v: jax.Array) -> jax.Array:
-    del form
-    return -((1 - v[0]) ** 2) - 100 * (v[1] - v[0] ** 2) ** 2
+def test_searches_see_the_target_through_its_tangents() -> None:
+    """Value and gradient are those of the objective itself; of slots without weight zero."""
+    with jax.enable_x64(True):
+        nodes, q = nodes_of(FORM, 64), mixture()
+        start = FORM.parameters(DiagonalGaussian.from_standard([1.0], [4.0]))
+        ratio, v = Ratio(q, jnp.asarray(-1e9), jnp.asarray(1.0)), np.array([0.3, -0.2])
+        look = objectives.look_at_component(FORM, nodes, TARGET, start, ratio, 0.7)
+        whole = jax.jit(jax.value_and_grad(objectives.component, argnums=1), static_argnums=0)
+        expected = whole(FORM, v, nodes, None, TARGET, start, ratio, 0.7)
+        for found, wanted in zip(look(v), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-9)
+        moves = np.zeros((3, 3))
+        value, slope = objectives.look_at_joint(FORM, nodes, TARGET, q)(moves)
+        path = jax.jit(jax.value_and_grad(objectives.joint_path, argnums=1), static_argnums=0)
+        wanted, along = path(FORM, moves, nodes, None, TARGET, q)
+        assert value == pytest.approx(float(wanted), rel=1e-9)
+        np.testing.assert_allclose(slope, along, atol=1e-9)
 
 
-def walled(form: int, v: jax.Array) -> jax.Array:
-    """Nothing beyond one; the most is just before."""
-    del form
-    return jnp.where(v[0] < 1, jnp.log(1 - jnp.minimum(v[0], 1.0)) + 50 * v[0], jnp.nan)
+def rosenbrock(v: np.ndarray) -> tuple[float, np.ndarray]:
+    value, slope = scipy.optimize.rosen(v), scipy.optimize.rosen_der(v)
+    return -value, -slope
 
 
 def test_searches_end_where_functions_are_most() -> None:
-    with jax.enable_x64(True):
-        found = maximised(rosenbrock, 0, np.array([-1.2, 1.0]), ())
-        np.testing.assert_allclose(found.v, [1.0, 1.0], atol=1e-4)
-        held = maximised(rosenbrock, 0, np.array([-1.2, 1.0]), (), only=1)
-        np.testing.assert_allclose(held.v, [-1.2, 1.44], atol=1e-4)
-        found = maximised(walled, 0, np.array([0.0]), ())
-        np.testing.assert_allclose(found.v, [1 - 1 / 50], atol=1e-4)
-        assert found.value >= 0
-        assert not np.isfinite(maximised(walled, 0, np.array([2.0]), ()).value)
+    found = maximised(rosenbrock, np.array([-1.2, 1.0]))
+    np.testing.assert_allclose(found.v, [1.0, 1.0], atol=1e-4)
+    assert found.value == pytest.approx(0.0, abs=1e-8)

@@ -27,7 +27,16 @@ from posterity.families import (
 )
 from posterity.fusion.diff import diff
 from posterity.models import FunctionModel, LinearRegression
-from posterity.pursuit import Fixed, Flatness, Joint, Pursuit, Schedule, component, pursue
+from posterity.pursuit import (
+    Fixed,
+    Flatness,
+    Joint,
+    Pursuit,
+    Schedule,
+    component,
+    objectives,
+    pursue,
+)
 from posterity.pursuit.component import NOTHING
 from posterity.status import Progress
 
@@ -66,10 +75,15 @@ def divergences(q: Any) -> tuple[float, float]:
     return float(there), float(np.where(p > 0, p * (log_p - log_q), 0.0).sum() * width)
 
 
-def pursued(**options: Any) -> Pursuit:
+def hill(z: Any) -> Any:
+    """One mode, which one component is."""
+    return -((z[0] / SCALE) ** 2) / 2
+
+
+def pursued(target: Any = three, **options: Any) -> Pursuit:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return pursue(three, BASE, **{"key": KEY, "components": 5, **options})
+        return pursue(target, BASE, **{"key": KEY, "components": 5, **options})
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +116,7 @@ def test_the_bound_is_honest(found: Pursuit) -> None:
 
 def test_the_trace_says_what_happened(found: Pursuit, reports: list[Progress]) -> None:
     assert found.trace[0].components == 1
-    assert np.all(np.diff([row.elbo for row in found.trace]) > -1e-6)
+    assert all(row.gain > -4 * row.gain_error for row in found.trace)
     assert np.all(np.diff([row.evaluations for row in found.trace]) >= 0)
     assert 1 <= found.trace[-1].effective <= 3
     assert len(reports) >= 3
@@ -282,11 +296,10 @@ def test_what_no_component_fits(target: Any, reason: str) -> None:
 
 @pytest.mark.slow
 def test_a_pole_is_not_believed() -> None:
-    """A density of infinite mass about zero: whatever comes out is not called converged."""
+    """A density of infinite mass about zero has no mixture."""
     pole = lambda z: -1.5 * jnp.log(jnp.abs(z[0])) - z[0] ** 2
-    with pytest.warns(ConvergenceWarning):
-        run = pursue(pole, ONE, key=KEY, components=3)
-    assert not run.status.converged
+    with pytest.raises(ParameterError, match="pole"):
+        pursue(pole, ONE, key=KEY, components=3)
 
 
 @pytest.mark.parametrize(("changes", "error", "words"), [
@@ -342,21 +355,54 @@ def test_one_candidate_without_gain_says_nothing_of_those_that_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the others might have added is not known."""
-    one = pursued(components=1).posterior
+    one = pursued(components=1, target=hill).posterior
     failed, hopeless = component.Refusal("it collapsed"), component.Refusal("none", NOTHING)
-    for answers, known in (([hopeless, failed], False), ([hopeless, hopeless], True)):
-        asked = iter(answers)
+    for answers in ([failed, hopeless], [hopeless, hopeless]):
+        asked = iter([*answers, *[answers[-1]] * 60])
         monkeypatch.setattr(component, "_candidate", lambda *_, asked=asked: next(asked))
-        run = pursued(start=one, schedule=Fixed(1.0), finalists=2)
-        assert (run.status.left == 0) == known and run.status.converged <= known
-        assert np.isfinite(run.status.left) == known
+        run = pursued(start=one, schedule=Fixed(1.0), finalists=2, target=hill)
+        known = failed not in answers
+        assert run.status.converged == known == bool(np.isfinite(run.status.left))
+        assert known or "it collapsed" in str(run.status)
 
 
-def test_a_gain_that_is_not_known_to_the_tolerance_is_not_small(found: Pursuit) -> None:
-    run = pursued(tolerance=1e-9)
+def test_a_tolerance_is_kept(found: Pursuit) -> None:
+    """The divergence of the mixture's own draws counts, and what another component would add."""
+    run = pursued(tolerance=1e-12)
     assert run.posterior == found.posterior
-    assert run.status.state == "not converged" and run.status.left > 1e-9
-    assert "raise samples" in str(run.status) or "would add" in str(run.status)
+    assert run.status.state == "not converged" and run.status.left > 1e-12
+    assert "by its own draws" in str(run.status)
+    coarse = pursued(components=2, tolerance=5.0)
+    assert coarse.status.converged and 0.01 < coarse.status.left < 5.0 and coarse.starts > 0
+
+
+def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
+    """Three modes in ten dimensions, to all digits; another density of the size compiles little."""
+    size, programs = 10, []
+    base = DiagonalGaussian.from_standard(np.zeros(size), np.full(size, 9.0))
+    for seed in range(2):
+        axes = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, 3)))[0].T
+        run = pursue(
+            jax.tree_util.Partial(apart, 6 / np.sqrt(2) * axes), base, key=jax.random.key(seed)
+        )
+        assert run.status.converged and run.gap < 1e-5
+        np.testing.assert_allclose(np.sort(run.posterior.weights), [0.1, 0.3, 0.6], atol=1e-3)
+        assert run.starts == 32 and run.unseen == pytest.approx(3 / 32, rel=0.1)
+        programs.append(objectives.values_and_slopes._cache_size())
+    assert programs[0] == programs[1]
+
+
+def apart(means: Any, z: Any) -> Any:
+    """Three unit Gaussians of weights .6, .3 and .1."""
+    return jax.nn.logsumexp(jnp.log(jnp.array([0.6, 0.3, 0.1])) - ((z - means) ** 2).sum(1) / 2)
+
+
+def test_a_mode_far_outside_of_the_base_is_found() -> None:
+    """Five of its deviations away: by starts from a wider one."""
+    far = lambda z: jnp.logaddexp(-(z @ z) / 2, -((z - jnp.array([15.0, 0.0])) ** 2).sum() / 2)
+    run = pursue(far, DiagonalGaussian.from_standard([0.0, 0.0], [9.0, 9.0]), key=KEY)
+    np.testing.assert_allclose(run.posterior.weights, 0.5, atol=1e-3)
+    assert run.status.converged and "fresh draws" in str(run)
 
 
 def test_the_classic_step_is_taken_whatever_it_does() -> None:

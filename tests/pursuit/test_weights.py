@@ -89,11 +89,15 @@ def test_standard_errors_are_honest() -> None:
     assert np.std(values) == pytest.approx(np.mean(claimed), rel=0.3)
 
 
-def test_importance_weights_know_the_normaliser() -> None:
-    held = cache()
-    total, share = held.importance(np.append(WANTED, 0.0))
-    assert total == pytest.approx(7.0)
+def test_importance_weights_know_the_divergence() -> None:
+    held, wrong = cache(), np.array([0.98, 0.01, 0.01, 0.0])
+    gap, share = held.importance(np.append(WANTED, 0.0))
+    assert gap.value == pytest.approx(0.0, abs=1e-9)
+    assert gap.standard_error == pytest.approx(0.0, abs=1e-9)
     assert share == pytest.approx(1.0)
-    total, share = held.importance(np.array([0.98, 0.01, 0.01, 0.0]))
-    assert total == pytest.approx(7.0, abs=0.1)
+    gap, share = held.importance(wrong)
+    x = np.linspace(-15, 15, 20_001)
+    q, p = (w @ scipy.stats.norm.pdf(x, MEANS[:3, None]) for w in (wrong[:3], WANTED))
+    expected = (q * np.log(q / p)).sum() * (x[1] - x[0])
+    assert abs(gap.value - expected) < 5 * gap.standard_error
     assert share < 0.1

@@ -201,69 +201,77 @@ def step_by_curvature(
 
 
 class _Pair(NamedTuple):
-    """A step, how the slope changed along it, and their product."""
+    """A step, how the slope changed along it, and one over their product: 0 if it is left out."""
 
-    step: Float[np.ndarray, " d"]
-    change: Float[np.ndarray, " d"]
-    curved: float
+    step: Float[np.ndarray, "*g d"]
+    change: Float[np.ndarray, "*g d"]
+    inverse: Float[np.ndarray, "*g"]
 
 
 def lbfgs(
-    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    start: Float[np.ndarray, " d"],
+    value_and_slope: Callable[[np.ndarray], tuple[Any, np.ndarray]],
+    start: Float[np.ndarray, "*g d"],
     *,
     most: int,
     gain: float = 1e-10,
-) -> tuple[Float[np.ndarray, " d"], float, int]:
+) -> tuple[Float[np.ndarray, "*g d"], Any, int]:
     """The least value, by L-BFGS: where it is, the value, and how many points were looked at.
 
     ``value_and_slope`` gives a number and its gradient (d,); points at which they are not finite
-    are avoided. The search ends where what a step promises is less than ``gain`` of the value, or
-    at ``most`` points. It is not SciPy's, whose tiny factorisations wait for threads.
+    are avoided. A batch of searches (G, d) goes on in step, each with values (G,) and a memory of
+    its own. A search ends where what a step promises is less than ``gain`` of the value, or at
+    ``most`` points. It is not SciPy's, whose tiny factorisations wait for threads.
 
     Source: nocedal2006, chapter 7.
     """
     pairs: list[_Pair] = []
 
-    def move(at: PyTree, direction: PyTree, rate: Number) -> Any:
-        return at[0] + rate * direction[0], (at[0], *direction[1:])
+    def move(at: PyTree, direction: PyTree, rate: Any) -> Any:
+        return at[0] + rate[..., None] * direction[0], (at[0], *direction[1:])
 
     def look(at: PyTree) -> Point:
         z, before = at
         value, slope = value_and_slope(z)
-        finite = bool(np.isfinite(value) and np.isfinite(slope).all())
-        if finite and len(before) and value <= before[2]:
-            _remember(pairs, z - before[0], slope - before[1])
-        direction = _downhill(pairs, slope) if finite else np.zeros_like(z)
-        squared = -float(slope @ direction) if finite else np.inf
-        value = float(value) if finite else np.inf
-        numbers = value, gain * (1 + abs(value)), squared, finite
-        return Point((z, ()), (direction, slope, value), *map(np.asarray, numbers))
+        finite = np.isfinite(value) & np.isfinite(slope).all(-1)
+        value, slope = np.where(finite, value, np.inf), np.where(finite[..., None], slope, 0.0)
+        if before:
+            better = finite & (value <= before[2])
+            _remember(pairs, z - before[0], slope - before[1], better)
+        direction = _downhill(pairs, slope)
+        squared = np.where(finite, -(slope * direction).sum(-1), np.inf)
+        rounding = gain * (1 + np.abs(value))
+        return Point((z, ()), (direction, slope, value), value, rounding, squared, finite)
 
-    end = search(look, (np.asarray(start, np.float64), ()), most=most - 1, move=move, close=0.0)
-    return end.best.at[0], float(end.best.value), int(end.looks) + 1
+    begin = (np.asarray(start, np.float64), ())
+    with np.errstate(over="ignore", invalid="ignore"):  # far out, where no point is taken
+        end = search(look, begin, most=most - 1, move=move, close=0.0)
+    return end.best.at[0], end.best.value, int(end.looks) + 1
 
 
-def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray) -> None:
+def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray, better: Any) -> None:
     """Keep a pair instead of the oldest, if the curvature along it is positive."""
-    curved = float(step @ change)
-    if curved > 1e-12 * float(change @ change):
-        pairs.append(_Pair(step, change, curved))
+    curved = (step * change).sum(-1)
+    kept = better & (curved > 1e-12 * (change**2).sum(-1))
+    if kept.any():
+        step, change = (np.where(kept[..., None], array, 0.0) for array in (step, change))
+        pairs.append(_Pair(step, change, np.where(kept, 1 / np.where(kept, curved, 1.0), 0.0)))
         del pairs[:-MEMORY]
 
 
 def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:
     """Minus the slope times the inverse curvature that the pairs tell: the two-loop recursion."""
     left, shares = slope, []
+    scale = 1 / np.maximum(1.0, np.linalg.norm(slope, axis=-1))
     for pair in reversed(pairs):
-        shares.append((pair.step @ left) / pair.curved)
-        left = left - shares[-1] * pair.change
-    if pairs:
-        left = left * (pairs[-1].curved / (pairs[-1].change @ pairs[-1].change))
-    else:
-        left = left / max(1.0, float(np.linalg.norm(slope)))
+        shares.append((pair.step * left).sum(-1) * pair.inverse)
+        left = left - shares[-1][..., None] * pair.change
+    for pair in pairs:
+        square = pair.inverse * (pair.change**2).sum(-1)
+        scale = np.where(square > 0, 1 / np.where(square > 0, square, 1.0), scale)
+    left = left * scale[..., None]
     for pair, share in zip(pairs, reversed(shares), strict=True):
-        left = left + pair.step * (share - (pair.change @ left) / pair.curved)
+        more = share - (pair.change * left).sum(-1) * pair.inverse
+        left = left + pair.step * more[..., None]
     return -left
 
 

@@ -221,7 +221,13 @@ def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data
         "standard_error": number(pursuit.standard_error),
         "trace": plain(pursuit.trace),
         "refused": [{"number": place, "reason": reason} for place, reason in pursuit.refused],
-        "status": status_of(status, gap=pursuit.gap, effective=pursuit.effective),
+        "status": status_of(
+            status,
+            gap=pursuit.gap,
+            effective=pursuit.effective,
+            starts=pursuit.starts,
+            unseen=pursuit.unseen,
+        ),
     }
 
 

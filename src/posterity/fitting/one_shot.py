@@ -4,8 +4,9 @@ Each site's likelihood is taken for a Gaussian. Where a site's factor is that of
 least reverse KL divergence, its error ``e = log L - log t`` is, in leading order, a cubic Hermite
 polynomial in the site's own posterior, and ``½ Var(e)`` its size in nats. At the fused mean, ``δ``
 standard deviations from the site's, the error has a slope of about ``δ²`` times that size, which
-displaces the fused mean in proportion to the site's share of the information. The sum over sites
-is right within a factor of three in nine of ten regressions of 2 to 8 sites of 25 to 400 records.
+displaces the fused mean in proportion to the site's share of the information. It is a rough sum: of
+200 random regressions of 2 to 8 sites of 25 to 400 records it was within a factor of two in 56 %,
+of three in 72 %, and on the right side of 0.1 nats in 91 %.
 """
 
 from collections.abc import Mapping

@@ -59,11 +59,13 @@ class Refinement(TrainedApart):
         Raises:
             UsageError: if they are not.
         """
-        layers = model.layers if isinstance(model, NeuralNetwork) else None
+        layers = None
+        if isinstance(model, NeuralNetwork) and model.noise_variance is not None:
+            layers = model.layers
         if layers is None or not isinstance(q, Network) or q.layers != layers:
             raise UsageError(
                 found=f"a {type(model).__name__} and a prior {q!r}",
-                expected="a NeuralNetwork made of the layers of the prior, a Network",
+                expected="a NeuralNetwork of one noise, of the layers of the prior, a Network",
                 fix="Pass NeuralNetwork.of_layers(prior.layers).",
             )
         return self
@@ -79,6 +81,7 @@ class Refinement(TrainedApart):
     def trained(self, model: Model, view: Any, records: Records, *, key: KeyArray) -> Network:
         """The network after training from ``view`` on, on the site's own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
+        assert model.noise_variance is not None
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
         temperature = self.temperature / float(records.weights[0])
         trained = fit(

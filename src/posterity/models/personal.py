@@ -396,7 +396,7 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
     several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
     asked = range(size) if personal is True else list(personal) if several else []
     places = {name: place for place, name in enumerate(names)}
-    columns = [places.get(one, one) if isinstance(one, str) else one for one in asked]
+    columns: list[Any] = [places.get(one, one) if isinstance(one, str) else one for one in asked]
     whole = all(type(j) is not bool and isinstance(j, int | np.integer) for j in columns)
     whole = whole and all(0 <= j < size for j in columns)
     if not columns or not whole or len(set(columns)) < len(columns):

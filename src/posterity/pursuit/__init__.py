@@ -1,6 +1,5 @@
 """Mixtures grown by maximum entropy, and learning task after task."""
 
-from posterity.pursuit.learning import learner
 from posterity.pursuit.pursue import pursue
 from posterity.pursuit.result import Pursuit, Row
 from posterity.pursuit.schedules import Best, Fixed, Flatness, LambdaSchedule, Schedule
@@ -17,6 +16,5 @@ __all__ = [
     "Row",
     "Schedule",
     "Target",
-    "learner",
     "pursue",
 ]

@@ -5,6 +5,7 @@ the one that adds most stays. Then all components are moved together, by the ELB
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,15 @@ COLLAPSED = 1e-8
 POLISHING = 500
 """Steps of a joint polish, at the most."""
 FINER = 4
-"""Times as many nodes, where what the nodes promise is not there at other draws."""
+"""Times as many nodes, where polishes hardly help any more."""
+WORTH = 0.25
+"""The share of the divergence that a polish must take away, or it hardly helps."""
+POLISHES = 8
+"""Times that a polish begins anew where it ended, at the most."""
+SURE = 3.0
+"""Standard errors beyond which a mixture is worse than another."""
+LITTLE = 1e-7
+"""Nats from the target, at which a polish ends."""
 NOTHING = Estimate(0.0, 0.0)
 
 
@@ -37,6 +46,8 @@ class Refusal(NamedTuple):
     reason: str
     gain: Estimate | None = None
     """The nats that it would have added, if it was found; None if the search came to nothing."""
+    starts: int = 0
+    """As of a :class:`State`."""
 
 
 class _Candidate(NamedTuple):
@@ -49,48 +60,52 @@ class _Candidate(NamedTuple):
     lam: float
 
 
-def with_component(search: Search, state: State) -> State | Refusal:
-    """The state with one more component, or why there is none."""
+def with_component(search: Search, state: State, *, last: bool = False) -> State | Refusal:
+    """The state with one more component, or why there is none.
+
+    The best of a few starts; or of all that lie outside of the mixture, if it is the last.
+    """
     number, slot = state.number + 1, int(np.flatnonzero(state.weights == 0)[0])
     key, ratio, first = search.key_of(number), state.ratio(), len(state.used) == 0
-    base = search.form.parameters(search.base)
-    points = starts.scouted(search.form, search.target, base, ratio, key=key)
+    points = starts.scouted(search, state, ratio, key)
     if not np.isfinite(points.log_ratios).any():
         return Refusal("the log density is finite at none of the points that were looked at")
-    candidates, evaluations = _starts(search, base, ratio, points, key)
+    candidates, begun, evaluations = _starts(search, state, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
-    best, refusals = None, list[tuple[int, Refusal]]()
-    pairs = [(place, lam) for place in range(len(candidates)) for lam in values]
-    for number_of_pair, (place, lam) in enumerate(pairs):
-        pair_key = jax.random.fold_in(key, number_of_pair)
-        own, used = _searched(search, candidates[place], ratio, lam, pair_key)
-        evaluations += used
-        result = _candidate(search, state, slot, own, lam)
-        if isinstance(result, Refusal):
-            refusals.append((place, result))
-        elif best is None or result.gain.value > best.gain.value:
-            best = result
-    if best is None:
-        reasons = "; ".join(dict.fromkeys(one.reason for _, one in refusals))
-        # Nothing is to be gained only if the search came to something from every start.
-        judged = {place for place, one in refusals if one.gain is not None}
-        known = bool(judged) and len(judged) == len(candidates)
-        return Refusal(reasons or "no peak of the ratio was found", NOTHING if known else None)
-    if not first and not search.noisy and search.polish != "each":
-        best, used = _refined(search, state, slot, best)
-        evaluations += used
+    best, refusals, judged = None, list[str](), True
+    for place, (start, known) in enumerate(candidates):
+        worthy = best is not None and best.gain.value > best.gain.standard_error
+        # Every place outside of the mixture is tried before nothing is said to be missing.
+        if place >= search.finalists and (known or ((first or worthy) and not last)):
+            continue
+        gains = list[Estimate | None]()
+        for lam in values:
+            pair_key = jax.random.fold_in(key, place * len(values) + len(gains))
+            own, used = _searched(search, start, ratio, lam, pair_key)
+            evaluations += used
+            result = _candidate(search, state, slot, own, lam)
+            gains.append(result.gain)
+            if isinstance(result, Refusal):
+                refusals.append(result.reason)
+            elif best is None or result.gain.value > best.gain.value:
+                best = result
+        judged &= any(gain is not None for gain in gains)
     greedy = not first and search.rule != "harmonic"  # whose step looks at nothing
-    if greedy and best.gain.value <= best.gain.standard_error:
-        return Refusal(
-            f"it would add {best.gain.value:.2g} nats, which cannot be told from noise "
-            f"(± {best.gain.standard_error:.2g})",
-            best.gain,
-        )
+    if best is None or (greedy and best.gain.value <= best.gain.standard_error):
+        reason, gain = "; ".join(dict.fromkeys(refusals)), NOTHING if best is None else best.gain
+        if best is not None and judged:
+            reason = (
+                f"it would add {gain.value:.2g} nats, which cannot be told from noise "
+                f"(± {gain.standard_error:.2g})"
+            )
+        # Nothing is to be gained only if the search came to something from every start.
+        known = judged and len(candidates) > 0
+        return Refusal(reason or "no peak of the ratio was found", gain if known else None, begun)
     weights = best.weights
     if search.rule == "corrective":
         weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
         if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING)
+            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, begun)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = dataclasses.replace(
         state,
@@ -99,71 +114,94 @@ def with_component(search: Search, state: State) -> State | Refusal:
         cache=best.cache,
         number=number,
         evaluations=state.evaluations + evaluations,
+        starts=begun,
     )
     return after.with_row(gain, float(weights[slot]), best.lam)
 
 
 def polished(search: Search, state: State) -> State:
     """The state with a better ELBO at draws that the search did not see; or as it was."""
-    used = state.used
-    if len(used) < 2:
+    if len(state.used) < 2:
         return state
-    shape = (len(state.weights), search.form.moves + 1)
-    for finer in (1,) if search.noisy else (1, FINER):
-        if search.noisy:
-            steps, key, arguments = search.iterations, search.key_of(0), (search.target, state.q)
-            end = maximised_by_adam(
-                objectives.joint, search.form, np.zeros(shape), arguments, iterations=steps, key=key
-            )
-        else:
-            nodes = search.nodes if finer == 1 else nodes_of(search.form, finer * len(search.nodes))
-            end = _climbed(search, state, nodes, np.zeros(shape), slice(None))
-        state = dataclasses.replace(state, evaluations=state.evaluations + end.evaluations)
-        parameters = state.parameters
-        for slot in used:
-            own = jax.tree.map(lambda leaf, slot=slot: leaf[slot], parameters)
-            own = objectives.moved(search.form, own, end.v[slot, :-1])
-            parameters = _with_slot(parameters, slot, own)
-        if not _finite(jax.tree.map(lambda leaf: leaf[used], parameters)):
-            continue
-        with np.errstate(divide="ignore"):
-            weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + end.v[:, -1]))
-        cache = search.sampled(parameters, weights)
-        gain = state.gain(cache, weights)
-        if not np.isfinite(gain.value):
-            continue
-        if gain.value > 0:
-            after = dataclasses.replace(state, parameters=parameters, weights=weights, cache=cache)
-            return after.with_row(gain, float("nan"), float("nan"))
-        if not gain.value < -gain.standard_error:  # there was nothing to gain
-            return state
-    return state
+    after, nodes, left = state, search.nodes, _gap(state)
+    for _ in range(1 if search.noisy else POLISHES):
+        end = _climbed(search, after, nodes)
+        after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
+        moved = _moved(search, after, end.v)
+        gained = -math.inf if moved is None else _gained(after, moved)
+        if moved is not None and gained > 0:
+            after = moved
+        slow, left = not gained > WORTH * left, _gap(after)
+        if left < LITTLE or (slow and len(nodes) > len(search.nodes)):
+            break
+        if slow:
+            nodes = nodes_of(search.form, FINER * len(nodes))
+    if after.cache is state.cache:
+        return after
+    return after.with_row(state.gain(after.cache, after.weights), float("nan"), float("nan"))
 
 
-def _climbed(
-    search: Search, state: State, nodes: Float[np.ndarray, "n noise"], moves: Any, only: Any
-) -> Optimum:
-    """Moves of components and log weights (K, p + 1), of rows ``only``, to the best ELBO."""
-    arguments = (nodes, None, search.target, state.q)
-    end = maximised(objectives.joint, search.form, moves, arguments, most=POLISHING, only=only)
+def _gap(state: State) -> float:
+    """The divergence of a mixture from the target by its own draws, in nats."""
+    return state.cache.importance(state.weights)[0].value
+
+
+def _gained(state: State, moved: State) -> float:
+    """Nats by which another mixture is better.
+
+    Where noise hides which bound is the larger, the divergences that each has by its own draws
+    tell: with them goes the noise.
+    """
+    gain = state.gain(moved.cache, moved.weights)
+    if not gain.value >= -SURE * gain.standard_error:
+        return gain.value
+    return max(gain.value, _gap(state) - _gap(moved))
+
+
+def _climbed(search: Search, state: State, nodes: Float[np.ndarray, "n noise"]) -> Optimum:
+    """Moves of all components and log weights (K, p + 1) to the best ELBO."""
+    form, zero = search.form, np.zeros((len(state.weights), search.form.moves + 1))
+    if search.noisy:
+        arguments, key = (search.target, state.q), search.key_of(0)
+        steps, objective = search.iterations, objectives.joint_path
+        return maximised_by_adam(objective, form, zero, arguments, iterations=steps, key=key)
+    look = objectives.look_at_joint(form, nodes, search.target, state.q)
+    end = maximised(look, zero, most=POLISHING)
     return end._replace(evaluations=end.evaluations * len(nodes) * len(state.used))
 
 
+def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State | None:
+    """The state with components and log weights moved; None if they are none any more."""
+    parameters, used = state.parameters, state.used
+    for slot in used:
+        own = jax.tree.map(lambda leaf, slot=slot: leaf[slot], parameters)
+        parameters = _with_slot(parameters, slot, objectives.moved(search.form, own, v[slot, :-1]))
+    if not _finite(jax.tree.map(lambda leaf: leaf[used], parameters)):
+        return None
+    with np.errstate(divide="ignore"):
+        weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
+    cache = search.sampled(parameters, weights)
+    return dataclasses.replace(state, parameters=parameters, weights=weights, cache=cache)
+
+
 def _starts(
-    search: Search, base: PyTree, ratio: Ratio, points: starts.Scouted, key: jax.Array
-) -> tuple[list[PyTree], int]:
-    """Starting points of components, and the gradients that it took to find them."""
+    search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: jax.Array
+) -> tuple[list[tuple[PyTree, bool]], int, int]:
+    """Where components are to begin, and whether that lies within the mixture.
+
+    Also the number of draws of the base among the starts, and the gradients that it took.
+    """
     rng, form = starts.generator(key), search.form
     if not form.smooth:
-        return starts.matched(form, search.base, points, search.finalists, rng), 0
-    places = starts.promising(points, search.attempts, rng)
-    if search.noisy:
-        return starts.scattered(form, base, points, places[: search.finalists]), 0
-    tops, used = starts.tops(form, search.target, base, ratio, points, places)
+        matched = starts.matched(form, search.base, points, search.finalists, rng)
+        return [(own, False) for own in matched], 0, 0
+    chosen, drawn = starts.places(points, search.attempts, rng)
+    tops, ended, used = starts.tops(search, state, ratio, points, chosen)
+    begin = [(top.parameters, top.known) for top in tops]
     if not ratio.started:
         # The base itself, too; but where there is room for one alone, a peak.
-        tops = [*tops[: max(search.finalists - 1, 1)], base]
-    return tops[: search.finalists], used
+        begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
+    return begin, int((drawn & ended).sum()), used
 
 
 def _searched(
@@ -178,8 +216,8 @@ def _searched(
         )
         return objectives.moved(form, own, end.v), end.evaluations
     for _ in range(ROUNDS):
-        arguments = (search.nodes, None, search.target, own, ratio, lam)
-        end = maximised(objectives.component, form, zero, arguments)
+        look = objectives.look_at_component(form, search.nodes, search.target, own, ratio, lam)
+        end = maximised(look, zero)
         own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:
@@ -238,18 +276,6 @@ def _degenerate(search: Search, own: PyTree) -> str:
             "posterior's does not, or λ is too small"
         )
     return ""
-
-
-def _refined(search: Search, state: State, slot: int, best: _Candidate) -> tuple[_Candidate, int]:
-    """The component and its weight by the ELBO itself, if that is better; all else stays."""
-    added = dataclasses.replace(state, parameters=best.parameters, weights=best.weights)
-    moves = np.zeros((len(state.weights), search.form.moves + 1))
-    end = _climbed(search, added, search.nodes, moves, slot)
-    own = jax.tree.map(lambda leaf: leaf[slot], best.parameters)
-    own = jax.tree.map(np.asarray, objectives.moved(search.form, own, end.v[slot, :-1]))
-    refined = _candidate(search, state, slot, own, best.lam)
-    better = isinstance(refined, _Candidate) and refined.gain.value > best.gain.value
-    return (refined if better else best), end.evaluations  # type: ignore[return-value]
 
 
 def _with_slot(parameters: PyTree, slot: int, own: PyTree) -> Any:

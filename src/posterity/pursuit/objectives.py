@@ -3,17 +3,21 @@
 All are means over draws that are smooth functions of noise. With noise that does not change they
 are functions that can be searched along and maximised to the last digit (giordano2024); with fresh
 noise, and minibatches, their gradients are unbiased.
+
+Two programs alone contain the target: its values and its gradients at a batch of events. The
+objectives see it as a :class:`Linear` function about the events of the moment, whose gradient is
+the same; so their programs are compiled once for a family and a size, whatever the target is.
 """
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Float, PyTree
 
 from posterity.arrays.search import lbfgs
 from posterity.families.free_forms import FreeForm
@@ -21,8 +25,8 @@ from posterity.pursuit.target import Target
 
 compiled = functools.partial(jax.jit, static_argnums=0)
 """For functions of a free form first."""
-TOGETHER = 256
-"""Draws at which a log density is asked at a time, where there may be many."""
+BATCH = 128
+"""Events at which programs are run at a time, so that each is compiled for one size alone."""
 RATE = 0.05
 """Adam's rate, in standard deviations and log scales a step; it falls to nothing by the end."""
 CHUNK = 100
@@ -31,8 +35,24 @@ DRAWS = 8
 """Draws of fresh noise at each step of Adam."""
 DIRECTION = optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
 
-Objective = Callable[..., Float[jax.Array, ""]]
-"""A function of a module, as it is what is compiled."""
+Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
+"""The value of an objective and its gradient, at a point (..., d)."""
+
+
+class Linear(NamedTuple):
+    """A target's values and gradients at events (n, ...), and its tangents about them."""
+
+    z: Any
+    log_l: Float[Any, " n"]
+    slopes: Any
+    """Gradients, shaped as ``z``."""
+
+    def estimates(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, " n"]:
+        """The tangent of each event, at the event that took its place."""
+        del key
+        along = lambda new, old, slope: ((new - old) * slope).reshape(len(self.log_l), -1).sum(1)
+        parts = jax.tree.leaves(jax.tree.map(along, z, self.z, self.slopes))
+        return self.log_l + sum(parts)
 
 
 class Components(NamedTuple):
@@ -66,10 +86,9 @@ class Ratio(NamedTuple):
     started: Float[Any, ""]
     """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
-    def __call__(self, form: FreeForm, log_l: Float[jax.Array, ""], z: Any) -> Float[jax.Array, ""]:
-        """At one event, whose ``log L`` is known."""
-        mixed = jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
-        return log_l - self.started * mixed
+    def mixed(self, form: FreeForm, z: PyTree) -> Float[jax.Array, ""]:
+        """What is subtracted from ``log L`` at one event."""
+        return self.started * jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
 
 
 def component(
@@ -77,7 +96,7 @@ def component(
     v: Float[jax.Array, " p"],
     noise: PyTree,
     key: jax.Array | None,
-    target: Target,
+    target: Target | Linear,
     start: PyTree,
     ratio: Ratio,
     lam: Float[Any, ""],
@@ -88,110 +107,83 @@ def component(
     is there. ``h`` has the parameters ``start`` moved by ``v``; with a key, ``log L`` is estimated.
     """
     own = form.move(start, v)
-
-    def one(noise: PyTree) -> Any:
-        z = form.draw(own, noise)
-        return ratio(form, target.estimate(z, key), z)
-
-    return form.entropy(own) + lam * jax.vmap(one)(noise).mean()
+    z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
+    ratios = target.estimates(z, key) - jax.vmap(lambda z: ratio.mixed(form, z))(z)
+    return form.entropy(own) + lam * ratios.mean()
 
 
 def joint(
     form: FreeForm,
     moves: Float[jax.Array, "k p1"],
+    density: Float[jax.Array, "k p1"],
     noise: PyTree,
     key: jax.Array | None,
-    target: Target,
+    target: Target | Linear,
     start: Components,
 ) -> Float[jax.Array, ""]:
     """The ELBO as a function of all components (K, p) and all log weights, the last column.
 
-    Stratified: as many draws from each. With fresh noise (a key), densities of the mixture are not
-    differentiated in its own parameters: that term is zero on average, and all noise at the end.
+    Stratified: as many draws from each. ``moves`` are those of the mixture that is drawn from,
+    ``density`` those of the mixture whose log density is subtracted; both are the same. The
+    gradient in ``density`` alone is zero on average, and all noise at the end (roeder2017).
     """
     used = jnp.isfinite(start.log_weights)
-    logits = jnp.where(used, jnp.where(used, start.log_weights, 0.0) + moves[:, -1], -jnp.inf)
-    log_weights = jax.nn.log_softmax(logits)
-    own = jax.vmap(form.move)(start.parameters, moves[:, :-1])
     # Slots without a component stand for another one: where the base has no gradient, a mask
     # after the fact would leave NaN in theirs.
     place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
-    own = jax.tree.map(lambda leaf: leaf[place], own)
-    q = Components(own, log_weights)
-    if key is not None:
-        q = jax.lax.stop_gradient(q)
 
-    def one(own: PyTree, noise: PyTree) -> Any:
-        z = form.draw(own, noise)
-        return target.estimate(z, key) - log_mixture(form, q, z)
+    def mixture(moves: Float[jax.Array, "k p1"]) -> Components:
+        logits = jnp.where(used, jnp.where(used, start.log_weights, 0.0) + moves[:, -1], -jnp.inf)
+        own = jax.vmap(form.move)(start.parameters, moves[:, :-1])
+        return Components(jax.tree.map(lambda leaf: leaf[place], own), jax.nn.log_softmax(logits))
 
-    along = 0 if key is not None else None
-    values = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, along))(own, noise)
-    values = jnp.where(used[:, None], values, 0.0).mean(1)
-    return (jnp.where(used, jnp.exp(log_weights), 0.0) * values).sum()
-
-
-def height(
-    form: FreeForm, v: Float[jax.Array, " d"], target: Target, at: PyTree, unit: Any, ratio: Ratio
-) -> Float[jax.Array, ""]:
-    """The ratio at an event ``at + unit * v``, where ``at`` and ``unit`` are shaped as events."""
-    z = event_of(at, unit, v)
-    return ratio(form, target.log_density(z), z)
+    drawn_from, q = mixture(moves), mixture(density)
+    along = None if key is None else 0
+    draw = jax.vmap(jax.vmap(form.draw, in_axes=(None, 0)), in_axes=(0, along))
+    z = jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draw(drawn_from.parameters, noise)
+    )
+    gaps = target.estimates(z, key) - jax.vmap(lambda z: log_mixture(form, q, z))(z)
+    means = jnp.where(used[:, None], gaps.reshape(len(used), -1), 0.0).mean(1)
+    return (jnp.where(used, jnp.exp(drawn_from.log_weights), 0.0) * means).sum()
 
 
-@jax.jit
-def curvature(
-    v: Float[jax.Array, " d"], target: Target, at: PyTree, unit: Any
-) -> Float[jax.Array, "d d"]:
-    """Minus the Hessian of ``log L`` in ``v``, at the event ``at + unit * v``."""
-    return -jax.hessian(lambda v: target.log_density(event_of(at, unit, v)))(v)
-
-
-def event_of(at: PyTree, unit: PyTree, v: Any) -> Any:
-    """``at + unit * v``: trees shaped as events, and ``v`` (d,) in the order of their leaves."""
-    leaves, structure = jax.tree.flatten(at)
-    ends, made = 0, []
-    for leaf, scale in zip(leaves, jax.tree.leaves(unit), strict=True):
-        own = v[ends : ends + leaf.size].reshape(leaf.shape)
-        made.append(leaf + scale * own)
-        ends += leaf.size
-    return jax.tree.unflatten(structure, made)
+def joint_path(form: FreeForm, moves: Float[jax.Array, "k p1"], *arguments: Any) -> Any:
+    """The ELBO, whose gradient in ``moves`` is without the term that is zero on average."""
+    return joint(form, moves, jax.lax.stop_gradient(moves), *arguments)
 
 
 # --- programs --------------------------------------------------------------------------------
 
 
-@compiled
-def draws(form: FreeForm, target: Target, own: PyTree, noise: PyTree) -> tuple[Any, Any]:
-    """Events (n, ...) of one component, and ``log L`` there (n,), some at a time."""
-    z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
-    return z, jax.lax.map(target.log_density, z, batch_size=TOGETHER)
+@jax.jit
+def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
+    """``log L`` at events (n, ...)."""
+    return jax.vmap(target.log_density)(z)
+
+
+@jax.jit
+def values_and_slopes(target: Target, z: PyTree) -> tuple[Float[jax.Array, " n"], Any]:
+    """``log L`` at events (n, ...), and its gradients."""
+    return jax.vmap(jax.value_and_grad(target.log_density))(z)
 
 
 @compiled
-def densities(form: FreeForm, parameters: PyTree, z: PyTree) -> Float[jax.Array, "k n"]:
+def drawn(form: FreeForm, own: PyTree, noise: PyTree) -> Any:
+    """Events (n, ...) of one component."""
+    return jax.vmap(lambda noise: form.draw(own, noise))(noise)
+
+
+@compiled
+def densities(form: FreeForm, parameters: PyTree, z: PyTree) -> Float[jax.Array, "n k"]:
     """``log h_k`` of all components at events (n, ...)."""
-    at = lambda own: jax.vmap(lambda z: form.log_prob(own, z))(z)
-    return jax.vmap(at)(parameters)
+    return jax.vmap(lambda z: jax.vmap(lambda own: form.log_prob(own, z))(parameters))(z)
 
 
 @compiled
-def scouted(
-    form: FreeForm,
-    target: Target,
-    parameters: PyTree,
-    labels: Int[Any, " n"],
-    noise: PyTree,
-    ratio: Ratio,
-) -> tuple[Any, Float[jax.Array, " n"]]:
-    """Events (n, ...) of the components (K,) that labels name, and ``log L/q_t`` there."""
-
-    def one(drawn: tuple[Any, Any]) -> tuple[Any, Any]:
-        label, noise = drawn
-        z = form.draw(jax.tree.map(lambda leaf: leaf[label], parameters), noise)
-        return z, ratio(form, target.log_density(z), z)
-
-    return jax.lax.map(one, (labels, noise), batch_size=TOGETHER)
+def mixed(form: FreeForm, ratio: Ratio, z: PyTree) -> tuple[Float[jax.Array, " n"], Any]:
+    """What a ratio subtracts at events (n, ...), and its gradients."""
+    return jax.vmap(jax.value_and_grad(lambda z: ratio.mixed(form, z)))(z)
 
 
 @compiled
@@ -201,9 +193,28 @@ def moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
 
 
 @compiled
+def _component(form: FreeForm, v: Any, *arguments: Any) -> Any:
+    return jax.value_and_grad(component, argnums=1)(form, v, *arguments)
+
+
+@compiled
+def _joint(form: FreeForm, v: Any, *arguments: Any) -> Any:
+    return jax.value_and_grad(joint, argnums=(1, 2))(form, v, v, *arguments)
+
+
+def batched(program: Callable[..., Any], arguments: tuple[Any, ...], z: PyTree) -> Any:
+    """``program(*arguments, z)`` of events (n, ...), as NumPy's arrays, a batch at a time."""
+    count, parts = len(jax.tree.leaves(z)[0]), []
+    for begin in range(0, count, BATCH):
+        places = np.minimum(np.arange(begin, begin + BATCH), count - 1)
+        parts.append(program(*arguments, jax.tree.map(lambda leaf, at=places: leaf[at], z)))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+
+
 def middle(form: FreeForm, parameters: PyTree) -> Any:
     """The event that no noise becomes."""
-    return form.draw(parameters, jnp.zeros(form.noise_size))
+    at = drawn(form, parameters, np.zeros((1, form.noise_size)))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], at)
 
 
 # --- searches: L-BFGS where objectives do not change, Adam where they do --------------------------
@@ -217,35 +228,64 @@ class Optimum(NamedTuple):
     evaluations: int
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _value_and_slope(objective: Any, form: Hashable, v: Any, arguments: Any) -> tuple[Any, Any]:
-    return jax.value_and_grad(objective, argnums=1)(form, v, *arguments)
+def look_at_component(
+    form: FreeForm, nodes: Float[np.ndarray, "n noise"], target: Target, start: PyTree, *others: Any
+) -> Look:
+    """:func:`component` over fixed nodes, as a function of the moves alone."""
+
+    def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
+        z = jax.tree.map(np.asarray, drawn(form, moved(form, start, v), nodes))
+        tangents = Linear(z, *batched(values_and_slopes, (target,), z))
+        value, slope = _component(form, v, nodes, None, tangents, start, *others)
+        return float(value), np.asarray(slope)
+
+    return look
 
 
-def maximised(
-    objective: Objective,
-    form: Hashable,
-    v: Float[np.ndarray, "..."],
-    arguments: tuple[Any, ...],
-    *,
-    most: int = 300,
-    only: Any = slice(None),
-) -> Optimum:
-    """Maximise ``objective(form, v, *arguments)`` by L-BFGS from ``v``.
+def look_at_joint(
+    form: FreeForm, nodes: Float[np.ndarray, "n noise"], target: Target, start: Components
+) -> Look:
+    """:func:`joint` over fixed nodes, less what is all noise in it: its term of mean zero.
 
-    ``form`` is hashable. Of ``v`` only the entries ``v[only]`` move.
+    Nodes are few, and their mean of that term is not zero: the mixture that is the target would
+    not be the best. So its first order at the start is taken away; where the search ends at its
+    start, nothing is left of it.
     """
+    used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
+    noise: list[np.ndarray] = []
 
-    def least(free: np.ndarray) -> tuple[float, np.ndarray]:
-        at = v.copy()
-        at[only] = free.reshape(v[only].shape)
-        value, slope = _value_and_slope(objective, form, at, arguments)
-        return -float(value), -np.asarray(slope)[only].ravel()
+    def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
+        pick = lambda slot: jax.tree.map(lambda leaf: leaf[slot], start.parameters)
+        own = {slot: drawn(form, moved(form, pick(slot), v[slot, :-1]), nodes) for slot in used}
+        rows = [own.get(slot, own[used[0]]) for slot in range(len(v))]
+        z = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
+        some = jax.tree.map(lambda *leaves: np.concatenate(leaves), *own.values())
+        known = batched(values_and_slopes, (target,), some)
+        log_l, slopes = jax.tree.map(lambda leaf: _spread(leaf, used, len(v)), known)
+        value, (path, density) = _joint(form, v, nodes, None, Linear(z, log_l, slopes), start)
+        if not noise:
+            noise.append(np.asarray(density))
+        return float(value) - float((noise[0] * v).sum()), np.asarray(path + density) - noise[0]
 
-    top, value, evaluations = lbfgs(least, v[only].ravel(), most=most)
-    end = v.copy()
-    end[only] = top.reshape(v[only].shape)
-    return Optimum(end, -value, evaluations)
+    return look
+
+
+def _spread(rows: np.ndarray, used: list[int], slots: int) -> np.ndarray:
+    """Rows (u n, ...) of slots that are in use, among zeros for the others (k n, ...)."""
+    whole = np.zeros((slots, len(rows) // len(used), *rows.shape[1:]))
+    whole[used] = rows.reshape(len(used), -1, *rows.shape[1:])
+    return whole.reshape(-1, *rows.shape[1:])
+
+
+def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Optimum:
+    """Maximise an objective by L-BFGS from ``v``."""
+
+    def least(flat: np.ndarray) -> tuple[Any, np.ndarray]:
+        value, slope = look(flat.reshape(v.shape))
+        return -value, -slope.ravel()
+
+    top, value, evaluations = lbfgs(least, v.ravel(), most=most)
+    return Optimum(top.reshape(v.shape), -float(value), evaluations)
 
 
 class _Adam(NamedTuple):
@@ -290,7 +330,7 @@ def fresh_noise(form: FreeForm, key: jax.Array, number: int) -> jax.Array:
 
 
 def maximised_by_adam(
-    objective: Objective,
+    objective: Callable[..., Any],
     form: FreeForm,
     start: Float[np.ndarray, "..."],
     arguments: tuple[Any, ...],

@@ -70,7 +70,7 @@ def pursue(
     schedule: Any = None,
     weights: str = "corrective",
     polish: str | None = "each",
-    attempts: int = 8,
+    attempts: int = 64,
     finalists: int = 3,
     samples: int | None = None,
     nodes: int | None = None,
@@ -97,12 +97,14 @@ def pursue(
             one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does to the ELBO.
         polish: improve all components together by the ELBO itself, after ``"each"`` component or at
             the ``"end"`` alone; None for what the greedy steps found.
-        attempts: points from which peaks are sought, for each component.
+        attempts: points from which peaks are sought, for each component; half of them are draws of
+            the base, and a quarter draws of one three times as wide.
         finalists: peaks about which components are found, of which the best stays.
         samples: draws of each component that the ELBO is estimated from.
         nodes: draws that do not change, in the sums that are maximised.
         iterations: of Adam, for families other than Gaussians, and with minibatches.
-        tolerance: nats that another component may add to a mixture that is called converged.
+        tolerance: nats that a mixture that is called converged may be away from the target, by its
+            own draws, and that another component may add to it.
         start: a mixture to add to, of components of the base's kind, or the path of its file.
         progress: called after each component; what it raises ends the pursuit.
         checkpoint: a file that is kept up to date after each component. The same call goes on from
@@ -325,9 +327,10 @@ def _driven(
     # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
     # At its best weight: a step of fixed length may hide what a component would add.
     greedy = dataclasses.replace(search, rule="line") if search.rule == "harmonic" else search
-    more = with_component(greedy, state) if ended is None else ended
+    more = with_component(greedy, state, last=True) if ended is None else ended
     result = _result(search, state, Status.of(0.0, tolerance))
-    status = _status(result, more, tolerance)
+    result = dataclasses.replace(result, starts=more.starts)
+    status = _status(state, result, more, tolerance)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
     return dataclasses.replace(result, status=status)
@@ -335,33 +338,45 @@ def _driven(
 
 def _result(search: Search, state: State, status: Status) -> Pursuit:
     """The mixture as it is now."""
-    evidence, effective = state.cache.importance(state.weights)
-    gap = evidence - state.cache.elbo(state.weights).value
+    gap, effective = state.cache.importance(state.weights)
     posterior = search.posterior(state)
-    return Pursuit(posterior, status, state.trace, state.refused, gap, effective)
+    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective)
 
 
-def _status(result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
+def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
     """Judge whether there was more to gain; ``more`` is what became of one component more."""
     if isinstance(more, Refusal):
         gain = more.gain
     else:
         gain = Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
-    left, reasons = 0.0, []
+    gap, _ = state.cache.importance(state.weights)
+    left, reasons = max(gap.value, 0.0) + 2 * gap.standard_error, []
+    if left > tolerance:
+        reasons.append(
+            f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the "
+            "target: raise components, or take a base of another shape"
+        )
     if gain is None:
         left = math.inf
         reasons.append(f"another component was sought in vain: {more.reason}")  # type: ignore[union-attr]
-    elif gain.value > max(tolerance, 2 * gain.standard_error):
-        left = gain.value
-        reasons.append(
-            f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
-            "raise components"
-        )
+    elif gain.value > 2 * gain.standard_error:
+        left = max(left, gain.value)
+        if gain.value > tolerance:
+            reasons.append(
+                f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
+                "raise components"
+            )
     elif gain.standard_error > tolerance:
-        left = max(gain.value, 0.0) + 2 * gain.standard_error
+        left = max(left, max(gain.value, 0.0) + 2 * gain.standard_error)
         reasons.append(
             f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
             "is not known well enough: raise samples"
+        )
+    if gain is not None and not result.starts:
+        left = math.inf
+        reasons.append(
+            "no start from the base was followed to a mode, so nothing is known of those that are "
+            "missing: a base of Gaussian components has such starts"
         )
     if result.effective < FEW:
         reasons.append(

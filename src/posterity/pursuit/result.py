@@ -59,13 +59,20 @@ class Pursuit:
     and compared by ``diff``. ``trace`` has a row for each component, and one for each polish that
     helped; ``refused`` are components that were not added.
 
-    Another component is always looked for at the end: ``status.left`` is what it would have added
-    to the ELBO, in nats; zero where that cannot be told from noise, or two standard errors more
-    where the noise is above the tolerance, and unknown (infinite) where the search for it came to
-    nothing from one of its starts. ``gap`` is what draws of the mixture, weighted to the target,
-    say of ``KL(q ‖ p)``, in nats; they see nothing of a mode that the mixture misses. ``effective``
-    is the share of draws that count then: 1 where both laws are the same. It falls with every
-    dimension in which shapes differ.
+    ``gap`` is what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats;
+    they see nothing of a mode that the mixture misses. ``effective`` is the share of draws that
+    count then: 1 where both laws are the same. It falls with every dimension in which shapes
+    differ.
+
+    So another component is always looked for at the end. ``starts`` is the number of fresh draws
+    of the base from which the target less the mixture was climbed then, to an end in a known
+    component, or at a place where one would add nothing, or what ``status`` says of it.
+    ``unseen`` is the share of the base's draws that may lead to modes which these starts did not
+    meet, with a confidence of 95 %: a narrow mode far from its draws may hold any mass.
+
+    ``status.left`` is the larger of the gap, with two standard errors, and of what another
+    component would have added, in nats; unknown (infinite) where the search for one came to nothing
+    from one of its starts.
     """
 
     posterior: Mixture
@@ -74,6 +81,17 @@ class Pursuit:
     refused: tuple[Refused, ...] = ()
     gap: float = math.nan
     effective: float = math.nan
+    starts: int = 0
+
+    @property
+    def unseen(self) -> float:
+        """The share of the base from which modes may be reached that no start reached, at 95 %.
+
+        About three over the number of starts.
+
+        Source: hanley1983.
+        """
+        return 1 - 0.05 ** (1 / self.starts) if self.starts else 1.0
 
     @property
     def elbo(self) -> float:
@@ -98,4 +116,8 @@ class Pursuit:
         lines = [str(row) for row in self.trace]
         lines += [f"component {number} refused: {reason}" for number, reason in self.refused]
         gap = f"{max(self.gap, 0.0):.2g} nats from the target by its own draws"
-        return "\n".join([*lines, gap, str(self.status)])
+        searched = (
+            f"{self.starts} fresh draws of the base were followed: modes that less than "
+            f"{100 * self.unseen:.2g} % of its draws lead to may be missing"
+        )
+        return "\n".join([*lines, gap, *([searched] if self.starts else []), str(self.status)])

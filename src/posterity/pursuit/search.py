@@ -12,10 +12,10 @@ from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.free_forms import FreeForm
 from posterity.families.names import names_of, with_names
 from posterity.models.nodes import normal_pairs
+from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio
 from posterity.pursuit.result import Refused, Row
 from posterity.pursuit.schedules import LambdaSchedule
-from posterity.pursuit.starts import fixed_noise
 from posterity.pursuit.target import Target
 from posterity.pursuit.weights import Estimate, SampleCache, estimate
 
@@ -82,6 +82,18 @@ class Search:
         return with_names(mixture, names_of(self.origin, "components"))
 
 
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's random numbers from a key of JAX."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+
+
+def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
+    """Noise for so many draws outside of compiled code."""
+    if not form.smooth:
+        return jax.random.split(key, number)
+    return generator(key).standard_normal((number, form.noise_size))
+
+
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
     """A quasi-random sample of noise in mirrored pairs, of unit variances.
 
@@ -109,6 +121,14 @@ class State:
     number: int = 0
     """Components that were sought."""
     evaluations: int = 0
+    starts: int = 0
+    """Draws of the base from which the last component was sought, whose climbs ended anywhere."""
+
+    def middles(self, form: FreeForm) -> Any:
+        """The events (K, ...) that no noise becomes, of all slots."""
+        pick = lambda slot: jax.tree.map(lambda leaf: leaf[slot], self.parameters)
+        rows = [objectives.middle(form, pick(slot)) for slot in range(len(self.weights))]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
 
     @property
     def q(self) -> Components:

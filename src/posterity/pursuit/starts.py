@@ -1,7 +1,7 @@
 """Starting points of components: the peaks of what the mixture still misses, as wide as they are.
 
-Points are drawn from the base and, wider, from the mixture; from the most promising ones the ratio
-``log L/q_t`` is climbed, and the curvature at the top gives the width.
+From draws of the base, whatever the density is there, and from the most promising of many points
+the ratio ``log L/q_t`` is climbed, all climbs in step; the curvature at the top gives the width.
 """
 
 from typing import Any, NamedTuple
@@ -9,22 +9,26 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Float, Int, PyTree
+import scipy.stats
+from jaxtyping import Bool, Float, Int, PyTree
 
+from posterity.arrays.search import lbfgs
 from posterity.families import Distribution
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit import objectives
-from posterity.pursuit.objectives import Ratio, maximised
-from posterity.pursuit.target import Target
+from posterity.pursuit.objectives import Ratio, batched
+from posterity.pursuit.search import Search, State, fixed_noise, generator
 
 SCOUTS = 256
-"""Points of each kind at which the ratio is looked at."""
+"""Points of each kind at which the ratio is looked at, at the least."""
 WIDER = 3.0
-"""How much further than the mixture's draws the search looks."""
-CLIMB = 60
+"""How much further than the base's and the mixture's draws the search looks."""
+CLIMB = 100
 """Steps of a climb, at the most."""
-DENSE = 100
+DENSE = 300
 """Coordinates up to which the whole curvature is computed."""
+STEP = 1e-5
+"""In standard deviations of the base: the step of the differences that a curvature is made of."""
 WIDEST = 10.0
 """In standard deviations of the base: nothing begins wider."""
 NARROW = 0.1
@@ -33,94 +37,136 @@ ENOUGH = 16
 """Points that count, at the least, where moments are taken of them."""
 APART = 0.5
 """In their standard deviations: tops that lie nearer are one."""
+OUTSIDE = 1e-3
+"""The share of a component's draws that are as far from its mean as what is called outside."""
+WITHIN = 8
+"""Tops within known components that are looked at, at the most."""
 
 
 class Scouted(NamedTuple):
-    """Events (n, ...) that were looked at, and the ratio there."""
+    """Events (n, ...) that were looked at, and the ratio there.
+
+    The first ``n_base`` of them are draws of the base, in no order.
+    """
 
     z: Any
     log_ratios: Float[np.ndarray, " n"]
 
 
-def generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's random numbers from a key of JAX."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
+class Top(NamedTuple):
+    """A peak of the ratio that climbs ended at."""
+
+    parameters: Any
+    """Of a component about it, as wide as it is."""
+    place: Float[np.ndarray, " d"]
+    deviation: Float[np.ndarray, " d"]
+    score: float
+    """About the logarithm of the mass of ``L/q_t`` there."""
+    known: bool
+    """Whether it lies within a component."""
 
 
-def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
-    """Noise for so many draws outside of compiled code."""
-    if not form.smooth:
-        return jax.random.split(key, number)
-    return generator(key).standard_normal((number, form.noise_size))
+def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scouted:
+    """Events of the base; where there is noise to widen, of wider ones, and about the mixture's."""
+    form, count = search.form, max(SCOUTS, search.attempts)
+    base, noise = form.parameters(search.base), fixed_noise(form, key, count)
+    events = [objectives.drawn(form, base, noise)]
+    if form.smooth:
+        rng = generator(key)
+        wider = WIDER * rng.standard_normal(noise.shape)
+        events.append(objectives.drawn(form, base, wider))
+        if state.used:
+            slots = rng.choice(state.used, count, p=state.weights[state.used])
+            rows = rng.integers(search.samples, size=count)
+            drawn = jax.tree.map(lambda leaf: leaf[slots, rows], state.cache.z)
+            about = jax.tree.map(lambda leaf: leaf[slots], state.middles(form))
+            far = lambda middle, z: middle + WIDER * (z - middle)
+            events.append(jax.tree.map(far, about, drawn))
+    z = jax.tree.map(lambda *leaves: np.concatenate(leaves), *events)
+    mixed, _ = batched(objectives.mixed, (form, ratio), z)
+    log_l = batched(objectives.values, (search.target,), z)
+    return Scouted(z, np.asarray(log_l - mixed, np.float64))
 
 
-def scouted(form: FreeForm, target: Target, base: Any, ratio: Ratio, *, key: jax.Array) -> Scouted:
-    """Events over the base and, where components can be placed, about those of the mixture."""
-    noise, count = fixed_noise(form, key, 2 * SCOUTS), len(ratio.q.log_weights)
-    labels = np.full(2 * SCOUTS, count)
-    if form.smooth and ratio.started:
-        weights = np.exp(ratio.q.log_weights)
-        weights = weights / weights.sum()
-        labels[SCOUTS:] = generator(key).choice(count, 2 * SCOUTS, p=weights)[SCOUTS:]
-        noise[SCOUTS:] *= WIDER
-    stack = lambda rows, own: np.concatenate([rows, np.asarray(own)[None]])
-    parameters = jax.tree.map(stack, ratio.q.parameters, base)
-    z, ratios = objectives.scouted(form, target, parameters, labels, noise, ratio)
-    return Scouted(jax.tree.map(np.asarray, z), np.asarray(ratios, np.float64))
+def places(
+    points: Scouted, number: int, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " number"], Bool[np.ndarray, " number"]]:
+    """Places of points to climb from, and which of them are draws of the base as it is.
 
-
-def promising(points: Scouted, number: int, rng: np.random.Generator) -> Int[np.ndarray, " number"]:
-    """Places of points: the best, and others at random where the ratio is high.
-
-    Tempered, so that a few nats do not decide between places that were only looked at once.
+    Half are, whatever the ratio there: of high ratio are draws about the mixture, always. A
+    quarter are of the wider base, and the others are the best point, and points at random where
+    the ratio is high; tempered, so that a few nats do not decide between places that were only
+    looked at once.
     """
+    half, wide = number - number // 2, number // 4
+    block = max(SCOUTS, number)
     logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
-    best = int(np.argmax(logs))
     spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
     chances = scipy.special.softmax(logs / max(1.0, spread / 10))
-    chances[best] = 0.0
-    more = min(number - 1, int((chances > 0).sum()))
-    others = rng.choice(len(logs), more, replace=False, p=chances / chances.sum()) if more else []
-    return np.array([best, *others], int)
+    best = int(np.argmax(logs))
+    others = rng.choice(len(logs), number - half - wide, p=chances)
+    others[:1] = best
+    chosen = np.concatenate([np.arange(half), block + np.arange(wide), others])
+    return chosen, np.arange(number) < half
 
 
 def tops(
-    form: FreeForm, target: Target, base: PyTree, ratio: Ratio, points: Scouted, places: Any
-) -> tuple[list[PyTree], int]:
-    """Parameters about the peaks near points, the best first; and the gradients that it took."""
-    unit = form.deviation(base)
-    flat_unit, ends = _flat(unit), []
-    for place in places:
-        at = jax.tree.map(lambda leaf, place=place: leaf[place], points.z)
-        end = maximised(
-            objectives.height, form, np.zeros_like(flat_unit), (target, at, unit, ratio), most=CLIMB
-        )
-        ends.append((at, end))
-    starts: list[tuple[float, Any, np.ndarray, np.ndarray]] = []
-    for at, end in sorted(ends, key=lambda pair: -pair[1].value):
-        if not np.isfinite(end.value):
+    search: Search, state: State, ratio: Ratio, points: Scouted, chosen: Int[np.ndarray, " g"]
+) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
+    """The peaks that climbs from points end at, the largest first.
+
+    Also which climbs ended anywhere, and the gradients that it took. All peaks are there which lie
+    outside of the components that are known, and some of the others.
+    """
+    form, z = search.form, jax.tree.map(lambda leaf: leaf[chosen], points.z)
+    unit, begin = _flat(form.deviation(form.parameters(search.base))), _rows(z)
+
+    def slopes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
+        events = _events(rows, z)
+        log_l, slope = batched(objectives.values_and_slopes, (search.target,), events)
+        return log_l, _rows(slope) * unit, events
+
+    def least(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        log_l, slope, events = slopes(begin + unit * v)
+        mixed, down = batched(objectives.mixed, (form, ratio), events)
+        return mixed - log_l, _rows(down) * unit - slope
+
+    def curvature(row: np.ndarray) -> np.ndarray:
+        steps = STEP * np.concatenate([np.eye(len(row)), -np.eye(len(row))])
+        _, slope, _ = slopes(row + unit * steps)
+        up, down = np.split(slope, 2)
+        return (down - up + (down - up).T) / (4 * STEP)
+
+    moves, values, looks = lbfgs(least, np.zeros_like(begin), most=CLIMB)
+    ends, finite, evaluations = begin + unit * moves, np.isfinite(values), looks * len(begin)
+    known = _known(search, state, _events(ends, z))
+    found: list[Top] = []
+    # Those outside first, and of these the highest.
+    for place in np.lexsort((values, known)):
+        row = ends[place]
+        apart = lambda top, row=row: (np.abs(row - top.place) >= APART * top.deviation).any()
+        if not finite[place] or not all(map(apart, found)):
             continue
-        top = _flat(at) + flat_unit * end.v
+        if known[place] and sum(top.known for top in found) >= WITHIN:
+            break
         hessian = None
-        if len(top) <= DENSE:
-            hessian = np.asarray(objectives.curvature(end.v, target, at, unit))
-        parameters, deviation = _placed(form, at, unit, end.v, hessian)
-        if not any(
-            (np.abs(top - other) < APART * np.minimum(deviation, own)).all()
-            for _, _, other, own in starts
-        ):
-            # About the logarithm of the mass of L/q_t there.
-            score = float(end.value + np.log(deviation / flat_unit).sum())
-            starts.append((score, parameters, top, deviation))
-    starts.sort(key=lambda start: -start[0])
-    return [start[1] for start in starts], sum(end.evaluations for _, end in ends)
+        if len(row) <= DENSE:
+            hessian, evaluations = curvature(row), evaluations + 2 * len(row)
+        parameters, deviation = _placed(form, row, unit, z, hessian)
+        score = float(np.log(deviation / unit).sum() - values[place])
+        found.append(Top(parameters, row, deviation, score, bool(known[place])))
+    return sorted(found, key=lambda top: -top.score), finite, evaluations
 
 
-def scattered(form: FreeForm, base: PyTree, points: Scouted, places: Any) -> list[PyTree]:
-    """Narrow components about points, where a climb would take too long."""
-    deviation = jax.tree.map(lambda leaf: NARROW * leaf, form.deviation(base))
-    pick = lambda place: jax.tree.map(lambda leaf: leaf[place], points.z)
-    return [form.place(pick(place), deviation) for place in places]
+def _known(search: Search, state: State, z: PyTree) -> Bool[np.ndarray, " n"]:
+    """Which events (n, ...) lie within a component, as its own draws do."""
+    form, used, parameters = search.form, state.used, state.parameters
+    if not used:
+        return np.zeros(len(jax.tree.leaves(z)[0]), bool)
+    logs = batched(objectives.densities, (form, parameters), z)[:, used]
+    peaks = batched(objectives.densities, (form, parameters), state.middles(form))
+    fall = scipy.stats.chi2.isf(OUTSIDE, form.noise_size) / 2
+    return (logs >= np.diagonal(peaks)[used] - fall).any(1)
 
 
 def _flat(event: PyTree) -> Float[np.ndarray, " d"]:
@@ -128,20 +174,37 @@ def _flat(event: PyTree) -> Float[np.ndarray, " d"]:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(event)])
 
 
+def _rows(z: PyTree) -> Float[np.ndarray, "n d"]:
+    """The numbers of events (n, ...), a row an event."""
+    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(z)], 1)
+
+
+def _events(rows: Float[np.ndarray, "n d"], like: PyTree) -> Any:
+    """Events (n, ...) of these numbers, shaped as others (m, ...) are."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
+    parts = zip(np.split(rows, ends, 1), leaves, strict=True)
+    return jax.tree.unflatten(
+        structure, [part.reshape(len(rows), *leaf.shape[1:]) for part, leaf in parts]
+    )
+
+
 def _placed(
-    form: FreeForm, at: PyTree, unit: PyTree, v: np.ndarray, hessian: np.ndarray | None
+    form: FreeForm,
+    top: Float[np.ndarray, " d"],
+    unit: Float[np.ndarray, " d"],
+    like: PyTree,
+    hessian: np.ndarray | None,
 ) -> tuple[Any, Float[np.ndarray, " d"]]:
-    """Parameters about the event ``at + unit * v``, and the deviations there."""
-    top, nothing = objectives.event_of(at, unit, v), jax.tree.map(np.zeros_like, unit)
-    wide = _flat(unit)
+    """Parameters about a top, and the deviations there; ``hessian`` is minus that in units."""
+    event = lambda row: jax.tree.map(lambda leaf: leaf[0], _events(row[None], like))
     if hessian is None or not np.isfinite(hessian).all():
-        narrow = objectives.event_of(nothing, unit, np.full_like(v, NARROW))
-        return form.place(top, narrow), NARROW * wide
+        return form.place(event(top), event(NARROW * unit)), NARROW * unit
     least = WIDEST**-2
-    scale = 1 / np.sqrt(np.maximum(np.diagonal(hessian), least))
+    deviation = unit / np.sqrt(np.maximum(np.diagonal(hessian), least))
     values, vectors = np.linalg.eigh(hessian)
-    root = vectors / np.sqrt(np.maximum(values, least)) * wide[:, None]
-    return form.place(top, objectives.event_of(nothing, unit, scale), root), wide * scale
+    root = vectors / np.sqrt(np.maximum(values, least)) * unit[:, None]
+    return form.place(event(top), event(deviation), root), deviation
 
 
 def matched(

@@ -35,11 +35,31 @@ class Target(eqx.Module):
         del key
         return self.log_density(z)
 
+    def estimates(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, " n"]:
+        """The same at events (n, ...)."""
+        return jax.vmap(lambda z: self.estimate(z, key))(z)
+
+
+def _is_array(leaf: object) -> bool:
+    return isinstance(leaf, np.ndarray | np.generic | jax.Array)
+
 
 class Function(Target):
-    """A function of one event."""
+    """A function of one event.
 
-    function: Callable[[Any], Any] = eqx.field(static=True)
+    One that is a pytree, such as ``jax.tree_util.Partial(function, data)`` or a module of Equinox,
+    is compiled once for all arrays of the same shapes.
+    """
+
+    arrays: list[Any]
+    others: tuple[Any, ...] = eqx.field(static=True)
+    """Leaves that are no arrays; None in the places of those that are."""
+    structure: Any = eqx.field(static=True)
+
+    def __init__(self, function: Callable[[Any], Any]):
+        leaves, self.structure = jax.tree.flatten(function)
+        self.arrays = [leaf if _is_array(leaf) else None for leaf in leaves]
+        self.others = tuple(None if _is_array(leaf) else leaf for leaf in leaves)
 
     def log_density(self, z: PyTree) -> Any:
         """The value of the function.
@@ -47,7 +67,9 @@ class Function(Target):
         Raises:
             StructureError: unless it is one number.
         """
-        value = jnp.asarray(self.function(z))
+        pairs = zip(self.arrays, self.others, strict=True)
+        leaves = [other if array is None else array for array, other in pairs]
+        value = jnp.asarray(jax.tree.unflatten(self.structure, leaves)(z))
         if value.shape != ():
             raise StructureError(
                 found=f"a log density of shape {value.shape}",

@@ -19,6 +19,7 @@ from posterity.arguments import one_of
 from posterity.arrays.search import lbfgs
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit import objectives
+from posterity.pursuit.objectives import batched
 from posterity.pursuit.target import Target
 
 LEAST = -1e300
@@ -68,16 +69,22 @@ class SampleCache:
         """Stratified over components."""
         return estimate(self.terms(weights))
 
-    def importance(self, weights: Float[np.ndarray, " k"]) -> tuple[float, float]:
-        """``log ∫ L`` by importance sampling from the mixture, and the share of effective draws."""
+    def importance(self, weights: Float[np.ndarray, " k"]) -> tuple[Estimate, float]:
+        """``KL(q ‖ p)``, with ``log ∫ L`` by importance sampling, and the share of effective draws.
+
+        A mode that the mixture misses is in neither.
+        """
+        gaps = self.log_l - self.log_q(weights)
         with np.errstate(divide="ignore"):
-            logs = np.log(weights)[:, None] + self.log_l - self.log_q(weights)
+            logs = np.log(weights)[:, None] + gaps
         logs = np.where(weights[:, None] > 0, logs, -np.inf)
         total = scipy.special.logsumexp(logs) - np.log(logs.shape[1])
         # Draws of a component stand for its weight: shares are of draws from the mixture.
         squares = 2 * logs - np.where(weights > 0, np.log(np.maximum(weights, 1e-300)), 0)[:, None]
         second = scipy.special.logsumexp(squares) - np.log(logs.shape[1])
-        return float(total), float(np.exp(2 * total - second))
+        terms = np.where(weights[:, None] > 0, np.exp(logs - total) - weights[:, None] * gaps, 0.0)
+        gap = float(total) - self.elbo(weights).value
+        return Estimate(gap, estimate(terms).standard_error), float(np.exp(2 * total - second))
 
     def tail(self, weights: Float[np.ndarray, " k"], share: float) -> float:
         """The quantile of ``log q`` at this share of the mixture's own draws."""
@@ -102,13 +109,14 @@ class SampleCache:
         ``used`` are all slots that hold a component.
         """
         own = jax.tree.map(lambda leaf: leaf[slot], parameters)
-        z, log_l = objectives.draws(form, target, own, noise)
+        z = jax.tree.map(np.asarray, objectives.drawn(form, own, noise))
+        log_l = batched(objectives.values, (target,), z)
         put = lambda old, new: with_row(old, slot, np.asarray(new))
         z, log_l = jax.tree.map(put, self.z, z), put(self.log_l, log_l)
         values = self.densities.copy()
         for other in used:
             there = jax.tree.map(lambda leaf, other=other: leaf[other], z)
-            values[:, other] = objectives.densities(form, parameters, there)
+            values[:, other] = batched(objectives.densities, (form, parameters), there).T
         return SampleCache(z, log_l, values)
 
 

@@ -24,7 +24,6 @@ from posterity.pursuit.learning import (
     ConjugateLearner,
     OwnFeatures,
     VectorFeatures,
-    learner,
     readout,
 )
 from tests.pursuit.learning.tasks import CLASSES, FEATURES, conjugate, records, tasks
@@ -289,22 +288,11 @@ def test_copies_of_a_record_are_held_out_together() -> None:
     assert np.argmax(unknown) > np.argmax(known)
 
 
-def test_other_rules_are_refused_by_name() -> None:
-    assert isinstance(learner(classes=3), ConjugateLearner)
-    for rule in ("gated", "mixture", "replay", "best"):
-        with pytest.raises(UsageError, match="experiments/pursuit"):
-            learner(rule, classes=3)
-    with pytest.raises(UsageError, match="ConjugateLearner"):
-        learner(layers=3)
-
-
 def test_originals_are_whole_numbers_one_a_record():
     x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
-    empty = learner(classes=2)
+    empty = ConjugateLearner(classes=2)
     copies = list(range(40))
     assert empty.observe("a", x, y, originals=copies).tasks == ("a",)
     for wrong in (np.arange(39), np.full(40, np.nan), 3):
         with pytest.raises(StructureError, match="originals"):
             empty.observe("a", x, y, originals=wrong)
-    with pytest.raises(UsageError, match="classes"):
-        learner()

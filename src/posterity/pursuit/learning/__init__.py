@@ -1,6 +1,6 @@
-"""Learning task after task by a conjugate posterior over fixed features: see :func:`learner`."""
+"""Learning task after task by a conjugate posterior over fixed features."""
 
-from posterity.pursuit.learning.conjugate import ConjugateLearner, learner
+from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.features import Features, OwnFeatures, VectorFeatures
 
 __all__ = [
@@ -8,5 +8,4 @@ __all__ = [
     "Features",
     "OwnFeatures",
     "VectorFeatures",
-    "learner",
 ]

@@ -17,18 +17,12 @@ from posterity.pursuit.learning.readout import DEGREES, Readout, evidence
 
 CLASSES = at_least(2)
 NAME = Constraint("a text that names it", lambda own: isinstance(own, str) and own != "")
-RULE = Constraint(
-    "'conjugate'; the rules 'gated', 'mixture' and 'replay' are peers in experiments/pursuit now",
-    lambda rule: rule == "conjugate",
-)
-KNOWN = Constraint("the number of classes of all tasks", lambda classes: classes is not None)
 ORIGINALS = Constraint(
     "a whole number for each record",
     lambda own: own is not None and own.dtype.kind in "iu",
     StructureError,
     "Number the classes of all sites in one list.",
 )
-OPTIONS = Constraint("no other than arguments of ConjugateLearner", lambda names: not names)
 FEATURES = Constraint(
     "VectorFeatures, or OwnFeatures(function, size, name)",
     lambda own: own is None or isinstance(own, Features),
@@ -312,26 +306,3 @@ def _noise(classes: int) -> np.ndarray:
     """Standard normal errors of the scores, each with its mirror image: (draws, classes)."""
     half = np.random.RandomState(classes).standard_normal((DRAWS // 2, classes))
     return np.concatenate([half, -half])
-
-
-def learner(rule: str = "conjugate", **options: Any) -> ConjugateLearner:
-    """A learner of tasks that come one after another, before its first task.
-
-    Args:
-        rule: ``"conjugate"``. Rules that mix networks of tasks or replay kept records were no more
-            accurate, calibrated or quick when they were measured: they are the peers of
-            ``experiments/pursuit``.
-        options: arguments of :class:`ConjugateLearner`.
-
-    Raises:
-        UsageError: for another rule, and options that it does not have.
-
-    >>> x = np.array([[0.0], [0.1], [1.0], [1.1]])
-    >>> first = learner(classes=3).observe("first", x, np.array([0, 0, 1, 1]))
-    >>> first.tasks, first.seen
-    (('first',), array([0, 1]))
-    """
-    RULE.check(rule=rule)
-    OPTIONS.check(options=options.keys() - {"classes", "features", "ledger"})
-    KNOWN.check(classes=options.get("classes"))
-    return ConjugateLearner(**options)
