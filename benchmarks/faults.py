@@ -231,7 +231,7 @@ class World:
             self.count[f"killed {fate} a write"] += 1
             self.send(site, getattr(agent, "said", ()))
             self.open(site)
-            self.note_resting(self.agents[site])
+            self.note_waiting(self.agents[site])
             return
         except Refusal:
             agent.store.fate, self.count["commands refused"] = (
@@ -241,7 +241,7 @@ class World:
             return
         agent.store.fate = None
         self.send(site, sent)
-        self.note_resting(agent)
+        self.note_waiting(agent)
         if agent.memory.gone != known:
             self.check_forgotten(site, agent)
         if fate == "power":
@@ -257,12 +257,12 @@ class World:
                 self.note(letter.body, message.receiver)
         self.network.send(site, sent)
 
-    def note_resting(self, agent: Agent) -> None:
-        """A token that stays where it is has one content too."""
-        message = agent.memory.outbox.get(RESTING)
-        if message is not None:
-            token = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
-            self.note(token, message.receiver)
+    def note_waiting(self, agent: Agent) -> None:
+        """A token that rests, or that its site was killed before it sent, has one content too."""
+        for place in (RESTING, TOKEN):
+            message = agent.memory.outbox.get(place)
+            if message is not None:
+                self.note(messages.body_of(message.content), message.receiver)
 
     def note(self, token: Token, receiver: str) -> None:
         version = (token.epoch, token.sequence)
