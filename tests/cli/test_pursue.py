@@ -38,7 +38,8 @@ samples = 256
 [output]
 file = "out.safetensors"
 """
-SHORT = CONFIG.replace("components = 2", "components = 3").replace('"diagonal"', '"full"')
+SHORT = CONFIG.replace("components = 2", "components = 3\ntolerance = 0.1")
+SHORT = SHORT.replace('"diagonal"', '"full"')
 
 
 def configured():
