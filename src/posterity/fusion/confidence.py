@@ -17,7 +17,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
-from posterity.fusion.geometry import Centroids, Points
+from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
@@ -86,6 +86,10 @@ class Confidence:
         met = dict(self.levels)
         for number, objective in self.neighbours():
             met[number] = min(objective, met.get(number, np.inf))
+        more = len(self.clustering.counts) + 1
+        if more in met:
+            alone = min(Moves(part, self.free).least_alone() for part in self.parts)
+            met[more] = min(met[more], self.objective + alone)
         return self._above(met)
 
     def neighbours(self) -> Iterator[tuple[int, float]]:
@@ -186,8 +190,22 @@ class Moves:
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
     def least_at_first_order(self) -> float:
-        """About the least rise of any component that goes to another group, at little cost."""
-        return float(min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks()))
+        """About the least rise of any component that goes to another group, or exactly into one of
+        its own, at little cost.
+        """
+        least = min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks())
+        return float(min(least, self.least_alone()))
+
+    def least_alone(self) -> float:
+        """The least rise of any component that goes into a group of its own; infinite if none."""
+        groups, counts = len(self._counts), self._counts[self.clustering.labels]
+        rows = np.flatnonzero(counts > 1) if self.free else np.arange(0)
+        least = np.inf
+        for part in chunks(len(rows), 8 * self.clustering.judged.centres.shape[1], CACHED):
+            some = rows[part]
+            rises = self._exactly(some, np.full(len(some), groups), np.full(len(some), -1))
+            least = min(least, float(rises.min()))
+        return least
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
         rise, own = self._first_order(rows), self.clustering.labels[rows]
