@@ -144,7 +144,8 @@ class Confidence:
         """True where there is a scale to judge by how much matched components differ.
 
         Posteriors of a Gaussian family carry none: two sites whose components differ by more than
-        they are uncertain may share them and differ, or share nothing.
+        they are uncertain may share them and differ, or share nothing; where none is matched, none
+        shows how much they differ.
         """
         local = self.clustering.local
         criterion, points = local.criterion, local.points
@@ -152,7 +153,7 @@ class Confidence:
             return True
         judged = self.clustering.judged
         freedom = (criterion.total - len(judged.centres)) * points.coordinates.shape[1] / 2
-        return bool(not freedom or judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
+        return bool(freedom and judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
     def _above(self, levels: dict[int, float]) -> dict[int, float]:
         above = {groups: level - self.objective for groups, level in levels.items()}
