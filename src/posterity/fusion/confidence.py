@@ -88,8 +88,7 @@ class Confidence:
             met[number] = min(objective, met.get(number, np.inf))
         more = len(self.clustering.counts) + 1
         if more in met:
-            alone = min(Moves(part, self.free).least_alone() for part in self.parts)
-            met[more] = min(met[more], self.objective + alone)
+            met[more] = min(met[more], self.objective + self.alone)
         return self._above(met)
 
     def neighbours(self) -> Iterator[tuple[int, float]]:
@@ -137,7 +136,12 @@ class Confidence:
         if close or not self.identified:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
-        return min(least) < 2 * AMBIGUOUS
+        return min(least) < 2 * AMBIGUOUS or self.alone < AMBIGUOUS
+
+    @functools.cached_property
+    def alone(self) -> float:
+        """The least rise of the objective, in nats, by a component in a group of its own."""
+        return min(Moves(part, self.free).least_alone() for part in self.parts)
 
     @functools.cached_property
     def identified(self) -> bool:
@@ -191,11 +195,8 @@ class Moves:
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
     def least_at_first_order(self) -> float:
-        """About the least rise of any component that goes to another group, or exactly into one of
-        its own, at little cost.
-        """
-        least = min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks())
-        return float(min(least, self.least_alone()))
+        """About the least rise of any component that goes to another group, at little cost."""
+        return float(min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks()))
 
     def least_alone(self) -> float:
         """The least rise of any component that goes into a group of its own; infinite if none."""
