@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posterity import Dirichlet, Ledger, Plate, fuse
+from posterity import Dirichlet, Gamma, Gaussian, Ledger, Plate, fuse
 from posterity.errors import IdentificationWarning
 from posterity.fusion import confidence
 from posterity.fusion.alignment import Alignment
@@ -217,12 +217,34 @@ def test_a_number_that_hangs_on_little_is_warned_of() -> None:
     assert "components are only" in said(sites)[0]
 
 
+def test_a_component_that_might_as_well_be_alone_is_warned_of() -> None:
+    """Two counts that are alike at two of six sites, and others far from them."""
+    rng = np.random.default_rng(8)
+    rates = [[2.2, 11.3]] * 2 + [[0.2, 2.2]] * 2 + [[2.2, 11.3]] * 2
+
+    def site(name: str, own: list[float]) -> Ledger:
+        learnt = Gamma(rng.poisson(100 * np.array(own)).astype(float), np.full(2, 100.0))
+        start = Gamma.from_standard(np.ones(2), np.full(2, 0.1))
+        return Ledger.of_site(name, prior=Plate(start), posterior=Plate(start + learnt))
+
+    sites = [site(f"site {k}", own) for k, own in enumerate(rates)]
+    fused = fuse(sites)
+    alone = min(own.min() for own in fused.margins.values())
+    assert fused.components == 3 and alone < confidence.AMBIGUOUS
+    assert fused.components_evidence[4] == pytest.approx(alone)
+    assert not fused.status.converged and said(sites)
+
+
 def test_two_gaussian_sites_that_may_share_nothing_have_no_scale() -> None:
     far = [plate(0.0, 40.0), plate(13.0, 90.0)]
     assert "no scale" in said(far)[0] and not fuse(far).plate.identified
     assert not any("no scale" in words for words in said([*far, plate(0.0, 13.0)]))
     shared = [plate(0.0, 40.0), plate(0.1, 90.0)]
     assert fuse(shared).plate.identified
+    places = 8 * np.random.default_rng(1).normal(size=(3, 10))
+    law = lambda mean: Plate(Gaussian.from_standard(mean, np.stack([np.eye(10) / 100] * 3)))
+    moved = [law(places), law(places + 1.0)]  # by ten standard errors
+    assert fuse(moved).components == 6 and "no scale" in said(moved)[0]
     clusters = [[np.random.default_rng(j).normal(20.0 * j, 1.0, (50, 2))] for j in range(2)]
     base = Dirichlet.from_standard(np.ones(1))
     counted = [conjugate_site(f"{j}", base, data) for j, data in enumerate(clusters)]

@@ -1,5 +1,7 @@
 """The description length: what it must prefer, whatever its constants."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -103,7 +105,7 @@ HELD = {
 
 
 def normal_clusters(
-    held: list[list[int]], size: int, records: int, apart: float, seed: int, shift: float = 0.0
+    held: list[list[int]], size: int, records: int, apart: float, seed: int, shift: Any = 0.0
 ) -> tuple[LocalComponents, list[int]]:
     """Exact posteriors of clusters that are equally far apart, and which cluster each is of."""
     rng, rows = np.random.default_rng(seed), [g for own in held for g in own]
@@ -141,6 +143,16 @@ def test_clusters_four_deviations_apart_are_found_in_any_dimension(
 @pytest.mark.parametrize("size", [2, 10])
 def test_sites_that_differ_a_little_still_share_their_clusters(size: int) -> None:
     local, truth = normal_clusters([[0, 1, 2]] * 6, size, 100, 6.0, 0, shift=0.3)
+    found = search(local).clustering.labels.tolist()
+    assert len(set(zip(found, truth, strict=True))) == len(set(found)) == 3
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_many_sites_that_differ_in_one_direction_share_their_clusters(size: int) -> None:
+    """A dispersion of all directions describes each cluster shorter as up to ten slices."""
+    shift = np.eye(size)[0]
+    held = [[k % 3, (k + 1) % 3] for k in range(300)]
+    local, truth = normal_clusters(held, size, 100, 8.0, 0, shift)
     found = search(local).clustering.labels.tolist()
     assert len(set(zip(found, truth, strict=True))) == len(set(found)) == 3
 

@@ -4,10 +4,13 @@ The criterion takes sites to differ alike in all directions. Where they differ m
 and there are very many sites, it describes a component shorter as two halves: half a nat each of
 some thousand members outweighs any price. Halves give themselves away: no site holds both, though
 by chance many would, and they lie no further apart, for how wide they are, than the halves of a
-normal distribution. Where sites have one component each nothing gives halves away: none are joined.
+normal distribution. So do more and narrower slices of one component, of which by chance many sites
+would hold any two. Where sites have one component each nothing gives halves away: none are joined.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +24,12 @@ MANY = 12
 HALVES = 8.0
 """Squared distance of the means of two halves, in variances within them: 7 for a normal
 distribution cut at its mean, and a little for how well both are known."""
-BY_CHANCE = 10.0
-"""Sites that would hold both of two groups, if one said nothing of the other."""
+SLICES = 16.0
+"""The same of slices of one that was cut more often: 12 for a uniform distribution, and more for
+how narrow they are and how well they are known."""
+BY_CHANCE, BESIDE = 10.0, 2.0
+"""Sites that would hold two parts of one component, and each part beside another, if one said
+nothing of the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,47 +163,103 @@ def merge_halves(clustering: Clustering) -> Clustering:
     """The clustering without halves: groups of many sites, never of one site, that no gap divides.
 
     They are joined where that shortens the description, had it known their own width; the
-    objective, which does not, rises.
+    objective, which does not, rises. Then slices are, and then what is left of their ends.
     """
-    while (pair := _halves(clustering)) is not None:
+    halves = lambda c: _many(c) & (_by_chance(c) >= BY_CHANCE)
+    clustering = _joined(clustering, halves, HALVES)
+    slices = _joined(clustering, _many, SLICES)
+    wide = _surely_one(clustering, slices)[slices.labels]  # components of groups that had slices
+    if not wide.any():
+        return clustering
+    labels = np.where(wide, len(clustering.counts) + slices.labels, clustering.labels)
+    labels = np.unique(labels, return_inverse=True)[1]
+    return _joined(Clustering(clustering.local, labels), lambda c: _ends(c, wide), HALVES)
+
+
+def _joined(clustering: Clustering, which: Callable[[Clustering], Array], limit: float) -> Any:
+    """With all pairs of groups joined, one after the other, of ``which`` (g, g) that no site has
+    both of, that no gap beyond the ``limit`` divides, and that shorten the description so.
+    """
+    while True:
+        pairs = which(clustering)
+        pairs = pairs & ~_together(clustering) if pairs.any() else pairs
+        pair = _nearest_pair(clustering, pairs, limit)
+        if pair is None:
+            return clustering
         labels = clustering.labels.copy()
         labels[labels == pair[1]] = pair[0]
         clustering = clustering.relabelled(labels)
-    return clustering
 
 
-def _halves(clustering: Clustering) -> tuple[int, int] | None:
-    """The two groups that most surely are halves of one; None if none are."""
-    many = np.flatnonzero(clustering.counts >= MANY)
-    if len(many) < 2:
+def _nearest_pair(clustering: Clustering, pairs: Array, limit: float) -> tuple[int, int] | None:
+    """The two groups that most surely are parts of one; None if none are."""
+    some = np.flatnonzero(pairs.any(1))
+    if not len(some):
         return None
-    centroids, points = clustering.centroids.take(many), clustering.local.points
+    centroids, points = clustering.centroids.take(some), clustering.local.points
     members = Points.of(points.family(centroids.coordinates), points.divergence)
-    apart = members.divergences(centroids)
-    np.fill_diagonal(apart, np.inf)
-    apart[_together(clustering)[np.ix_(many, many)]] = np.inf
+    apart = np.where(pairs[np.ix_(some, some)], members.divergences(centroids), np.inf)
     best, least = None, 0.0
     for one in np.flatnonzero(np.isfinite(apart.min(1, initial=np.inf))):
-        first, second = sorted((int(many[one]), int(many[apart[one].argmin()])))
-        rise = _rise(clustering, first, second)
+        first, second = sorted((int(some[one]), int(some[apart[one].argmin()])))
+        rise = _rise(clustering, first, second, limit)
         if rise < least:
             best, least = (first, second), rise
     return best
 
 
+def _many(clustering: Clustering) -> Array:
+    """Which two groups both have a width that is known, and may be parts of one for all that many
+    sites show: some would hold each of them and one of the others that it never meets.
+    """
+    many = clustering.counts >= MANY
+    pairs = many[:, None] & many & ~np.eye(len(many), dtype=bool)
+    if not pairs.any():
+        return pairs
+    beside = (_by_chance(clustering) * (pairs & ~_together(clustering))).sum(1) >= BESIDE
+    return pairs & beside & beside[:, None]
+
+
+def _ends(clustering: Clustering, wide: Array) -> Array:
+    """Which two groups are one of ``wide`` components and one of few, whose width is not known."""
+    whole = np.bincount(clustering.labels, wide) > 0
+    few = ~whole & (clustering.counts < MANY)
+    return (whole[:, None] & few) | (few[:, None] & whole)
+
+
+def _surely_one(clustering: Clustering, joined: Clustering) -> Array:
+    """Which groups were joined of several that many sites would hold two of by chance, and some
+    each of them beside another.
+    """
+    groups = len(clustering.counts)
+    if len(joined.counts) == groups:
+        return np.zeros(groups, bool)
+    whole = np.empty(groups, int)
+    whole[clustering.labels] = joined.labels
+    others = (whole[:, None] == whole) & ~np.eye(groups, dtype=bool)
+    beside = (_by_chance(clustering) * others).sum(1)
+    sure = np.bincount(whole, beside) / 2 >= BY_CHANCE
+    sure[whole[beside < BESIDE]] = False
+    return sure
+
+
 def _together(clustering: Clustering) -> Array:
-    """Which two groups some site has both of, or few would have by chance."""
-    local, sizes = clustering.local, np.diff(clustering.local.starts)
-    holds = np.zeros((local.sites, len(clustering.counts)), np.float32)
-    holds[local.site, clustering.labels] = 1.0
+    """Which two groups some site has both of."""
+    holds = np.zeros((clustering.local.sites, len(clustering.counts)), np.float32)
+    holds[clustering.local.site, clustering.labels] = 1.0
+    return holds.T @ holds > 0
+
+
+def _by_chance(clustering: Clustering) -> Array:
+    """How many sites would hold both of two groups, if one said nothing of the other."""
+    sizes = np.diff(clustering.local.starts)
     share = clustering.counts / sizes.sum()
-    by_chance = np.outer(share, share) * (sizes * (sizes - 1)).sum()
-    return (holds.T @ holds > 0) | (by_chance < BY_CHANCE)
+    return np.outer(share, share) * (sizes * (sizes - 1)).sum()
 
 
-def _rise(clustering: Clustering, first: int, second: int) -> float:
+def _rise(clustering: Clustering, first: int, second: int, limit: float) -> float:
     """Rise of the description if two groups were one, as wide along their line as they are;
-    infinite where there is a gap between them.
+    infinite where there is a gap beyond the ``limit`` between them.
     """
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     rows = np.flatnonzero((labels == first) | (labels == second))
@@ -208,14 +271,14 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
     # Sampling alone scatters them by their distance.
     gap = distance**2 / max(within, distance, np.finfo(float).tiny)
-    if gap > HALVES:
+    if gap > limit:
         return np.inf
     share = len(mine) * len(theirs) / len(rows) ** 2
     surprise, typical = (values[[first, second]] for values in clustering.judged.evidence[2:])
     parts, joint = counts[[first, second]], counts[[first, second]].sum()
     criterion, groups = local.criterion, len(counts)
     _, spread = clustering.judged.prices(criterion, counts)
-    price = criterion.prices(surprise.mean(), typical.mean(), joint, spread)
+    price = criterion.prices(parts @ surprise / joint, parts @ typical / joint, joint, spread)
     price -= criterion.prices(surprise, typical, parts, spread).sum()
     price += criterion.columns(groups - 1) - criterion.columns(groups)
     return float(len(rows) * np.log1p(share * gap) / 2 + price)

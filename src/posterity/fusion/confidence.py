@@ -17,7 +17,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, polish, refine
-from posterity.fusion.geometry import Centroids, Points
+from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
@@ -86,6 +86,9 @@ class Confidence:
         met = dict(self.levels)
         for number, objective in self.neighbours():
             met[number] = min(objective, met.get(number, np.inf))
+        more = len(self.clustering.counts) + 1
+        if more in met:
+            met[more] = min(met[more], self.objective + self.alone)
         return self._above(met)
 
     def neighbours(self) -> Iterator[tuple[int, float]]:
@@ -133,14 +136,20 @@ class Confidence:
         if close or not self.identified:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
-        return min(least) < 2 * AMBIGUOUS
+        return min(least) < 2 * AMBIGUOUS or self.alone < AMBIGUOUS
+
+    @functools.cached_property
+    def alone(self) -> float:
+        """The least rise of the objective, in nats, by a component in a group of its own."""
+        return min(Moves(part, self.free).least_alone() for part in self.parts)
 
     @functools.cached_property
     def identified(self) -> bool:
         """True where there is a scale to judge by how much matched components differ.
 
         Posteriors of a Gaussian family carry none: two sites whose components differ by more than
-        they are uncertain may share them and differ, or share nothing.
+        they are uncertain may share them and differ, or share nothing; where none is matched, none
+        shows how much they differ.
         """
         local = self.clustering.local
         criterion, points = local.criterion, local.points
@@ -148,7 +157,7 @@ class Confidence:
             return True
         judged = self.clustering.judged
         freedom = (criterion.total - len(judged.centres)) * points.coordinates.shape[1] / 2
-        return bool(not freedom or judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
+        return bool(freedom and judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
     def _above(self, levels: dict[int, float]) -> dict[int, float]:
         above = {groups: level - self.objective for groups, level in levels.items()}
@@ -188,6 +197,17 @@ class Moves:
     def least_at_first_order(self) -> float:
         """About the least rise of any component that goes to another group, at little cost."""
         return float(min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks()))
+
+    def least_alone(self) -> float:
+        """The least rise of any component that goes into a group of its own; infinite if none."""
+        groups, counts = len(self._counts), self._counts[self.clustering.labels]
+        rows = np.flatnonzero(counts > 1) if self.free else np.arange(0)
+        least = np.inf
+        for part in chunks(len(rows), 8 * self.clustering.judged.centres.shape[1], CACHED):
+            some = rows[part]
+            rises = self._exactly(some, np.full(len(some), groups), np.full(len(some), -1))
+            least = min(least, float(rises.min()))
+        return least
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
         rise, own = self._first_order(rows), self.clustering.labels[rows]
