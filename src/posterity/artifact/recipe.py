@@ -233,7 +233,7 @@ class Recipe:
         """Sentences that say what is predicted from what, for people."""
         used = [self._column(name) for name in self.columns or ()]
         if self.terms:
-            written = self.coefficients()[int(self.intercept) :]
+            written = self.coefficients()[len(self.baseline) or int(self.intercept) :]
             used = [f"{', '.join(written)} of {', '.join(used)}"]
         if not self.regression:
             return [f"A mixture of {self.components} components of {', '.join(used)}."]
@@ -409,10 +409,11 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for key in ("records", "dropped", "nats"):
         if known := [own[key] for own in sites if key in own]:
             total[key] = sum(known)
-    noisy = [own for own in sites if own.get("noise_variance") and own.get("records")]
+    # Numbers of records may be rounded to 0.
+    noisy = [(max(o["records"], 1), o) for o in sites if o.get("noise_variance") and "records" in o]
     if noisy:
-        count = sum(own["records"] for own in noisy)
-        total["noise_variance"] = sum(o["records"] * o["noise_variance"] for o in noisy) / count
+        count = sum(records for records, _ in noisy)
+        total["noise_variance"] = sum(n * own["noise_variance"] for n, own in noisy) / count
     return total
 
 
