@@ -278,3 +278,16 @@ def test_densities_of_survival_add_up_to_one():
 
     area = quad(density, 1e-9, 1.0, limit=8)[0] + quad(density, 1.0 + 1e-9, 3.0, limit=8)[0]
     assert area + density(3.0, 0) == pytest.approx(1, abs=1e-4)
+
+
+def test_records_without_an_event_are_noted_and_a_baseline_is_not():
+    columns = {"x": [0.0, 1.0, 2.0, 4.0], "time": [1.0, 2.0, 3.0, 4.0], "dead": [0, 1, 0, 1]}
+    put("t.csv", columns)
+    line = ["fit", "t.csv", "--model", "survival", "--target", "time", "--event", "dead", "-o"]
+    line.append("t.safetensors")
+    for more in ("--cuts", "2"), ("--hazard", "weibull"):
+        assert not any("the same in every" in n for n in document(*line, *more)["notes"])
+    put("t.csv", {**columns, "dead": [0] * 4})
+    assert any("no record has an event" in note for note in document(*line)["notes"])
+    put("t.csv", {"x": columns["x"], "time": columns["time"]})
+    refuse("evaluate t.safetensors t.csv", 4, "no column 'time' or 'dead'")

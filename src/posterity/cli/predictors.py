@@ -97,9 +97,10 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     assert recipe is not None, "checked above"
     data, notes = table_of(settings, recipe, inputs, scored=scored)
     if scored and data.y is None:
+        needed = [repr(name) for name in (recipe.target, recipe.event) if name]
         raise StructureError(
-            found=f"no column {recipe.target!r} in {str(inputs)!r}",
-            expected="the target, which predictions are compared with",
+            found=f"no column {' or '.join(needed)} in {str(inputs)!r}",
+            expected="what was observed, which predictions are compared with",
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
     log_score = None

@@ -250,8 +250,8 @@ def design(
             )
     if dropped:
         notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
-    pairs = zip(names, columns, strict=True)
-    level = [name for name, c in pairs if name != INTERCEPT and len(c) and np.ptp(c) == 0]
+    pairs, ones = zip(names, columns, strict=True), {INTERCEPT, *recipe.baseline}
+    level = [name for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0]
     if level and not (predicting or empty):
         notes += [
             f"the same in every record: {some(level)}; the prior alone tells them from others"

@@ -237,7 +237,8 @@ def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.n
             power = np.maximum(slope + 1, 1e-9)
             return start * np.asarray(time) ** power / power * ratio
         slope = np.where(abs(slope) < 1e-9, 1e-9, slope)
-        return start * np.expm1(slope * np.asarray(time)) / slope * ratio
+        with np.errstate(over="ignore"):  # nobody lives as long
+            return start * np.expm1(slope * np.asarray(time)) / slope * ratio
     spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
     return np.exp(z[:, :count]) @ spent.T * ratio
 
