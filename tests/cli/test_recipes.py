@@ -451,7 +451,11 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     [
         {"model": "__import__('os')"}, {"scale": {"age": -1}}, {"center": {"age": 1e999}},
         {"columns": "age"}, {"categories": {"sex": ["m", "m"]}}, {"evaluate": "1"},
-        {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1},
+        {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1}, {"cuts": [1]},
+        {"target": None}, {"model": "ordinal", "noise_variance": None},
+        {"terms": [[["levels", "age"]]]}, {"terms": [[["log", "dose"]]]},
+        {"terms": [[["spline", "age", 1e9, 0, 1]]]}, {"terms": [[["spline", "age", 3, 5, 1]]]},
+        {"terms": [[["spline", "age", 3, 0, 9, 7, 4]]]}, {"terms": [[["power", "age", 0.5]]]},
     ],
 )  # fmt: skip
 def test_a_recipe_that_the_schema_does_not_know_is_refused(change):
