@@ -164,7 +164,7 @@ def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
     if recipe.model != "linear":
         return parts
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
-    powers = dict.fromkeys(("variance", "noise_variance"), scale**2)
+    powers: dict[str, float] = dict.fromkeys(("variance", "noise_variance"), scale**2)
     return {
         name: _raw(recipe, own) if name == "mean" else own * powers.get(name, 1.0)
         for name, own in parts.items()

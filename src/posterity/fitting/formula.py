@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import COUNTS, FUNCTIONS, Recipe, Term
+from posterity.artifact.recipe import COUNTS, DEGREES, FUNCTIONS, POWERS, Recipe, Term
 from posterity.errors import MissingExtraError, UsageError
 
 SPLINE_DEGREE = 3
@@ -115,8 +115,8 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
     column = _name(inner)
     if function == "I" and isinstance(inner, ast.BinOp):
         column, power = _name(inner.left), _number(inner.right)
-        whole = power is not None and power == int(power) and 1 < power <= 9
-        if column and isinstance(inner.op, ast.Pow | ast.BitXor) and whole:
+        if column and isinstance(inner.op, ast.Pow | ast.BitXor) and power in POWERS:
+            _check_numbers(formula, text, column, recipe)
             return ("power", column, power)
     if not column or function not in (*FUNCTIONS, "C", "bs"):
         more = (
@@ -133,11 +133,17 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
                 fix=f"Say --category {column}=A,B,...",
             )
         return ("levels", column)
+    _check_numbers(formula, text, column, recipe)
     if function == "bs":
         return ("spline", column, *_spline(formula, text, numbers, options))
     if numbers or options:
         raise _refused(formula, f"with {text!r}", f"{function} of a column alone")
     return (function, column)
+
+
+def _check_numbers(formula: str, text: str, column: str, recipe: Recipe) -> None:
+    if column in recipe.categories:
+        raise _refused(formula, f"with {text!r} of a category", "a function of numbers")
 
 
 def _call(formula: str, text: str, node: Any) -> tuple[str, Any, list[Any], dict[str, Any]]:
@@ -202,7 +208,9 @@ def _spline(
     lower, upper = bounds
     if knots is None:
         inner = int(named["df"]) - degree
-        knots = tuple(np.linspace(lower, upper, max(inner, 0) + 2)[1:-1].tolist())
-    if not (1 <= degree <= 5 and lower < upper and all(lower < k < upper for k in knots)):
+        if inner < 0:
+            raise _refused(formula, f"with {text!r}", f"df of {degree}, its degree, or more")
+        knots = tuple(np.linspace(lower, upper, inner + 2)[1:-1].tolist())
+    if not (degree in DEGREES and lower < upper and all(lower < k < upper for k in knots)):
         raise _refused(formula, f"with {text!r}", "knots between its bounds, a degree from 1 to 5")
     return (float(degree), lower, upper, *sorted(knots))

@@ -279,7 +279,7 @@ def _survival(
             sums = (shares @ own, *_quantiles(own, shares, level))
             for part, values in zip(parts, sums, strict=True):
                 part[rows] = values
-        names = (f"survival_{time:g}", f"low_{time:g}", f"high_{time:g}")
+        names = (f"{name}_{time:.12g}" for name in ("survival", "low", "high"))
         result |= dict(zip(names, parts, strict=True))
     return result
 
