@@ -291,3 +291,16 @@ def test_records_without_an_event_are_noted_and_a_baseline_is_not():
     assert any("no record has an event" in note for note in document(*line)["notes"])
     put("t.csv", {"x": columns["x"], "time": columns["time"]})
     refuse("evaluate t.safetensors t.csv", 4, "no column 'time' or 'dead'")
+
+
+def test_weights_are_no_matter_for_predictions_and_what_overflows_is_noted(recwarn):
+    put("t.csv", {"x": [1.0, 2.0, 3.0, 5.0], "w": [1, 3, 1, 2], "y": [2, 4, 8, 9]})
+    line = "fit t.csv --target y --model poisson --record-weights w"
+    succeed(*line.split(), "-o", "t.safetensors")
+    put("new.csv", {"x": [1.0, 2.0, 1e5], "w": ["", 0, 1], "y": [2, 4, 1]})
+    data = document("predict", "t.safetensors", "new.csv", "-o", "p.csv")
+    assert data["records"] == 3 and "float64 can predict: 1;" in data["notes"][0]
+    assert rows("p.csv")["variance"][2] == np.inf
+    notes = document("evaluate", "t.safetensors", "new.csv")["notes"]
+    assert any("counts once in the scores" in note for note in notes)
+    assert not recwarn.list

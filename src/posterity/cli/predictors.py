@@ -128,6 +128,13 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
             log_score = log_predictive(posterior, recipe, data, noise)
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
+    flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
+    if beyond := int((~np.isfinite(flat)).any(1).sum()):
+        notes.append(
+            f"records beyond what float64 can predict: {beyond}; are their units the model's?"
+        )
+    if scored and recipe.weights:
+        notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     if data.dropped:
         notes.append(
             f"{data.dropped} of {data.total} records are not predicted, of which a value is missing"

@@ -152,9 +152,10 @@ def predict(
         exposure = np.ones(len(low)) if data.exposure is None else data.exposure
         rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
         square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
-        mean = f.average(rate)
-        parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
-        variance = np.maximum(f.average(square) - mean**2, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, second = f.average(rate), f.average(square)
+            parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
+            variance = np.where(second < np.inf, np.maximum(second - mean**2, 0.0), np.inf)
         return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
     target = recipe.target or ""
     scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
@@ -193,7 +194,8 @@ def log_predictive(
         model = model_of(recipe.replaced(weights=None, offset=None))
         if recipe.model in COUNTS:
             y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
-        return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
+        with np.errstate(over="ignore"):
+            return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
     if noise_variance is None:
         raise StructureError(
             found="a linear model whose noise is not known",
