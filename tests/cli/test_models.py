@@ -304,3 +304,17 @@ def test_weights_are_no_matter_for_predictions_and_what_overflows_is_noted(recwa
     notes = document("evaluate", "t.safetensors", "new.csv")["notes"]
     assert any("counts once in the scores" in note for note in notes)
     assert not recwarn.list
+
+
+def test_intervals_in_which_no_record_was_are_no_matter_before_them():
+    """Their log hazards are the prior's, of standard deviation 1000."""
+    put("t.csv", {"x": [0.0, 1.0, 2.0, 4.0], "time": [1.0, 2.0, 3.0, 4.0], "dead": [0, 1, 1, 1]})
+    results = []
+    for cuts in ((2.0,), (2.0, 5.0)):
+        made = fit("t.csv", Recipe("survival", "time", event="dead", cuts=cuts))
+        data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+        q = made.ledger.posterior
+        found = predict(q, made.recipe, data, times=[1.0, 4.0])
+        results.append({**found, "score": log_predictive(q, made.recipe, data)})
+    for name, values in results[0].items():
+        np.testing.assert_allclose(results[1][name], values, atol=0.05)

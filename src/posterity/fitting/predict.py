@@ -226,23 +226,29 @@ def _covariance(q: Any) -> np.ndarray:
     return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
 
 
+MOST = 300.0
+"""A log hazard that nobody survives: of intervals in which no record was, the prior's draws are
+larger than float64 holds, and an infinite hazard for no time would be no number."""
+
+
 def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
     """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
     count = len(recipe.baseline)
     ends = np.array([0.0, *recipe.cuts, np.inf])
-    ratio = np.exp(z[:, count:] @ x[:, count:].T)
+    ratio = np.exp(np.minimum(z[:, count:] @ x[:, count:].T, MOST))
     if not count:
         return ratio * time
     if recipe.hazard is not None:
-        start, slope = np.exp(z[:, :1]), z[:, 1:2]
+        start, slope = np.exp(np.minimum(z[:, :1], MOST)), z[:, 1:2]
         if recipe.hazard == "weibull":
             power = np.maximum(slope + 1, 1e-9)
-            return start * np.asarray(time) ** power / power * ratio
+            with np.errstate(over="ignore"):
+                return start * np.asarray(time) ** power / power * ratio
         slope = np.where(abs(slope) < 1e-9, 1e-9, slope)
         with np.errstate(over="ignore"):  # nobody lives as long
             return start * np.expm1(slope * np.asarray(time)) / slope * ratio
     spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
-    return np.exp(z[:, :count]) @ spent.T * ratio
+    return np.exp(np.minimum(z[:, :count], MOST)) @ spent.T * ratio
 
 
 def _ordinal(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
@@ -307,7 +313,10 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     for start in range(0, len(time), ROWS):
         rows = slice(start, start + ROWS)
         x, when = data.x[rows], time[rows]
-        hazard = _cumulative(recipe, z, x, when) - _cumulative(recipe, z, x, entry[rows])
+        hazard = _cumulative(recipe, z, x, when)
+        with np.errstate(invalid="ignore"):
+            before = _cumulative(recipe, z, x, entry[rows])
+            hazard = np.where(hazard < np.inf, hazard - before, np.inf)
         log_rate = z[:, count:] @ x[:, count:].T + shift[rows]
         if recipe.hazard is not None:
             log_rate += z[:, :2] @ baseline_at(recipe, when).T
