@@ -244,7 +244,9 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
         succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
     data = document("fuse", "n.safetensors", "s.safetensors", "-o", "one.safetensors")
     assert data["one_shot"] < 0.1 and "hazard[1-2]" in data["columns"]
-    succeed("federate", "--site", "n=n.csv", "--site", "s=s.csv", *line, "-o", "fed.safetensors")
+    sites = ("--site", "n=n.csv", "--site", "s=s.csv")
+    notes = document("federate", *sites, *line, "-o", "fed.safetensors")["notes"]
+    assert not any("no intercept" in note for note in notes), "hazards are in its place"
     one, fed = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "fed"))
     assert float(one.kl(fed)) < 0.1
     told = document("predict", "fed.safetensors", "n.csv", "-o", "p.csv", "--times", "0.5,1.5")
