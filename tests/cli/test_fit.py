@@ -247,8 +247,11 @@ def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
         ({"model": "poisson"}, "--model"), ({"intercept": False}, "--intercept"),
         ({"prior_sd": {"": 2.0}}, "--prior-sd"), ({"family": "diagonal"}, "--family"),
         ({"noise_variance": 2.0}, "--noise-variance"), ({"prior": "ab"}, "--prior "),
-        ({"categories": {"a": ("x", "y")}}, "--category"), ({"exposure": "e"}, "--exposure"),
-        ({"components": 2}, "--components"), ({"component_sd": 2}, "--component-sd"),
+        ({"categories": {"a": ("x", "y")}}, "--category"),
+        ({"model": "poisson", "exposure": "e"}, "--exposure"),
+        ({"model": "mixture", "target": None, "components": 2}, "--components"),
+        ({"model": "mixture", "target": None, "components": 1, "component_sd": 2},
+         "--component-sd"),
     ):  # fmt: skip
         told = {"columns": ("a", "b"), "scale": {"a": 2}, "model": "linear", "target": "y"}
         changed = Recipe(**(told | change))

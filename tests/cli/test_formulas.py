@@ -95,7 +95,7 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
     [
         ("ill ~ __import__('os').system('x')", "formula"),
         ("ill ~ eval(age)", "eval"),
-        ("ill ~ age.__class__", "age"),
+        ("ill ~ I(age.__class__)", "age"),
         ("ill ~ I(age + ldl)", "I(age + ldl)"),
         ("ill ~ I(age**0.5)", "I(age"),
         ("ill ~ scale(age)", "--center and --scale"),
@@ -107,6 +107,10 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
         ("age + ldl", "TARGET ~ TERM"),
         ("ill ~ age +* ldl", "TARGET ~ TERM"),
         ("ill ~ log(age, 3)", "log of a column alone"),
+        ("ill ~ bs(age, df=2, lower_bound=20, upper_bound=90)", "df of 3"),
+        ("ill ~ exp(sex)", "of a category"),
+        ("ill ~ I(sex**2)", "of a category"),
+        ("ill ~ bs(sex, knots=[1], lower_bound=0, upper_bound=2)", "of a category"),
     ],
 )
 def test_what_is_no_formula_of_ours_is_refused_and_never_run(formula, words):
@@ -129,3 +133,38 @@ def test_an_offset_of_a_logarithm_is_an_exposure():
     made = with_formula(Recipe("poisson"), "n ~ x + offset(log(years))")
     assert (made.exposure, made.offset, made.columns) == ("years", None, ("x",))
     assert with_formula(Recipe("logistic"), "n ~ x + offset(o)").offset == "o"
+    made = with_formula(Recipe("negative-binomial"), "n ~ x + offset(log(years))")
+    assert (made.exposure, made.offset) == ("years", None)
+
+
+@pytest.mark.parametrize(
+    "recipe, formula",
+    [
+        (Recipe("poisson"), "n ~ x + offset(a) + offset(b)"),
+        (Recipe("poisson", offset="b"), "n ~ x + offset(a)"),
+        (Recipe("poisson", exposure="b"), "n ~ x + offset(log(a))"),
+    ],
+)
+def test_a_second_offset_is_refused(recipe, formula):
+    with pytest.raises(UsageError, match="with a second"):
+        with_formula(recipe, formula)
+
+
+def test_names_with_blanks_and_brackets_are_written_between_backticks():
+    recipe = Recipe("linear", categories={"sex (m/f)": ("f", "m"), "my ward": ("a", "b")})
+    made = with_formula(
+        recipe, "`out (z)` ~ `bp [mmHg]` * `sex (m/f)` + log(`a-b`) + C(`my ward`) + I(`a-b`**2)"
+    )
+    assert made.target == "out (z)"
+    assert set(made.coefficients()) == {
+        "intercept", "bp [mmHg]", "sex (m/f)[m]", "log(a-b)", "my ward[b]", "a-b^2",
+        "bp [mmHg]:sex (m/f)[m]",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="C"):
+        with_formula(recipe, "y ~ C('my ward')")
+
+
+def test_a_formula_of_survival_is_described_without_its_baseline():
+    survival = Recipe("survival", event="dead", cuts=(1.0, 2.0))
+    (line, *_) = with_formula(survival, "time ~ x").describe()
+    assert line.startswith("Predicts time from hazards that change at 1.0, 2.0, x of x:")

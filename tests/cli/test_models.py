@@ -244,7 +244,9 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
         succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
     data = document("fuse", "n.safetensors", "s.safetensors", "-o", "one.safetensors")
     assert data["one_shot"] < 0.1 and "hazard[1-2]" in data["columns"]
-    succeed("federate", "--site", "n=n.csv", "--site", "s=s.csv", *line, "-o", "fed.safetensors")
+    sites = ("--site", "n=n.csv", "--site", "s=s.csv")
+    notes = document("federate", *sites, *line, "-o", "fed.safetensors")["notes"]
+    assert not any("no intercept" in note for note in notes), "hazards are in its place"
     one, fed = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "fed"))
     assert float(one.kl(fed)) < 0.1
     told = document("predict", "fed.safetensors", "n.csv", "-o", "p.csv", "--times", "0.5,1.5")
@@ -278,3 +280,43 @@ def test_densities_of_survival_add_up_to_one():
 
     area = quad(density, 1e-9, 1.0, limit=8)[0] + quad(density, 1.0 + 1e-9, 3.0, limit=8)[0]
     assert area + density(3.0, 0) == pytest.approx(1, abs=1e-4)
+
+
+def test_records_without_an_event_are_noted_and_a_baseline_is_not():
+    columns = {"x": [0.0, 1.0, 2.0, 4.0], "time": [1.0, 2.0, 3.0, 4.0], "dead": [0, 1, 0, 1]}
+    put("t.csv", columns)
+    line = ["fit", "t.csv", "--model", "survival", "--target", "time", "--event", "dead", "-o"]
+    line.append("t.safetensors")
+    for more in ("--cuts", "2"), ("--hazard", "weibull"):
+        assert not any("the same in every" in n for n in document(*line, *more)["notes"])
+    put("t.csv", {**columns, "dead": [0] * 4})
+    assert any("no record has an event" in note for note in document(*line)["notes"])
+    put("t.csv", {"x": columns["x"], "time": columns["time"]})
+    refuse("evaluate t.safetensors t.csv", 4, "no column 'time' or 'dead'")
+
+
+def test_weights_are_no_matter_for_predictions_and_what_overflows_is_noted(recwarn):
+    put("t.csv", {"x": [1.0, 2.0, 3.0, 5.0], "w": [1, 3, 1, 2], "y": [2, 4, 8, 9]})
+    line = "fit t.csv --target y --model poisson --record-weights w"
+    succeed(*line.split(), "-o", "t.safetensors")
+    put("new.csv", {"x": [1.0, 2.0, 1e5], "w": ["", 0, 1], "y": [2, 4, 1]})
+    data = document("predict", "t.safetensors", "new.csv", "-o", "p.csv")
+    assert data["records"] == 3 and "float64 can predict: 1;" in data["notes"][0]
+    assert rows("p.csv")["variance"][2] == np.inf
+    notes = document("evaluate", "t.safetensors", "new.csv")["notes"]
+    assert any("counts once in the scores" in note for note in notes)
+    assert not recwarn.list
+
+
+def test_intervals_in_which_no_record_was_are_no_matter_before_them():
+    """Their log hazards are the prior's, of standard deviation 1000."""
+    put("t.csv", {"x": [0.0, 1.0, 2.0, 4.0], "time": [1.0, 2.0, 3.0, 4.0], "dead": [0, 1, 1, 1]})
+    results = []
+    for cuts in ((2.0,), (2.0, 5.0)):
+        made = fit("t.csv", Recipe("survival", "time", event="dead", cuts=cuts))
+        data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+        q = made.ledger.posterior
+        found = predict(q, made.recipe, data, times=[1.0, 4.0])
+        results.append({**found, "score": log_predictive(q, made.recipe, data)})
+    for name, values in results[0].items():
+        np.testing.assert_allclose(results[1][name], values, atol=0.05)

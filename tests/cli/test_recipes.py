@@ -229,6 +229,35 @@ def test_labels_the_other_way_round_are_turned():
                                rtol=1e-3)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "model, target, line, other, words",
+    [
+        ("logistic", "ill", "--category ill=no,yes", "--category ill=yes,no", "--category"),
+        ("linear", "bp", "--noise-variance 1", "--noise-variance 1 --scale bp=10", "--scale"),
+    ],
+)
+def test_an_offset_goes_with_one_form_of_the_target(model, target, line, other, words):
+    """Its sign and size do not change with the coefficients', so that no affine function helps."""
+    columns = take(records(40, 0), "age", "years", target)
+    if model == "logistic":
+        columns[target] = np.where(columns[target] == 1, "yes", "no")
+    put("t.csv", columns)
+    for site, own in {"a": line, "b": other}.items():
+        succeed(*f"fit t.csv --target {target} --model {model} --offset years {own} --site {site} "
+                f"-o {site}.safetensors".split())  # fmt: skip
+    refuse("fuse a.safetensors b.safetensors -o c.safetensors", 4, f"{words}; posterity fit")
+
+
+def test_numbers_of_records_that_are_rounded_to_nothing_leave_the_rest():
+    put("t.csv", take(records(40, 0), "age", "bp"))
+    for site in "ab":
+        succeed(*f"fit t.csv --target bp --model linear --rounded 100 --site {site} "
+                f"-o {site}.safetensors".split())  # fmt: skip
+    succeed("fuse", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    for file in "ac":
+        assert document("evaluate", f"{file}.safetensors", "t.csv")["all"]["coverage"] > 0.5
+
+
 # --- predictions ---------------------------------------------------------------------------------
 
 UNITS = [
@@ -422,7 +451,11 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     [
         {"model": "__import__('os')"}, {"scale": {"age": -1}}, {"center": {"age": 1e999}},
         {"columns": "age"}, {"categories": {"sex": ["m", "m"]}}, {"evaluate": "1"},
-        {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1},
+        {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1}, {"cuts": [1]},
+        {"target": None}, {"model": "ordinal", "noise_variance": None},
+        {"terms": [[["levels", "age"]]]}, {"terms": [[["log", "dose"]]]},
+        {"terms": [[["spline", "age", 1e9, 0, 1]]]}, {"terms": [[["spline", "age", 3, 5, 1]]]},
+        {"terms": [[["spline", "age", 3, 0, 9, 7, 4]]]}, {"terms": [[["power", "age", 0.5]]]},
     ],
 )  # fmt: skip
 def test_a_recipe_that_the_schema_does_not_know_is_refused(change):

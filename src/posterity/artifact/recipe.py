@@ -15,7 +15,7 @@ from typing import Any
 
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.artifact.container import altered
-from posterity.errors import UsageError
+from posterity.errors import PosterityError, UsageError
 
 RECIPE, SITES = "recipe", "sites"
 """Keys of the provenance: a recipe as JSON, and what is known of each site's records."""
@@ -50,6 +50,8 @@ MOST_SITES = 10_000
 
 Factor = tuple[Any, ...]
 """What is done to a column, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
+POWERS, DEGREES = range(2, 10), range(1, 6)
+"""Of columns, and of splines."""
 Term = tuple[Factor, ...]
 """Factors whose product is a column of the design, or several."""
 FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")
@@ -233,7 +235,7 @@ class Recipe:
         """Sentences that say what is predicted from what, for people."""
         used = [self._column(name) for name in self.columns or ()]
         if self.terms:
-            written = self.coefficients()[int(self.intercept) :]
+            written = self.coefficients()[len(self.baseline) or int(self.intercept) :]
             used = [f"{', '.join(written)} of {', '.join(used)}"]
         if not self.regression:
             return [f"A mixture of {self.components} components of {', '.join(used)}."]
@@ -303,7 +305,17 @@ def _is_term(term: Any) -> bool:
             return False
         if len(numbers) not in count or not all(map(_number, numbers)):
             return False
+        if kind == "power" and numbers[0] not in POWERS:
+            return False
+        if kind == "spline" and not (numbers[0] in DEGREES and _ascending(numbers[1:])):
+            return False
     return True
+
+
+def _ascending(bounds: Sequence[float]) -> bool:
+    """Whether inner knots, ascending, lie between a lower and an upper bound, which come first."""
+    knots = [bounds[0], *bounds[2:], bounds[1]]
+    return all(one <= other for one, other in itertools.pairwise(knots)) and knots[0] < knots[-1]
 
 
 _POSITIVE = lambda value: _number(value) and value > 0
@@ -364,7 +376,15 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
     options["terms"] = tuple(tuple(map(tuple, term)) for term in terms)
     levels = options.get("categories", {})
     options["categories"] = {name: tuple(own) for name, own in levels.items()}
-    return Recipe(**options)
+    recipe = Recipe(**options)
+    try:
+        check_recipe(recipe)
+    except PosterityError as error:
+        raise altered(f"a recipe with {error.found}") from error
+    for kind, name, *_ in itertools.chain(*recipe.terms):
+        if name not in options["columns"] or (kind == "levels") != (name in recipe.categories):
+            raise altered(f"a recipe with a term {kind} of {name!r}, which is no such column")
+    return recipe
 
 
 def as_provenance(
@@ -409,10 +429,11 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for key in ("records", "dropped", "nats"):
         if known := [own[key] for own in sites if key in own]:
             total[key] = sum(known)
-    noisy = [own for own in sites if own.get("noise_variance") and own.get("records")]
+    # Numbers of records may be rounded to 0.
+    noisy = [(max(o["records"], 1), o) for o in sites if o.get("noise_variance") and "records" in o]
     if noisy:
-        count = sum(own["records"] for own in noisy)
-        total["noise_variance"] = sum(o["records"] * o["noise_variance"] for o in noisy) / count
+        count = sum(records for records, _ in noisy)
+        total["noise_variance"] = sum(n * own["noise_variance"] for n, own in noisy) / count
     return total
 
 

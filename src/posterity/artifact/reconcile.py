@@ -28,7 +28,12 @@ from posterity.errors import StructureError
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
 
-_FLAGS = {"categories": "--category", "version": "the version of posterity fit"}
+_FLAGS = {
+    "categories": "--category",
+    "terms": "--formula",
+    "weights": "--record-weights",
+    "version": "the version of posterity fit",
+}
 """Those keys of a recipe that are not called as their flag is."""
 _FREE = ("center", "scale", "categories", "unit", "prior_sd", "noise_variance")
 """Keys of which a difference can be reconciled, or need not be."""
@@ -152,6 +157,10 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.append("categories")
     if common.prior is not None and _new_levels(common, recipe):
         odd.append("categories")
+    if common.offset and common.levels and recipe.levels and common.levels != recipe.levels:
+        odd.append("categories")  # an offset keeps its sign where the coefficients change theirs
+    if common.offset and _scale(common, common.target) != _scale(recipe, common.target):
+        odd.append("scale")  # and its size, which is in units of the target
     if odd:
         raise _apart(first, common, site, recipe, sorted(set(odd)), by_hand=False)
 

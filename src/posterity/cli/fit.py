@@ -40,7 +40,8 @@ LONG = tuple(f"{name}-regression" for name in MODELS[:-1])
 
 def _report(data: Data) -> Any:
     of = "" if data["target"] is None else f" of {printable(data['target'])}"
-    lines = [f"Fitted a {data['model']} model{of} to {data['records']} records."]
+    article = "an" if data["model"] == "ordinal" else "a"
+    lines = [f"Fitted {article} {data['model']} model{of} to {data['records']} records."]
     if data["noise_variance"] is not None:
         lines.append(f"Noise variance {short(data['noise_variance'])}.")
     if data["parameters"]:

@@ -101,7 +101,9 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
-    columns = in_one_order(tables, own or columns_of(prior), target, regression)
+    baseline = of_recipe is not None and of_recipe.recipe.baseline  # in an intercept's place
+    plain = regression and not baseline
+    columns = in_one_order(tables, own or columns_of(prior), target, plain)
     names, size = columns.names, getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):
         raise StructureError(  # as the library does, which does not know the names

@@ -89,7 +89,7 @@ def predict(settings: Settings) -> Data:
         "kind": found.kind,
         "records": len(found.kept),
         "columns": list(columns),
-        "means": {name: float(own.mean()) for name, own in known.items()},
+        "means": plain({name: own.mean() for name, own in known.items()}),
         "notes": list(found.notes),
     }
 

@@ -97,9 +97,10 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     assert recipe is not None, "checked above"
     data, notes = table_of(settings, recipe, inputs, scored=scored)
     if scored and data.y is None:
+        needed = [repr(name) for name in (recipe.target, recipe.event) if name]
         raise StructureError(
-            found=f"no column {recipe.target!r} in {str(inputs)!r}",
-            expected="the target, which predictions are compared with",
+            found=f"no column {' or '.join(needed)} in {str(inputs)!r}",
+            expected="what was observed, which predictions are compared with",
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
     log_score = None
@@ -127,6 +128,13 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
             log_score = log_predictive(posterior, recipe, data, noise)
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
+    flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
+    if beyond := int((~np.isfinite(flat)).any(1).sum()):
+        notes.append(
+            f"records beyond what float64 can predict: {beyond}; are their units the model's?"
+        )
+    if scored and recipe.weights:
+        notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     if data.dropped:
         notes.append(
             f"{data.dropped} of {data.total} records are not predicted, of which a value is missing"

@@ -50,7 +50,8 @@ class Design(NamedTuple):
 
 
 ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
-"""Columns of a recipe that are no inputs."""
+FLAGS = {"weights": "--record-weights"}
+"""Columns of a recipe that are no inputs, and that flag which is not called as they are."""
 NODES, POINT = 10, 1e-3
 """Nodes of a hazard's integral, and the part of it that is taken at the end, where an event is."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
@@ -67,7 +68,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     alone = {key: getattr(recipe, key) for key in ALONE}
     apart = [name for name in alone.values() if name]
     named: dict[str, Iterable[str]] = {
-        **{f"--{key}": [name] for key, name in alone.items() if name},
+        **{FLAGS.get(key, f"--{key}"): [name] for key, name in alone.items() if name},
         "--columns": recipe.columns or (),
         "--without": recipe.without,
     }
@@ -77,7 +78,8 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     if recipe.columns is not None:
         if both := set(apart) & set(recipe.columns):
             raise UsageError(
-                found=f"{both.pop()!r} among --columns, and by itself as --{', --'.join(ALONE)}",
+                found=f"{both.pop()!r} among --columns, and by itself as "
+                + ", ".join(FLAGS.get(key, f"--{key}") for key in ALONE),
                 expected="what is not predicted from itself",
                 fix="Leave it out of one.",
             )
@@ -205,7 +207,8 @@ def design(
     """The numbers of the columns that ``recipe.columns`` names, in its units.
 
     Where it is for a prediction, records with a missing value are left out whatever ``reading``
-    says, and exposure and weights need not be there, nor, if it is not ``scored``, the target.
+    says, weights are not read, and the exposure need not be there, nor, if it is not ``scored``,
+    the target.
 
     Raises:
         ArtifactError: for a cell that cannot be read, or is missing; it names line and column.
@@ -214,7 +217,7 @@ def design(
     """
     path, used = cells.path, recipe.columns or ()
     target = [recipe.target, recipe.event, recipe.entry] if scored else []
-    apart = [*target, recipe.exposure, recipe.weights]
+    apart = [*target, recipe.exposure, None if predicting else recipe.weights]
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*used, recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
@@ -250,8 +253,8 @@ def design(
             )
     if dropped:
         notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
-    pairs = zip(names, columns, strict=True)
-    level = [name for name, c in pairs if name != INTERCEPT and len(c) and np.ptp(c) == 0]
+    pairs, ones = zip(names, columns, strict=True), {INTERCEPT, *recipe.baseline}
+    level = [name for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0]
     if level and not (predicting or empty):
         notes += [
             f"the same in every record: {some(level)}; the prior alone tells them from others"

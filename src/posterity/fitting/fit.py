@@ -8,6 +8,7 @@ import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
 from posterity.artifact.recipe import (
+    COUNTS,
     ESTIMATE,
     Recipe,
     as_provenance,
@@ -257,8 +258,11 @@ def _notes(
             f"{some(away)} more than {_FAR:g} prior standard deviations from the prior's mean: "
             "change units (--center, --scale) or --prior-sd at every site"
         )
+    y: Any = data.y
+    if recipe.model in (*COUNTS, "survival") and not y.any():
+        what = "an event" if recipe.model == "survival" else "a count above 0"
+        yield f"no record has {what}: the prior alone keeps coefficients finite"
     if recipe.model == "logistic":
-        y: Any = data.y
         if (y == y[0]).all():
             yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
         elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():

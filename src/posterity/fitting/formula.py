@@ -7,15 +7,18 @@ spline that are quantiles, is refused too: sites would fit different models.
 """
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import FUNCTIONS, Recipe, Term
+from posterity.artifact.recipe import COUNTS, DEGREES, FUNCTIONS, POWERS, Recipe, Term
 from posterity.errors import MissingExtraError, UsageError
 
 SPLINE_DEGREE = 3
+QUOTED = re.compile("`([^`]+)`")
+"""A name of a column with blanks or brackets, as formulas write it."""
 
 
 def with_formula(recipe: Recipe, formula: str) -> Recipe:
@@ -36,22 +39,27 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
     try:
         make: Any = formulaic.Formula
         parsed = make(formula)
-        left, right = [str(term) for term in parsed.lhs], list(parsed.rhs)
+        left, right = [_texts(term) for term in parsed.lhs], list(parsed.rhs)
     except (AttributeError, FormulaicError, SyntaxError, TypeError, ValueError) as error:
         text = " ".join(str(error).split())[:100]
         raise _refused(formula, f"({text})", "TARGET ~ TERM + TERM, on one line") from error
-    if len(left) != 1 or not isinstance(_tree(formula, left[0]), ast.Name):
-        raise _refused(formula, f"of target {' + '.join(left)!r}", "the name of one column")
-    target = _name(_tree(formula, left[0]))
+    trees = [_tree(formula, text) for texts in left for text in texts]
+    if len(trees) != 1 or not isinstance(trees[0], ast.Name):
+        wrong = " + ".join(":".join(texts) for texts in left)
+        raise _refused(formula, f"of target {wrong!r}", "the name of one column")
+    target = _name(trees[0])
     terms: list[Term] = []
     extra: dict[str, Any] = {}
     intercept = False
     for term in right:
-        texts = [factor.expr for factor in term.factors]
+        texts = _texts(term)
         if texts in (["1"], ["0"]):
             intercept = texts == ["1"]
         elif len(texts) == 1 and texts[0].startswith("offset("):
-            extra |= _offset(formula, texts[0], recipe)
+            own = _offset(formula, texts[0], recipe)
+            if twice := [key for key in own if key in extra or getattr(recipe, key)]:
+                raise _refused(formula, f"with a second {twice[0]}", "one column, their sum")
+            extra |= own
         else:
             terms.append(tuple(_factor(formula, text, recipe) for text in texts))
     columns = tuple(dict.fromkeys(factor[1] for term in terms for factor in term))
@@ -68,14 +76,30 @@ def _refused(formula: str, found: str, expected: str) -> UsageError:
     )
 
 
+def _texts(term: Any) -> list[str]:
+    """The factors of a term as text, of which names are between backticks."""
+    named = [(factor.expr, factor.eval_method.value == "lookup") for factor in term.factors]
+    return [f"`{text}`" if name else text for text, name in named]
+
+
 def _tree(formula: str, text: str) -> Any:
-    """A factor as the tree of its names, numbers and calls; a name with blanks is one too."""
+    """A factor as the tree of its names, numbers and calls.
+
+    A name between backticks is parsed as a string that begins with one, and made a name again.
+    """
     try:
-        return ast.parse(text, mode="eval").body
+        tree = ast.parse(QUOTED.sub(lambda found: repr(found[0]), text), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
-        if "(" in text:
-            raise _refused(formula, f"with {text!r}", "a column, or a function of one") from None
-        return ast.Name(text)
+        raise _refused(formula, f"with {text!r}", "a column, or a function of one") from None
+    return _Named().visit(tree)
+
+
+class _Named(ast.NodeTransformer):
+    """Texts between backticks as the names that they are."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        quoted = isinstance(node.value, str) and QUOTED.fullmatch(node.value)
+        return ast.Name(quoted[1]) if quoted else node
 
 
 def _name(node: Any) -> str:
@@ -91,8 +115,8 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
     column = _name(inner)
     if function == "I" and isinstance(inner, ast.BinOp):
         column, power = _name(inner.left), _number(inner.right)
-        whole = power is not None and power == int(power) and 1 < power <= 9
-        if column and isinstance(inner.op, ast.Pow | ast.BitXor) and whole:
+        if column and isinstance(inner.op, ast.Pow | ast.BitXor) and power in POWERS:
+            _check_numbers(formula, text, column, recipe)
             return ("power", column, power)
     if not column or function not in (*FUNCTIONS, "C", "bs"):
         more = (
@@ -109,11 +133,17 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
                 fix=f"Say --category {column}=A,B,...",
             )
         return ("levels", column)
+    _check_numbers(formula, text, column, recipe)
     if function == "bs":
         return ("spline", column, *_spline(formula, text, numbers, options))
     if numbers or options:
         raise _refused(formula, f"with {text!r}", f"{function} of a column alone")
     return (function, column)
+
+
+def _check_numbers(formula: str, text: str, column: str, recipe: Recipe) -> None:
+    if column in recipe.categories:
+        raise _refused(formula, f"with {text!r} of a category", "a function of numbers")
 
 
 def _call(formula: str, text: str, node: Any) -> tuple[str, Any, list[Any], dict[str, Any]]:
@@ -146,7 +176,7 @@ def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:
     inner = _call(formula, text, _tree(formula, text))[1]
     if column := _name(inner):
         return {"offset": column}
-    if isinstance(inner, ast.Call) and inner.args and recipe.model == "poisson":
+    if isinstance(inner, ast.Call) and inner.args and recipe.model in COUNTS:
         function = _call(formula, text, inner)[0]
         if function == "log" and (column := _name(inner.args[0])):
             return {"exposure": column}
@@ -178,7 +208,9 @@ def _spline(
     lower, upper = bounds
     if knots is None:
         inner = int(named["df"]) - degree
-        knots = tuple(np.linspace(lower, upper, max(inner, 0) + 2)[1:-1].tolist())
-    if not (1 <= degree <= 5 and lower < upper and all(lower < k < upper for k in knots)):
+        if inner < 0:
+            raise _refused(formula, f"with {text!r}", f"df of {degree}, its degree, or more")
+        knots = tuple(np.linspace(lower, upper, inner + 2)[1:-1].tolist())
+    if not (degree in DEGREES and lower < upper and all(lower < k < upper for k in knots)):
         raise _refused(formula, f"with {text!r}", "knots between its bounds, a degree from 1 to 5")
     return (float(degree), lower, upper, *sorted(knots))

@@ -68,7 +68,7 @@ def expected_distance(
     known = [site for site in ledger.sites if {"nats", "records"} <= sites.get(site, {}).keys()]
     if len(known) < len(ledger.sites) or not ledger.independent or q.diagonal:
         return None, []
-    total, size = sum(sites[site]["records"] for site in known), q.own_size
+    total, size = max(sum(sites[site]["records"] for site in known), 1), q.own_size
     distance, little = 0.0, []
     for site in known:
         factor: Any = ledger.factor(site)

@@ -152,9 +152,10 @@ def predict(
         exposure = np.ones(len(low)) if data.exposure is None else data.exposure
         rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
         square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
-        mean = f.average(rate)
-        parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
-        variance = np.maximum(f.average(square) - mean**2, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, second = f.average(rate), f.average(square)
+            parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
+            variance = np.where(second < np.inf, np.maximum(second - mean**2, 0.0), np.inf)
         return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
     target = recipe.target or ""
     scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
@@ -193,7 +194,8 @@ def log_predictive(
         model = model_of(recipe.replaced(weights=None, offset=None))
         if recipe.model in COUNTS:
             y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
-        return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
+        with np.errstate(over="ignore"):
+            return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
     if noise_variance is None:
         raise StructureError(
             found="a linear model whose noise is not known",
@@ -224,22 +226,29 @@ def _covariance(q: Any) -> np.ndarray:
     return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
 
 
+MOST = 300.0
+"""A log hazard that nobody survives: of intervals in which no record was, the prior's draws are
+larger than float64 holds, and an infinite hazard for no time would be no number."""
+
+
 def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
     """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
     count = len(recipe.baseline)
     ends = np.array([0.0, *recipe.cuts, np.inf])
-    ratio = np.exp(z[:, count:] @ x[:, count:].T)
+    ratio = np.exp(np.minimum(z[:, count:] @ x[:, count:].T, MOST))
     if not count:
         return ratio * time
     if recipe.hazard is not None:
-        start, slope = np.exp(z[:, :1]), z[:, 1:2]
+        start, slope = np.exp(np.minimum(z[:, :1], MOST)), z[:, 1:2]
         if recipe.hazard == "weibull":
             power = np.maximum(slope + 1, 1e-9)
-            return start * np.asarray(time) ** power / power * ratio
+            with np.errstate(over="ignore"):
+                return start * np.asarray(time) ** power / power * ratio
         slope = np.where(abs(slope) < 1e-9, 1e-9, slope)
-        return start * np.expm1(slope * np.asarray(time)) / slope * ratio
+        with np.errstate(over="ignore"):  # nobody lives as long
+            return start * np.expm1(slope * np.asarray(time)) / slope * ratio
     spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
-    return np.exp(z[:, :count]) @ spent.T * ratio
+    return np.exp(np.minimum(z[:, :count], MOST)) @ spent.T * ratio
 
 
 def _ordinal(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
@@ -278,7 +287,7 @@ def _survival(
             sums = (shares @ own, *_quantiles(own, shares, level))
             for part, values in zip(parts, sums, strict=True):
                 part[rows] = values
-        names = (f"survival_{time:g}", f"low_{time:g}", f"high_{time:g}")
+        names = (f"{name}_{time:.12g}" for name in ("survival", "low", "high"))
         result |= dict(zip(names, parts, strict=True))
     return result
 
@@ -304,7 +313,10 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     for start in range(0, len(time), ROWS):
         rows = slice(start, start + ROWS)
         x, when = data.x[rows], time[rows]
-        hazard = _cumulative(recipe, z, x, when) - _cumulative(recipe, z, x, entry[rows])
+        hazard = _cumulative(recipe, z, x, when)
+        with np.errstate(invalid="ignore"):
+            before = _cumulative(recipe, z, x, entry[rows])
+            hazard = np.where(hazard < np.inf, hazard - before, np.inf)
         log_rate = z[:, count:] @ x[:, count:].T + shift[rows]
         if recipe.hazard is not None:
             log_rate += z[:, :2] @ baseline_at(recipe, when).T
