@@ -39,6 +39,7 @@ samples = 256
 file = "out.safetensors"
 """
 SHORT = CONFIG.replace("components = 2", "components = 3").replace('"diagonal"', '"full"')
+SHORT = SHORT.replace("[output]", "tolerance = 0.1\n[output]")
 
 
 def configured():
@@ -92,6 +93,7 @@ def test_what_people_read(folder):
     assert result.exit_code == 0, result.stderr
     assert "Pursued the posterior of a logistic-regression by full components" in result.stdout
     assert "components ELBO" in result.stdout and "The mixture has converged" in result.stdout
+    assert "less than 95 % of the base's draws" in " ".join(result.stdout.split())
     assert "Wrote the mixture of " in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert Path("grown.png").exists()
