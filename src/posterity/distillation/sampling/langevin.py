@@ -286,7 +286,7 @@ class Langevin(Teacher):
                 f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
                 "burn_in and steps"
             )
-        if effective < FEW:
+        if not effective >= FEW:
             reasons.append(f"their draws are worth {effective:.0f} independent ones; raise steps")
         return Health(tuple(reasons), temperature, rhat, effective)
 
