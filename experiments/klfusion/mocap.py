@@ -38,7 +38,7 @@ Sequences = list[NDArray[np.float64]]
 RESULTS = Path(__file__).parent / "results"
 CACHE = Path(".cache/klfusion-mocap")
 SITES = {"subject 13": slice(0, 3), "subject 14": slice(3, 6)}
-SEEDS = 10
+SEEDS = 24
 POOLED, FUSED, BY_MEANS = "pooled fit", "posterity", "posterity, matched by means"
 ALONE, SPAHM = "no fusion", "SPAHM"
 PAPERS = "KL-fusion, paper's setting"
@@ -310,7 +310,7 @@ def table(summary: dict) -> str:
 def main() -> None:
     """Parse the command line and run."""
     parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each site (default: 10)")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each site (default: 24)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", IdentificationWarning)
     summary = run(arguments.cache, arguments.results, arguments.seeds, Setting())

@@ -44,8 +44,9 @@ def session(model: Any) -> onnxruntime.InferenceSession:
 
 
 def served(running: onnxruntime.InferenceSession, x: np.ndarray) -> dict[str, Any]:
-    names = [output.name for output in running.get_outputs()]
-    return dict(zip(names, running.run(None, {"x": x}), strict=True))
+    names, [taken] = [output.name for output in running.get_outputs()], running.get_inputs()
+    dtype = np.float32 if taken.type == "tensor(float)" else np.float64
+    return dict(zip(names, running.run(None, {"x": x.astype(dtype)}), strict=True))
 
 
 def perceptron(head: Head, *hidden: int, size: float = 1.0, inputs: int = 3) -> Student:

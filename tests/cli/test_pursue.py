@@ -38,8 +38,8 @@ samples = 256
 [output]
 file = "out.safetensors"
 """
-SHORT = CONFIG.replace("components = 2", "components = 3").replace('"diagonal"', '"full"')
-SHORT = SHORT.replace("[output]", "tolerance = 0.1\n[output]")
+SHORT = CONFIG.replace("components = 2", "components = 3\ntolerance = 0.1")
+SHORT = SHORT.replace('"diagonal"', '"full"')
 
 
 def configured():

@@ -125,7 +125,7 @@ def test_what_cannot_be_refined(shared: Ledger) -> None:
         (MODEL, plain),
         (other, shared.posterior),
     ]:
-        with pytest.raises(UsageError, match="NeuralNetwork made of the layers"):
+        with pytest.raises(UsageError, match="NeuralNetwork of one noise, of the layers"):
             start(SITES, model, prior, update=UPDATE)
     with pytest.raises(ParameterError, match="labels from 0 to 9"):
         start({"low": (SITES["low"][0], SITES["low"][1] + 5)}, MODEL, shared, update=UPDATE)

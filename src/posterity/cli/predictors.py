@@ -163,9 +163,9 @@ def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
     if recipe.model != "linear":
         return parts
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
-    powers = dict.fromkeys(("variance", "noise_variance"), scale**2)
+    variances = "variance", "noise_variance"
     return {
-        name: _raw(recipe, own) if name == "mean" else own * powers.get(name, 1.0)
+        name: _raw(recipe, own) if name == "mean" else own * (scale**2 if name in variances else 1)
         for name, own in parts.items()
     }
 
