@@ -15,8 +15,9 @@ class Status:
     ``left`` estimates, in nats, how far the result is from the optimum that it was to reach:
     ``math.inf`` where that is not known. ``tolerance`` is how much may be left, in the same nats.
     ``reasons`` say in words what else keeps the result from being called converged: to be one of
-    several optima is such a reason, and they say which others were found. What each verb
-    measures is told by its own documentation.
+    several optima is such a reason, and they say which others were found. Those of a result that is
+    called converged say where nobody looked. What each verb measures is told by its own
+    documentation.
 
     >>> print(Status("not converged", 0.25, 1e-3, ("site 'north' failed",)))
     not converged: 0.25 nats left, 0.001 allowed; site 'north' failed

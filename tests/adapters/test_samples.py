@@ -75,6 +75,10 @@ def test_chains_of_other_widths_and_chains_that_stand_still_are_warned_of() -> N
 
 def test_few_draws_and_constants_have_no_rhat() -> None:
     assert np.isnan(diagnose(np.ones((2, 5, 1))).rhat).all()
+    for number in (np.nan, np.inf):
+        draws = np.random.default_rng(0).normal(size=(4, 100, 2))
+        draws[0, 3, 0] = number
+        assert np.isnan(diagnose(draws).size).tolist() == [True, False]
     found = diagnose(np.stack([np.zeros((20, 1)), np.ones((20, 1))]))
     assert np.isinf(found.rhat).all()
 

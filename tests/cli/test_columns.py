@@ -11,6 +11,9 @@ import posterity
 from posterity import cli
 from posterity.arrays.tree import identical
 from posterity.artifact import Architecture, register_architecture
+from posterity.cli.jobs import problem_of
+from posterity.cli.options import read
+from posterity.cli.pursue import OPTIONS
 from posterity.families.names import with_names
 
 CONFIG = """
@@ -19,6 +22,7 @@ a = "a.csv"
 b = "b.csv"
 [model]
 kind = "linear-regression"
+noise_variance = 1
 [prior]
 family = "Gaussian"
 mean = [0, 0]
@@ -54,6 +58,11 @@ def federated(config=CONFIG, output="out", code=0):
 
 def with_model(line, config=CONFIG):
     return config.replace("[prior]", f"{line}\n[prior]")
+
+
+def with_kind(kind, config):
+    """With a model that has no noise."""
+    return config.replace("linear-regression", kind).replace("noise_variance = 1\n", "")
 
 
 # --- one order ---------------------------------------------------------------------------------
@@ -153,7 +162,7 @@ def test_thousands_of_columns(tables):
         Path(f"{site}.csv").write_text("\n".join(table))
         names = names[::-1]
     Path("m.py").write_text("def f(z, data):\n    return -(data[1] - data[0] @ z) ** 2\n")
-    many = CONFIG.replace('"linear-regression"', '"function"\nfunction = "m:f"')
+    many = with_kind("function", CONFIG).replace("[prior]", 'function = "m:f"\n[prior]')
     many = many.replace("steps = 1", "steps = 0").replace('"Gaussian"', '"DiagonalGaussian"')
     many = many.replace("mean = [0, 0]", f"mean = {[0] * 3000}")
     many = many.replace("covariance = [[4, 0], [0, 9]]", f"variance = {[1] * 3000}")
@@ -199,6 +208,22 @@ def test_columns_are_constant_by_name_and_not_by_place(tables):
     assert federated()[0]["notes"] == [
         "the same in every record: ['dose'], which an intercept is too"
     ]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_a_noise_of_one_that_nobody_gave_is_said(tables, suffix):
+    """Of tables and of arrays alike, at each command that reads them."""
+    one = "noise variance 1, since none was given: say --noise-variance"
+    x, y = np.array([[1.0, 2.0], [0.0, 1.0], [4.0, 1.0]]), np.array([3.0, 2.5, -1.0])
+    for site in "ab":
+        np.savez(f"{site}.npz", x=x, y=y)
+    known = CONFIG.replace(".csv", f".{suffix}")
+    assert one in federated(known.replace("noise_variance = 1\n", ""))[0]["notes"]
+    assert one not in federated(known)[0]["notes"]
+    values = {"data.file": f"a.{suffix}", "model.kind": "linear-regression", "prior.variance": 4.0}
+    assert one in problem_of(read(OPTIONS, values, None)).notes
+    values["model.noise_variance"] = 2.0
+    assert one not in problem_of(read(OPTIONS, values, None)).notes
 
 
 def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
@@ -268,7 +293,7 @@ def test_an_intercept_where_there_is_one_or_can_be_none(tables):
     Path("a.csv").write_text(A.replace("dose", "intercept"))
     Path("f.toml").write_text(with_model("intercept = true"))
     refuse("federate f.toml", 4, "a column 'intercept'; site 'a'; one of ones beside it")
-    network = with_model("intercept = true").replace("linear-regression", "network")
+    network = with_kind("network", with_model("intercept = true"))
     Path("f.toml").write_text(network)
     refuse("federate f.toml", 2, "model.kind = 'network'")
 
@@ -372,7 +397,9 @@ def test_forget_keeps_names_and_refines_in_the_order_of_the_ledger(tables):
         x = rng.normal(size=(20, 2)) * [1, 5]
         rows = [f"{u},{v},{int(u > 0)}" for u, v in x]
         Path(f"{site}.csv").write_text("\n".join(["age,dose,y", *rows]))
-    logistic = CONFIG.replace("linear", "logistic").replace("[[4, 0], [0, 9]]", "[[4, 0], [0, 4]]")
+    logistic = with_kind("logistic-regression", CONFIG).replace(
+        "[[4, 0], [0, 9]]", "[[4, 0], [0, 4]]"
+    )
     federated(logistic.replace("steps = 1", ""))
     options = ["--site", "b", "--config", "f.toml", "--receipt"]
     succeed("forget", "out.safetensors", *options, "1.json", "-o", "one.safetensors")

@@ -29,6 +29,10 @@ def test_boxes_constants_and_rare_columns() -> None:
     assert not box.outside(RNG.uniform(-6, 6, (100, 2))).all()
     still = Domain.of_inputs(np.c_[np.ones(50), RNG.normal(size=50)])
     np.testing.assert_array_equal(still.outside(np.array([[1.0, 0], [2.0, 0]])), [False, True])
+    alike = Domain.of_inputs(np.ones((50, 30)))
+    np.testing.assert_array_equal(
+        alike.outside(np.ones((2, 1)) * [[1.0], [2.0]] * np.ones(30)), [False, True]
+    )
     rare = Domain.of_inputs((RNG.uniform(size=(2000, 30)) < 0.002) * 1.0)
     assert rare.outside(np.ones((1, 30))).all() and not rare.outside(np.zeros((1, 30))).any()
 

@@ -99,6 +99,9 @@ def test_images_are_shuffled_mixed_and_smoothed_between_their_ends(flat: bool) -
     assert (dark[~shuffled] > 0.1).mean() > 0.15
     with pytest.raises(StructureError, match="as images of shape"):
         Images(x.reshape(5, -1))
+    for shape in ((-8, -8), (8.5, 8), "ab", (4, 4)):
+        with pytest.raises(StructureError, match="as images of shape"):
+            Images(x.reshape(5, -1), shape)  # pyright: ignore[reportArgumentType]
 
 
 def test_adversarial_inputs_are_further_from_the_teacher() -> None:

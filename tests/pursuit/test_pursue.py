@@ -388,6 +388,8 @@ def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
         assert run.status.converged and run.gap < 1e-5
         np.testing.assert_allclose(np.sort(run.posterior.weights), [0.1, 0.3, 0.6], atol=1e-3)
         assert run.starts == 32 and run.unseen == pytest.approx(3 / 32, rel=0.1)
+        (reason,) = run.status.reasons  # where nobody looked, however little is left
+        assert "less than 8.9 % of the base's draws" in reason and reason in str(run)
         programs.append(objectives.values_and_slopes._cache_size())
     assert programs[0] == programs[1]
 
@@ -402,7 +404,7 @@ def test_a_mode_far_outside_of_the_base_is_found() -> None:
     far = lambda z: jnp.logaddexp(-(z @ z) / 2, -((z - jnp.array([15.0, 0.0])) ** 2).sum() / 2)
     run = pursue(far, DiagonalGaussian.from_standard([0.0, 0.0], [9.0, 9.0]), key=KEY)
     np.testing.assert_allclose(run.posterior.weights, 0.5, atol=1e-3)
-    assert run.status.converged and "fresh draws" in str(run)
+    assert run.status.converged and "draws lead to" in str(run)
 
 
 def test_the_classic_step_is_taken_whatever_it_does() -> None:

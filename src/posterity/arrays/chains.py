@@ -34,7 +34,8 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     R-hat is the larger of two: of the draws' normal scores by rank, which finds chains in other
     places, and of those of the distance from the median, which finds chains of other widths. Of
     fewer than eight draws a chain, and of what does not vary, the size is the number of draws and
-    R-hat NaN. Chains that alternate can be worth more than their draws, ``n log10 n`` at most.
+    R-hat NaN. Of draws that are not finite the size is NaN, too. Chains that alternate can be worth
+    more than their draws, ``n log10 n`` at most.
     """
     chains, count, size = draws.shape
     if count < LEAST:
@@ -72,6 +73,8 @@ def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
 def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
     """Effective sample sizes by Geyer's initial monotone sequence."""
     half, draws = split.shape[1], split.shape[0] * split.shape[1]
+    finite = np.isfinite(split).all((0, 1))
+    split = np.where(finite, split, 0.0)
     padded = 1 << (2 * half - 1).bit_length()  # autocovariances by the fast Fourier transform
     spectrum = np.fft.rfft(split - split.mean(1, keepdims=True), padded, axis=1)
     power = spectrum.real**2 + spectrum.imag**2
@@ -82,7 +85,7 @@ def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
     correlations = 1 - (within - covariances.mean(0)) / np.where(varies, total, 1.0)
     correlations[0] = 1.0
     times = np.maximum(_times(correlations), 1 / np.log10(draws))
-    return np.where(varies, draws / times, draws)
+    return np.where(finite, np.where(varies, draws / times, draws), np.nan)
 
 
 def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:

@@ -16,7 +16,7 @@ from posterity.artifact.recipe import Recipe, as_provenance
 from posterity.artifact.reconcile import prior_digest
 from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
-from posterity.cli.recipes import Sites, recipe_of, sites_of
+from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
 from posterity.cli.schema import DROP, READING, RECIPE
 from posterity.errors import StructureError, UsageError
@@ -137,7 +137,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     }
     reads = (settings.file, *paths.values(), before)
     inputs = tuple(path for path in reads if path is not None)
-    notes = (*columns.notes, *([] if of_recipe is None else of_recipe.notes))
+    more = _of_noise(settings, kind) if of_recipe is None else of_recipe.notes
+    notes = (*columns.notes, *more)
     return Federated(arguments, settings["schedule.steps"], inputs, notes, record)
 
 
@@ -181,6 +182,12 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
             fix=f"Leave model.intercept out{': layers have biases' * (kind == 'network')}.",
         )
     return bool(settings["model.intercept"])
+
+
+def _of_noise(settings: Settings, kind: str) -> list[str]:
+    """A note on the noise of a linear model of arrays, where none was given."""
+    linear = kind == "linear-regression" and settings["model.noise_variance"] is None
+    return [NOISE_OF_ONE] if linear else []
 
 
 def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distribution:
@@ -270,7 +277,8 @@ def problem_of(settings: Settings) -> Problem:
         )
     options = settings.table("model", "kind", "target", "intercept")
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
-    return Problem(kind, model, prior, data, columns.names, columns.notes, reads, {})
+    notes = (*columns.notes, *_of_noise(settings, kind))
+    return Problem(kind, model, prior, data, columns.names, notes, reads, {})
 
 
 def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, ...]) -> Problem:

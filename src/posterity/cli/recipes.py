@@ -25,6 +25,8 @@ SHARED = {
     *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
 }
 """Options that a recipe fixes: with ``--like`` none of them is given."""
+NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
+"""The note on a linear model whose noise is neither known nor estimated."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
 """Options that a formula takes the place of."""
 
@@ -163,6 +165,8 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         if first.noise_variance == ESTIMATE and estimate:
             noise = noise_of_residuals(first, list(designs.values()))
             notes.append(f"noise variance {noise:.4g}, estimated from the residuals of all sites")
+        elif first.noise_variance == ESTIMATE:
+            notes.append(NOISE_OF_ONE)
         facts = {site: fact | {"noise_variance": noise} for site, fact in facts.items()}
         first = dataclasses.replace(first, noise_variance=noise)
     made = {site: Table(*data_of(first, data), data.names) for site, data in designs.items()}

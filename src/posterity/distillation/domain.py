@@ -46,7 +46,7 @@ class Domain:
         x = np.asarray(x, np.float64).reshape(len(x), -1)
         mean, most = x.mean(0), min(x.shape)
         parts: Any
-        if most <= MOST:
+        if most <= MOST or not (x != mean).any():  # nothing to iterate on
             parts = np.linalg.svd(x - mean, full_matrices=False)
         else:
             parts = scipy.sparse.linalg.svds(x - mean, MOST, v0=np.ones(most))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import POSITIVE, Constraint
+from posterity.arguments import COUNT, POSITIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.schedules import NONNEGATIVE
 from posterity.errors import ParameterError, StructureError, UsageError
@@ -115,14 +115,16 @@ class Images(_OfData):
 
     def __init__(self, x: Any, shape: tuple[int, ...] | None = None):
         x = real_numbers(x, "the images")
-        shape = tuple(int(size) for size in (x.shape[1:] if shape is None else shape))
-        if len(shape) not in (2, 3) or np.prod(shape) != x[0].size:
+        shape = tuple(x.shape[1:] if shape is None else shape)
+        whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))
+        if not whole or math.prod(shape) != x[0].size:
             raise StructureError(
                 found=f"records of shape {x.shape[1:]} as images of shape {shape}",
                 expected="height and width, and channels if there are several",
                 fix="Pass Images(x, shape=(28, 28)).",
             )
-        self.shape = shape if len(shape) == 3 else (*shape, 1)
+        height, width, channels = map(int, shape if len(shape) == 3 else (*shape, 1))
+        self.shape = (height, width, channels)
         self.x, self.noise = _single(x), _single(SPREAD * x.std(0, dtype=np.float64))
         self.ends = _single(np.array([x.min(), x.max()]))
 

@@ -130,8 +130,8 @@ def status_of(run: Position) -> Status:
     ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
     converged it is an upper end of what rounds to come would still change. Of one that has not, it
     is measured: line searches lead to the optimum (:mod:`posterity.federation.optima`); it is
-    infinite where there are none, or they do not end. The tolerance is that of the run, for each
-    coordinate where gradients are noisy.
+    infinite where there are none, or they do not end, or too few nodes place the optimum wrongly.
+    The tolerance is that of the run, for each coordinate where gradients are noisy.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -146,6 +146,8 @@ def status_of(run: Position) -> Status:
         *_named("no update of", stuck),
         *_misplaced(error, allowed),
     )
+    if not error <= allowed and not growing:
+        return Status.of(math.inf, allowed, reasons)  # an optimum by these nodes is another one
     status = Status.of(left, allowed, reasons)
     if status.converged:
         return _looked_at_twice(run, status)
@@ -333,9 +335,9 @@ def status_from(
         left = change if agreed.update.noisy else max(left, change)
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
-    known = math.isfinite(left) and reports and not absent
     allowed = _allowed(agreed, tolerance)
     error = math.fsum(report.quadrature_error for report in reports.values())
+    known = math.isfinite(left) and reports and not absent and error <= allowed
     reasons = (
         *_named("no finite report of", unknown),
         *_named("no report of", absent),

@@ -321,8 +321,8 @@ def _driven(
         raise ParameterError(
             found=f"no component with a finite ELBO ({ended and ended.reason})",
             expected="a log density that is finite where the base is",
-            fix="Check the log density at draws of the base, and the base's place and width; for "
-            "events with bounds take posterity.families.Transformed.",
+            fix="Check the log density at draws of the base: where it overflows, mend it or take a "
+            "narrower base; for events with bounds take posterity.families.Transformed.",
         )
     # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
     # At its best weight: a step of fixed length may hide what a component would add.
@@ -383,4 +383,11 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
             f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
             "it has another shape"
         )
-    return Status.of(left, tolerance, tuple(reasons))
+    status = Status.of(left, tolerance, tuple(reasons))
+    if not result.starts:
+        return status
+    unsearched = (
+        f"modes that less than {100 * result.unseen:.2g} % of the base's draws lead to were not "
+        f"searched for ({result.starts} were followed), and may hold any mass"
+    )
+    return dataclasses.replace(status, reasons=(*status.reasons, unsearched))

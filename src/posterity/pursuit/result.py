@@ -68,7 +68,8 @@ class Pursuit:
     of the base from which the target less the mixture was climbed then, to an end in a known
     component, or at a place where one would add nothing, or what ``status`` says of it.
     ``unseen`` is the share of the base's draws that may lead to modes which these starts did not
-    meet, with a confidence of 95 %: a narrow mode far from its draws may hold any mass.
+    meet, with a confidence of 95 %: a narrow mode far from its draws may hold any mass. That is the
+    last of ``status.reasons``, also where the state is "converged".
 
     ``status.left`` is the larger of the gap, with two standard errors, and of what another
     component would have added, in nats; unknown (infinite) where the search for one came to nothing
@@ -116,8 +117,4 @@ class Pursuit:
         lines = [str(row) for row in self.trace]
         lines += [f"component {number} refused: {reason}" for number, reason in self.refused]
         gap = f"{max(self.gap, 0.0):.2g} nats from the target by its own draws"
-        searched = (
-            f"{self.starts} fresh draws of the base were followed: modes that less than "
-            f"{100 * self.unseen:.2g} % of its draws lead to may be missing"
-        )
-        return "\n".join([*lines, gap, *([searched] if self.starts else []), str(self.status)])
+        return "\n".join([*lines, gap, str(self.status)])

@@ -207,6 +207,10 @@ def test_a_temperature_of_a_large_error_is_not_known() -> None:
     series[1, ::2] = 1e6
     reasons = teacher._temperature(series)[1]
     assert "not known" in reasons[0]
+    # A group that is known to be too warm is named by its own temperature.
+    sure = 1.3 + 1e-3 * np.random.default_rng(0).normal(size=(2, 32, 1))
+    reasons = teacher._temperature(np.concatenate([series, sure], 2))[1]
+    assert any("too warm (temperature 1.30" in reason for reason in reasons)
 
 
 def test_one_chain_is_said_to_be_alone() -> None:

@@ -286,7 +286,7 @@ class Langevin(Teacher):
                 f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
                 "burn_in and steps"
             )
-        if effective < FEW:
+        if not effective >= FEW:
             reasons.append(f"their draws are worth {effective:.0f} independent ones; raise steps")
         return Health(tuple(reasons), temperature, rhat, effective)
 
@@ -309,16 +309,16 @@ class Langevin(Teacher):
                 f"the temperature of the chains is not known ({each[worst]:.2g} ± "
                 f"{errors[worst]:.2g}, not {wanted:g}, in the worst group of coordinates)"
             )
-        if (sure & (off > OFF)).any():
+        if (warm := sure & (off > OFF)).any():
             reasons.append(
-                f"the chains are too warm (temperature {each.max():.2f}, not {wanted:g}, in the "
-                "worst group of coordinates): the step size is too large for the posterior, or "
+                f"the chains are too warm (temperature {each[warm].max():.2f}, not {wanted:g}, in "
+                "the worst group of coordinates): the step size is too large for the posterior, or "
                 "burn_in too short"
             )
-        if (sure & (off < -OFF)).any():
+        if (cold := sure & (off < -OFF)).any():
             reasons.append(
-                f"the chains still spread (temperature {each.min():.2f}, not {wanted:g}, in the "
-                "slowest group of coordinates): they have not explored the posterior; raise "
+                f"the chains still spread (temperature {each[cold].min():.2f}, not {wanted:g}, in "
+                "the slowest group of coordinates): they have not explored the posterior; raise "
                 "burn_in and steps"
             )
         return float(each.mean()) if known else None, reasons
