@@ -9,6 +9,7 @@ import binascii
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -241,10 +242,17 @@ class Envelope:
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; a Refusal if it is anything else."""
+    """A JSON object without keys that come twice; a Refusal if it is anything else.
+
+    An escape of half a surrogate pair is no character, and could not be written as bytes again.
+    """
     try:
-        return parsed(content.decode("utf-8"), what)
-    except (ArtifactError, UnicodeDecodeError) as error:
+        text = content.decode("utf-8")
+        document = parsed(text, what)
+        if "\\ud" in text.lower():
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
+    except (ArtifactError, UnicodeError) as error:
         reason = error.found if isinstance(error, ArtifactError) else f"a {what} that is no text"
         raise Refusal(found=reason, expected="a JSON object, each key once") from error
 
