@@ -109,7 +109,7 @@ class Recipe:
     exposure: str | None = None
     event: str | None = None
     entry: str | None = None
-    cuts: tuple[float, ...] = ()
+    cuts: tuple[float | int, ...] = ()
     hazard: str | None = None
     dispersion: float | None = None
     offset: str | None = None
@@ -312,7 +312,7 @@ def _is_term(term: Any) -> bool:
     return True
 
 
-def _ascending(bounds: Sequence[float]) -> bool:
+def _ascending(bounds: Sequence[float | int]) -> bool:
     """Whether inner knots, ascending, lie between a lower and an upper bound, which come first."""
     knots = [bounds[0], *bounds[2:], bounds[1]]
     return all(one <= other for one, other in itertools.pairwise(knots)) and knots[0] < knots[-1]

@@ -214,7 +214,7 @@ class Draws(_OfModel):
     @property
     def population(self) -> float:
         """The number of draws."""
-        return self.count
+        return float(self.count)
 
     def predict(self, x: Array) -> Prediction:
         """The predictive at inputs (n, ...), averaged over all draws.

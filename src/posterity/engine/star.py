@@ -243,7 +243,7 @@ class ServerMemory(Memory):
     ``parts`` are the course as bytes, from which :meth:`Server.load` makes it.
     """
 
-    course: Course = dataclasses.field(default=None)  # pyright: ignore[reportAssignmentType]
+    course: Any = None  # a Course; none while the state is being read
     parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @property

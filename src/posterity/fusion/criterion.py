@@ -204,7 +204,7 @@ def _harmonic(sites: int) -> float:
     return float((1 / np.arange(1, sites + 1)).sum())
 
 
-def _presence(counts: Array, sites: int) -> Array:
+def _presence(counts: Any, sites: int) -> Any:
     """That these sites, of all, have each column."""
     gammaln = scipy.special.gammaln
     return gammaln(sites + 1) - gammaln(counts) - gammaln(sites - counts + 1)
