@@ -25,6 +25,7 @@ from posterity.distillation import (
 from posterity.distillation.distill import LEAST, PROBE, Distillation, set_up
 from posterity.distillation.online import _offered, chunk
 from posterity.distillation.sampling.langevin import _kept, _several
+from posterity.distillation.teachers import Health
 from posterity.errors import (
     ArtifactError,
     ConvergenceWarning,
@@ -279,6 +280,13 @@ def test_numbers_are_no_programs() -> None:
     _quiet(LEAST)
     programs = chunk._cache_size()
     _quiet(LEAST + 7, learning_rate=1e-2, tolerance=0.5)
+    assert chunk._cache_size() == programs
+    stack = np.zeros((3, LAYERS.size))
+    for rhat in (1.01, 1.02):  # diagnostics of chains are no part of a program either
+        teacher = Draws(NET, stack, diagnostics=Health((f"R-hat {rhat}",), None, rhat, 9.0))
+        with pytest.warns(ConvergenceWarning, match=f"R-hat {rhat}"):
+            distill(teacher, inputs=BOX, steps=LEAST)
+        programs = max(programs, chunk._cache_size()) if rhat == 1.01 else programs
     assert chunk._cache_size() == programs
     data, prior, _ = line()
 

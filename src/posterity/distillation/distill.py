@@ -207,6 +207,7 @@ class Run:
 
     plan: Plan
     constants: Constants
+    teacher: Teacher
     network: Any
     parameters: Any
     scaling: Scaling
@@ -307,12 +308,12 @@ def set_up(
         )
     plan = Plan(students.applied(network), head, optimiser, int(batch_size), kept, heard)
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
-    constants = Constants(teacher, inputs, probe.astype(np.float32), last, *numbers)
+    constants = Constants(teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
     domain = Domain.of_inputs(scaling.inputs(some))
     settings = int(steps), float(tolerance), third
-    return Run(plan, constants, network, parameters, scaling, domain, *settings)
+    return Run(plan, constants, teacher, network, parameters, scaling, domain, *settings)
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -367,7 +368,7 @@ def _driven(
 
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.ndarray]:
     """State, trace and series that were saved last; those before the first step if none were."""
-    teacher, saved, probe = run.constants.teacher, kept.load(), run.constants.probe
+    teacher, saved, probe = run.teacher, kept.load(), run.constants.probe
     watch = lambda state: teacher.watch(state, probe[:WATCHED])
     shape = jax.eval_shape(watch, teacher.blank()).shape
     if saved is None:
@@ -390,7 +391,7 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
 def _row(run: Run, state: State, series: np.ndarray) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
-        run.constants.teacher.health(state.teacher, series)  # raises if it was the teacher
+        run.teacher.health(state.teacher, series)  # raises if it was the teacher
         raise ParameterError(
             found=f"a loss of the student of {loss} after {int(state.step)} steps",
             expected="a finite one",
@@ -409,7 +410,7 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
-    teacher, (gap, shares) = run.constants.teacher, _gaps(run, state)
+    teacher, (gap, shares) = run.teacher, _gaps(run, state)
     whole, halves = online.averages(state)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher, series)
