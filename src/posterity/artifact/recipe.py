@@ -123,7 +123,7 @@ class Recipe:
 
     @property
     def regression(self) -> bool:
-        """Whether a target is predicted from a linear predictor."""
+        """True if a target is predicted from a linear predictor."""
         return self.model != "mixture"
 
     @property
@@ -313,7 +313,7 @@ def _is_term(term: Any) -> bool:
 
 
 def _ascending(bounds: Sequence[float | int]) -> bool:
-    """Whether inner knots, ascending, lie between a lower and an upper bound, which come first."""
+    """True if inner knots, ascending, lie between a lower and an upper bound, which come first."""
     knots = [bounds[0], *bounds[2:], bounds[1]]
     return all(one <= other for one, other in itertools.pairwise(knots)) and knots[0] < knots[-1]
 

@@ -283,7 +283,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
 
 
 def _moves(there: Affine, recipe: Recipe, common: Recipe) -> bool:
-    """Whether any coefficient is another number in common than at the site."""
+    """True if any coefficient is another number in common than at the site."""
     mine, names = recipe.coefficients(), common.coefficients()
     same = np.array([[one == other for other in names] for one in mine], dtype=float)
     return bool(there.offset.any()) or not np.array_equal(there.matrix, same)

@@ -275,7 +275,7 @@ class Settings:
         return next(option for option in self.options if option.place == place)
 
     def has(self, place: str) -> bool:
-        """Whether the verb has an option at this place."""
+        """True if the verb has an option at this place."""
         return any(option.place == place for option in self.options)
 
     def flag(self, place: str) -> str:

@@ -381,7 +381,7 @@ def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, 
 def claims_on_answers(
     terms: Terms, certificate: Known, residuals: Mapping[str, Known]
 ) -> dict[str, bool]:
-    """What a certificate claims of the answers in it, with whether that holds."""
+    """The claims of a certificate on the answers in it, with True for those that hold."""
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
     try:
         status = status_by(terms, certificate, residuals, certificate.forgotten)

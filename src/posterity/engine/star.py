@@ -125,7 +125,7 @@ class Course:
 
     @property
     def is_begun(self) -> bool:
-        """Whether an epoch was begun; before, it rests at the prior, without sites."""
+        """True once an epoch was begun; before, the site rests at the prior, without sites."""
         return self.run.state.epoch[0] > 0
 
     @property

@@ -293,7 +293,7 @@ def reports_of(
     *,
     samples: int = SAMPLES,
 ) -> dict[str, Report]:
-    """What each site that contributes reports of the posterior; nothing where it fails.
+    """The reports of all sites that contribute on the posterior; none of a site that fails.
 
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.

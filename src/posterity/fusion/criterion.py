@@ -87,7 +87,7 @@ class Criterion:
 
     @property
     def both(self) -> bool:
-        """Whether components have a place and, beside it, a shape that others may share."""
+        """True if components have a place and, beside it, a shape that others may share."""
         return bool(self.located and self.shaped)
 
     def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
@@ -158,7 +158,7 @@ class Criterion:
 
     @property
     def single(self) -> bool:
-        """Whether each site has one component, which some group then has to have: a partition, not
+        """True if each site has one component, which some group then has to have: a partition, not
         a choice of columns.
         """
         return self.total == self.sites

@@ -63,7 +63,7 @@ class Top(NamedTuple):
     score: float
     """About the logarithm of the mass of ``L/q_t`` there."""
     known: bool
-    """Whether it lies within a component."""
+    """True if the point lies within a component."""
 
 
 def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scouted:
