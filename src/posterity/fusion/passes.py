@@ -90,6 +90,10 @@ class Passes:
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
         self.potentials: Array = sums.totals[0]
+        self.potentials[0] -= sum(
+            np.sum(self.near.unequal(self.table.natural(block.rows).observations()))
+            for block in self.store.blocks()
+        )
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
 
@@ -115,7 +119,8 @@ class Passes:
         """That of some groups with other counts, and so much more misfit."""
         near, shape = self.near, 0.0
         centroids = near.judged.centroids(sweep.natural)
-        potential, typical = centroids.potential.copy(), np.zeros(len(sweep.counts))
+        known = near.judged.family(sweep.natural).observations()
+        potential, typical = centroids.potential - near.unequal(known), np.zeros(len(sweep.counts))
         if near.shapes is not None:
             seen, means, shape = self._shapes(sweep)
             own = near.evidence_of(centroids.take(seen), np.hstack([sweep.natural[seen], means]))
@@ -137,7 +142,8 @@ class Passes:
         seen = np.flatnonzero(sums.counts)
         means = sums.totals[seen] / sums.counts[seen, None]
         potential = shapes.potential_at(means)
-        misfit = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
+        potential = potential - self.near.unequal(shapes.family(means).observations())
+        misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
