@@ -212,9 +212,8 @@ def disagreement(
         shapes = Points.of(moved(union, place))
         traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
         shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
-    less = local.unequal(union.observations()) - local.unequal(
-        local.judged.family(local.judged.coordinates[rows]).observations()
-    )
+    own = local.judged.family(local.judged.coordinates[rows])
+    less = local.unequal(union) - local.unequal(own)
     counts = clustering.counts[groups]
     centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
     new = local.evidence(centres)

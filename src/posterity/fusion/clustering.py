@@ -129,7 +129,7 @@ class LocalComponents:
     def criterion(self) -> Criterion:
         """What the number of groups is judged by."""
         judged, surprise = self.judged, self._population[1]
-        known = _observations(judged)
+        known = None if judged.template.gaussian else self._known
         if known is not None:
             logs = np.add.reduceat(np.log(np.maximum(known, 1.0)), self.starts[:-1])
             known = np.exp(logs / np.diff(self.starts))
@@ -145,10 +145,11 @@ class LocalComponents:
     @functools.cached_property
     def _unequal(self) -> Any:
         """:meth:`unequal` as a spline of the logarithm; None where components are known from about
-        as many observations each, or these are not known.
+        as many observations each.
         """
-        known = _observations(self.judged)
-        if known is None or self.shapes is None or known.max() < UNEQUAL * known.min():
+        if self.shapes is None or (known := self._known) is None:
+            return None
+        if known.max() < UNEQUAL * known.min():
             return None
         few, many = known <= UNEQUAL * known.min(), known >= known.max() / UNEQUAL
         ends = np.stack([self.shapes.coordinates[rows].mean(0) for rows in (few, many)])
@@ -159,21 +160,37 @@ class LocalComponents:
         potential -= share[:, 0] * (potential[-1] - potential[0])
         return scipy.interpolate.CubicSpline(np.log(at), potential)
 
-    def unequal(self, observations: Float[Array, " n"] | None) -> Any:
-        """The potential of typical shapes that are known from so many observations, up to what is
-        linear in them: of components that are one but for their numbers of observations, it is all
-        of the misfit.
+    def unequal(self, members: ExponentialFamily) -> Any:
+        """The potential of typical shapes that are known from as many observations as members (n,),
+        up to what is linear in these: it is all of the misfit of components that are one, but for
+        their numbers of observations.
         """
-        if self._unequal is None or observations is None:
+        if self._unequal is None:
             return 0.0
-        return self._unequal(np.clip(np.log(observations), *self._unequal.x[[0, -1]]))
+        known = np.log(self._records(members))
+        return self._unequal(np.clip(known, *self._unequal.x[[0, -1]]))
+
+    @functools.cached_property
+    def _known(self) -> Float[Array, " n"] | None:
+        """From how many observations components are known; None where nothing says it."""
+        judged = self.judged
+        known: Any = [self._records(judged.members(rows)) for rows in judged.parts]
+        return None if known[0] is None else np.concatenate(known)
+
+    def _records(self, members: ExponentialFamily) -> Any:
+        """From how many observations members are known, or how sharp Gaussians are on average."""
+        if not members.gaussian or self.shapes is None:
+            return members.observations()
+        mean, slope, _ = self.typical
+        return members.natural_parameters @ slope / (mean @ slope)
 
     @functools.cached_property
     def totals(self) -> tuple[float, float]:
         """The potentials of all components, and of their shapes, added up: less :meth:`unequal`."""
-        less = np.sum(self.unequal(_observations(self.judged)))
+        judged = self.judged
+        less = sum(np.sum(self.unequal(judged.members(rows))) for rows in judged.parts)
         shape = 0.0 if self.shapes is None else self.shapes.potential.sum()
-        return float(self.judged.potential.sum() - less), float(shape - less)
+        return float(judged.potential.sum() - less), float(shape - less)
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
         """Natural parameters of components, and those of their shapes: what groups sum up."""
@@ -196,7 +213,7 @@ class LocalComponents:
         if self.criterion.both:
             potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
         typical = self._apart(averages, shape)
-        less = self.unequal(self.judged.family(centroids.coordinates).observations())
+        less = self.unequal(self.judged.family(centroids.coordinates))
         return Evidence(potential - less, shape - less, surprise, typical)
 
     def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
@@ -231,7 +248,7 @@ class LocalComponents:
         shape = typical = np.zeros(len(judged))
         if shapes is not None:
             shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
-        less = self.unequal(_observations(judged))
+        less = self.unequal(judged.members(slice(None)))
         return Evidence(judged.potential - less, shape - less, self.surprise(judged.alone), typical)
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
@@ -295,12 +312,6 @@ class Judged(NamedTuple):
         """Description length, in nats."""
         price, _ = self.prices(criterion, counts)
         return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
-
-
-def _observations(points: Points) -> Float[Array, " n"] | None:
-    """From how many observations each point is known; None where members do not say."""
-    known: Any = [points.members(rows).observations() for rows in points.parts]
-    return None if known[0] is None else np.concatenate(known)
 
 
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:

@@ -77,9 +77,10 @@ class Criterion:
         """
         located, free = _size(family.location()), family.degrees_of_variation
         if located and observations is not None:
-            # What copies differ counts as often as the one that is known from fewer observations.
-            spare = observations.sum() - (observations**2).sum() / observations.sum()
-            count = max(spare / (len(observations) - 1), 1.0) if len(observations) > 1 else 1.0
+            total_of, spare = observations.sum(), max(len(observations) - 1, 1)
+            # What a few of many observations each differ, the others say of those with less.
+            least = (total_of - (observations**2).sum() / total_of) / spare
+            count = min(np.exp(np.log(observations).mean()), max(least, 1.0))
             expected = 1 + APART / located * count
         else:
             share = SHARE if located else SHARE_UNLOCATED

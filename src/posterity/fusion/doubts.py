@@ -41,6 +41,10 @@ SPREADS = 3.0
 """Deviations by which it also has to be above that."""
 GLANCE = 1.5
 """Half nats a direction of each match from which the residual is compared with sampling's."""
+FEW = 3
+"""Sites beyond which one that shares nothing, where all others share everything, is strange."""
+PRIORS = 4
+"""Different priors of sites that are looked at."""
 MOST_PAIRS = 2**12
 """Pairs of fused components that are compared."""
 MOST = 2**27
@@ -305,6 +309,13 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "their posteriors allow. Look at their units, or say components="
         )
         return
+    shared = np.bincount(block.site[rows], sizes[labels[rows]] > 1, len(block.names))
+    shared /= np.maximum(np.bincount(block.site[rows], minlength=len(block.names)), 1)
+    if len(shared) > FEW and sorted(shared)[:2] == [0, 1]:
+        yield (
+            f"site {block.names[int(shared.argmin())]!r} shares no component{block.place} with "
+            "the others, which share all of theirs. Look at its units and records, or leave it out"
+        )
     holds = np.zeros((len(block.names), alignment.components), bool)
     holds[block.site[rows], labels[rows]] = True
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
@@ -313,12 +324,14 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
     members = parts.members[rows]
     origin = middle(members)
     members, prior = moved(members, origin), _priors(block, rows, origin)
-    total = sums(members.natural_parameters - prior, labels[rows])
-    first = np.unique(labels[rows], return_index=True)[1]  # a prior each, that of some site
-    total = total + (prior[first] if np.ndim(prior) else prior)
-    fused: Any = members.with_natural_parameters(total)
-    proper, away = np.asarray(fused.is_proper()), _away(fused[one], fused[other])
-    near = np.flatnonzero((away < AGREEMENT) & proper[one] & proper[other])
+    learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
+    # Beside one prior of all: a prior that is far from the records pulls only its own sites.
+    for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
+        fused: Any = members.with_natural_parameters(learnt + start)
+        proper = np.asarray(fused.is_proper())
+        gap = np.where(proper[one] & proper[other], _away(fused[one], fused[other]), np.inf)
+        away = np.minimum(away, gap)
+    near = np.flatnonzero(away < AGREEMENT)
     if len(near):
         least = near[away[near].argmin()]
         yield (
