@@ -36,8 +36,9 @@ every level costs a pass of special functions over all of them, and more numbers
 the levels of merging, whose objectives are true ones, the surer."""
 
 
-UNEQUAL, KNOTS = 16.0, 64
-"""Ratio from which on numbers of observations are unequal, and how many numbers are looked at."""
+UNEQUAL, ALIKE, KNOTS = 16.0, 2.0, 64
+"""Ratio from which on numbers of observations are unequal, up to which they are alike, and how
+many numbers are looked at."""
 
 
 class Evidence(NamedTuple):
@@ -151,7 +152,7 @@ class LocalComponents:
             return None
         if known.max() < UNEQUAL * known.min():
             return None
-        few, many = known <= UNEQUAL * known.min(), known >= known.max() / UNEQUAL
+        few, many = known <= ALIKE * known.min(), known >= known.max() / ALIKE
         ends = np.stack([self.shapes.coordinates[rows].mean(0) for rows in (few, many)])
         low, high = known[few].mean(), known[many].mean()
         at = np.geomspace(low, high, KNOTS)

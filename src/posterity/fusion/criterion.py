@@ -119,7 +119,7 @@ class Criterion:
 
     def saved(self, misfits: Float[Array, " located"], groups: int) -> float:
         """Nats by which the description is shorter where the directions in which sites differ most,
-        as many as serve best, have dispersions of their own (minka2000).
+        as many as serve best, have dispersions of their own (minka2001dimension).
 
         Args:
             misfits: the misfit of location along each direction, the largest first.

@@ -41,8 +41,6 @@ SPREADS = 3.0
 """Deviations by which it also has to be above that."""
 GLANCE = 1.5
 """Half nats a direction of each match from which the residual is compared with sampling's."""
-FEW = 3
-"""Sites beyond which one that shares nothing, where all others share everything, is strange."""
 PRIORS = 4
 """Different priors of sites that are looked at."""
 MOST_PAIRS = 2**12
@@ -309,13 +307,6 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "their posteriors allow. Look at their units, or say components="
         )
         return
-    shared = np.bincount(block.site[rows], sizes[labels[rows]] > 1, len(block.names))
-    shared /= np.maximum(np.bincount(block.site[rows], minlength=len(block.names)), 1)
-    if len(shared) > FEW and sorted(shared)[:2] == [0, 1]:
-        yield (
-            f"site {block.names[int(shared.argmin())]!r} shares no component{block.place} with "
-            "the others, which share all of theirs. Look at its units and records, or leave it out"
-        )
     holds = np.zeros((len(block.names), alignment.components), bool)
     holds[block.site[rows], labels[rows]] = True
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
