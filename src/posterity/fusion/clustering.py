@@ -109,8 +109,14 @@ class LocalComponents:
 
     @functools.cached_property
     def _populations(self) -> list[tuple[Points, float]]:
-        """Those of all components, and of their shapes if they move."""
-        return _populations_of([self.judged, *([] if self.shapes is None else [self.shapes])])
+        """Those of all components, and of their shapes if they move: of very many, of as many as
+        tell it at even steps.
+        """
+        several = [self.judged, *([] if self.shapes is None else [self.shapes])]
+        if len(self.judged) > MANY:
+            rows = np.arange(0, len(self.judged), -(-len(self.judged) // MANY))
+            several = [points.take(rows) for points in several]
+        return _populations_of(several)
 
     @functools.cached_property
     def shapes(self) -> Points | None:
