@@ -158,13 +158,13 @@ STEPS = (
     ),
     *map(_fit_like, HOSPITALS[1:]),
     Step(
-        "The four files are fused, and fuse says how far one shot may be from all records",
+        "The four files are fused, and fuse says whether one shot will do",
         f"fuse {_FILES} -o fused.safetensors",
         'fused = posterity.fuse([f"{name}.safetensors" for name in hospitals])\n'
         'posterity.save(fused.ledger, "fused.safetensors")',
     ),
     Step(
-        "It is far: so they federate, by local steps on the same tables",
+        "It may not: so they federate, by local steps on the same tables",
         f"federate {CONFIGURATION}",
         "tables = {name: records(name, recipe)[:2] for name in hospitals}\n"
         "run = posterity.federate(tables, LogisticRegression(), fused.ledger.prior)\n"

@@ -89,7 +89,8 @@ class Passes:
         sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
-        self.potentials: Array = sums.totals[0]
+        less = [self.near.unequal(self.table.natural(b.rows)) for b in self.store.blocks()]
+        self.potentials: Array = sums.totals[0] - [sum(map(np.sum, less)), 0.0]
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
 
@@ -115,7 +116,8 @@ class Passes:
         """That of some groups with other counts, and so much more misfit."""
         near, shape = self.near, 0.0
         centroids = near.judged.centroids(sweep.natural)
-        potential, typical = centroids.potential.copy(), np.zeros(len(sweep.counts))
+        potential = centroids.potential - near.unequal(near.judged.family(sweep.natural))
+        typical = np.zeros(len(sweep.counts))
         if near.shapes is not None:
             seen, means, shape = self._shapes(sweep)
             own = near.evidence_of(centroids.take(seen), np.hstack([sweep.natural[seen], means]))
@@ -137,7 +139,8 @@ class Passes:
         seen = np.flatnonzero(sums.counts)
         means = sums.totals[seen] / sums.counts[seen, None]
         potential = shapes.potential_at(means)
-        misfit = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
+        potential = potential - self.near.unequal(shapes.family(means))
+        misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
