@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mkdocs.structure.files import File
-
 ROOT = Path(__file__).parent
 MISSED, MET = '<span class="missed">missed</span>', "met"
 HIDDEN = {"runs", "each trial", "by partition", "settings", "effort", "made with", "versions"}
@@ -365,6 +363,8 @@ def _series(title: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]
 
 def on_files(files: Any, config: Any) -> Any:
     """Add both pages and the pictures of experiments."""
+    from mkdocs.structure.files import File  # here: tests read the pages without it
+
     page, pictures = results_page()
     files.append(File.generated(config, "results.md", content=page))
     files.append(File.generated(config, "benchmarks.md", content=benchmarks_page()))

@@ -300,7 +300,7 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Go through all steps in ``folder``; ``say`` is called with what there is to be read.
 
     Returns:
-        Of each step its title, command, Python and seconds.
+        Of each step its title, command, Python, what it printed, and seconds.
 
     Raises:
         MissingExtraError: if a package is missing that a step needs.
@@ -328,5 +328,6 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
                 expected="0",
                 fix="Read what the step printed; run it by itself in the folder.",
             )
-        done.append({**step._asdict(), "seconds": round(time.monotonic() - began, 2)})
+        seconds = round(time.monotonic() - began, 2)
+        done.append({**step._asdict(), "printed": result.stdout, "seconds": seconds})
     return done
