@@ -50,6 +50,9 @@ SHORTEST = 1e-3
 FEW, MANY = 0.2, 15
 """Share of the precision below which a site is one of many, and half the visits at which it no
 longer matters."""
+LEAST = 1e-9
+"""Precision of a record's message in units of what is known of its predictor, at the least: what a
+record says of the predictor's mean has to have a direction."""
 FURTHEST = 40.0
 """A log spread beyond which no node may lie: a step that leads there is shortened."""
 ERROR, ERROR_OF_MOVE = 5e-5, 1e-2
@@ -408,7 +411,7 @@ class Likelihood:
             first = tilted @ u
             second = tilted @ u**2 - first**2
             rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
-            tau = np.maximum((1 / second - rest) / v, 0.0)
+            tau = np.maximum(1 / second - rest, np.where(weights > 0, LEAST, 0.0)) / v
             # Where the precision is bounded, the mean is matched all the same.
             nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
             usable = (rest > 1e-8) & (second > 1e-10)
@@ -484,31 +487,31 @@ def marginal(
     unit[own] = np.maximum(unit[own], np.exp(s.mean(0)))
     variance = np.zeros((len(s), size))
     variance[:, own] = np.exp(2 * s) / unit[own] ** 2
-    precision = message.precision * unit * unit[:, None]
-    values, vectors = np.linalg.eigh(precision)
+    values, vectors = np.linalg.eigh(message.precision * unit * unit[:, None])
     kept = values > values[-1] * 1e-14
-    root = vectors[:, kept] * np.sqrt(values[kept])  # Λ = R Rᵀ, and h lies in its range
-    inner = np.eye(root.shape[1]) + (root.T * variance[:, None, :]) @ root
+    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    root = vectors * scale  # Λ = R Rᵀ, and h lies in its range
+    inner = np.eye(len(scale)) + (root.T * variance[:, None, :]) @ root
     inverse, logdet = np.linalg.inv(inner), np.linalg.slogdet(inner)[1]
     quadratic = root @ inverse @ root.T  # Q = Λ (I + D Λ)⁻¹
 
-    def solved(ahead: Vector) -> Float[np.ndarray, "m d"]:
-        """``(I + Λ D)⁻¹`` times a vector."""
-        along = (variance * ahead) @ root
-        return ahead - (inverse @ along[..., None])[..., 0] @ root.T
+    def inside(ahead: Vector) -> Vector:
+        """The ``b`` of ``R b``; ``(I + Λ D)⁻¹ R b`` is ``R (I + Rᵀ D R)⁻¹ b``."""
+        return vectors.T @ (ahead * unit) / scale
 
-    ahead = (message.linear - message.precision @ mean) * unit
-    pull = solved(ahead)
+    ahead = inside(message.linear - message.precision @ mean)
+    shrunk = inverse @ ahead
+    pull = shrunk @ root.T
     scaled = covariance / unit / unit[:, None]
     around = quadratic @ scaled @ quadratic  # the covariance of the pull, since c is not known
-    value = ((variance * ahead * pull).sum(1) - logdet) / 2
+    value = (ahead @ ahead - shrunk @ ahead - logdet) / 2
     value = value - (quadratic * scaled).sum((1, 2)) / 2
     d, u, w = variance[:, own], pull[:, own], quadratic[:, own][:, :, own]
     second = u[:, :, None] * u[:, None, :] + around[:, own][:, :, own]
     slope = d * np.diagonal(second - w, axis1=1, axis2=2)
     curvature = d[:, :, None] * d[:, None, :] * (2 * w**2 - 4 * second * w)
     curvature = curvature + 2 * slope[:, :, None] * np.eye(len(own))
-    linear = solved(message.linear * unit) / unit
+    linear = inverse @ inside(message.linear) @ root.T / unit
     return Marginal(value, slope, curvature, linear, quadratic / unit / unit[:, None])
 
 
