@@ -44,8 +44,9 @@ LINKS = {"linear": "identity", "logistic": "logit", "ordinal": "logit"}
 logarithm, of survival that of the hazard."""
 HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
 """What a log hazard is linear in, beside columns."""
-MOST_SITES = 10_000
-"""Sites of which a file says one by one how many records they had."""
+MOST_SITES, MOST_NUMBERS = 10_000, 200_000
+"""Sites of which a file says one by one how many records they had, and third derivatives of all of
+them that it holds at most."""
 
 
 Factor = tuple[Any, ...]
@@ -396,6 +397,9 @@ def as_provenance(
     sites = sites or {}
     if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
         sites = {"": together(sites.values()) | {"sites": len(sites)}}
+    if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
+        short = lambda own: {key: value for key, value in own.items() if key != "third"}
+        sites = {site: short(own) for site, own in sites.items()}
     text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
 
@@ -410,9 +414,12 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         sites = json.loads(provenance.get(SITES, "{}"))
     except (ValueError, RecursionError):
         sites = None
-    numbers = ("records", "dropped", "noise_variance", "nats", "sites")
+    numbers = ("records", "dropped", "noise_variance", "sites")
     if not isinstance(sites, dict) or not all(
-        isinstance(own, dict) and all(_number(own.get(key, 0)) for key in numbers)
+        isinstance(own, dict)
+        and all(_number(own.get(key, 0)) for key in numbers)
+        and isinstance(own.get("third", []), list)
+        and all(map(_number, own.get("third", [])))
         for own in sites.values()
     ):
         raise altered("a table of sites that is no JSON object of numbers by site")
@@ -426,7 +433,7 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     {'records': 40, 'noise_variance': 3.5}
     """
     sites, total = list(sites), {}
-    for key in ("records", "dropped", "nats"):
+    for key in ("records", "dropped"):
         if known := [own[key] for own in sites if key in own]:
             total[key] = sum(known)
     # Numbers of records may be rounded to 0.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.artifact.cubics import moved as moved_cubic
 from posterity.artifact.manifest import digest
 from posterity.artifact.recipe import (
     ESTIMATE,
@@ -95,10 +96,14 @@ def reconciled(
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
             notes.append(f"{site!r} is put into the {what} of {first!r}")
-            for own in _sites_of(values[site], site):
-                if "noise_variance" in facts.get(own, {}):
-                    ratio = _scale(recipe, common.target) / _scale(common, common.target)
-                    facts[own]["noise_variance"] *= ratio**2
+            ratio = _scale(recipe, common.target) / _scale(common, common.target)
+            for own in (facts.get(name, {}) for name in _sites_of(values[site], site)):
+                if "noise_variance" in own:
+                    own["noise_variance"] *= ratio**2
+                if "third" in own:
+                    own["third"] = moved_cubic(
+                        own["third"], there.matrix, recipe.coefficients(), names
+                    )
     sure = {r.noise_variance for r in recipes.values()}
     if len(sure) > 1:
         common = dataclasses.replace(common, noise_variance=ESTIMATE)

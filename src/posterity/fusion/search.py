@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.agglomeration import Merging, agglomerate, merge_halves
+from posterity.fusion.agglomeration import Merging, agglomerate, merge_slices
 from posterity.fusion.clustering import (
     Clustering,
     LocalComponents,
@@ -42,7 +42,7 @@ PATIENCE = 3
 class SearchResult:
     """The best clustering and how the objective fell on the way to it.
 
-    ``levels`` has the least objective met with each number of groups. Where halves were ``joined``
+    ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
     in the end, for reasons that the objective does not know, it is above the end of the trace.
     ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit.
     """
@@ -87,7 +87,7 @@ def search(local: LocalComponents, components: int | None = None) -> SearchResul
     else:
         seed = _search_sample(local.take(sample), components)
         result = _extend(local, seed.clustering, components)
-    if components is not None or (whole := merge_halves(result.clustering)) is result.clustering:
+    if components is not None or (whole := merge_slices(result.clustering)) is result.clustering:
         return result
     return SearchResult(whole, result.trace, joined=True)
 
