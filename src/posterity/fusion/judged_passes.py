@@ -138,7 +138,8 @@ def absorbed(
         return None
     kept = _replaced(passes, rows, places, parts, into)
     left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
-    return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))
+    sweep = passes.refine(passes.sweep(result.matched[left]).packed())
+    return passes.fewer(sweep, [passes.objective(sweep)])
 
 
 def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) -> Bool[Array, " n"]:
