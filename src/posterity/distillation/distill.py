@@ -419,7 +419,8 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     teacher, (gap, shares) = run.teacher, _gaps(run, state)
-    (whole, halves), likelihood = online.averages(state), run.plan.head.likelihood
+    whole, halves = online.averages(state)
+    predicted = lambda own: Prediction.of(own, run.plan.head.likelihood)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher, series)
     reasons = list(health.reasons)
@@ -451,9 +452,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
-        teacher=Prediction.of(whole, likelihood),
-        halves=halves
-        and (Prediction.of(halves[0], likelihood), Prediction.of(halves[1], likelihood)),
+        teacher=predicted(whole),
+        halves=None if halves is None else (predicted(halves[0]), predicted(halves[1])),
         steps=int(state.step),
         drift=drift,
         temperature=health.temperature,

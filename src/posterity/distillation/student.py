@@ -260,8 +260,9 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
 
 def alike(network: Any, layers: Layers | None) -> bool:
     """Whether a student has the layers of its teacher's network, but for the last one's outputs."""
-    known = isinstance(network, Layers) and layers is not None and network.image == layers.image
-    return known and network.layers[:-1] == layers.layers[:-1]
+    if not isinstance(network, Layers) or layers is None:
+        return False
+    return network.image == layers.image and network.layers[:-1] == layers.layers[:-1]
 
 
 def taught(parameters: list[PyTree], weights: list[PyTree], head: Head) -> list[PyTree]:

@@ -164,8 +164,7 @@ class _OfModel(Teacher):
 
     def weights(self, state: PyTree) -> Any:
         """Those of the first draw."""
-        first = jax.tree.map(lambda leaf: leaf[0], self.draws(state))
-        return None if self.layers is None else self.model.unravel(first)
+        return None if self.layers is None else self.layers.unravel(self.draws(state)[0])
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """The model's outputs for each draw."""
