@@ -190,6 +190,49 @@ def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
     np.testing.assert_allclose(found, np.exp(-cumulative(best.x, 1.0) * np.exp(line)), atol=0.02)
 
 
+@pytest.mark.parametrize(("hazard", "slopes", "within"), [
+    ("gompertz", (-40.0, -1.0, 10.0, 40.0), 2e-4), ("weibull", (-0.8, -0.5, 0.0, 3.0, 6.0), 1e-3),
+])  # fmt: skip
+def test_cumulative_hazards_are_their_integrals(hazard, slopes, within):
+    """The records at which a hazard is taken add up to its closed form, however steep it is."""
+    put("t.csv", {"time": [1.0, 0.7], "entry": [0.0, 0.1], "dead": [1, 0]})
+    recipe = Recipe("survival", "time", (), event="dead", entry="entry", hazard=hazard)
+    data = design(read_cells(Path("t.csv")), recipe)
+    assert data.y.sum() == 1
+    ends = {1.0: 0.0, 0.7: 0.1}
+    weibull = lambda t, b: t ** (b + 1) / (b + 1)
+    part = weibull if hazard == "weibull" else lambda t, b: np.expm1(b * t) / b
+    for slope in slopes:
+        total = (data.exposure * np.exp(data.x @ [0.0, slope])).sum()
+        wanted = sum(part(end, slope) - part(start, slope) for end, start in ends.items())
+        np.testing.assert_allclose(total, wanted, within)
+
+
+@pytest.mark.parametrize("options", [{"cuts": (1.0,)}, {"hazard": "weibull"}])
+def test_records_that_end_at_their_entry(options):
+    columns = {"time": [0.0, 0.0, 2.0, 1.5], "dead": [0, 0, 1, 1]}
+    put("t.csv", columns)
+    put("u.csv", {name: own[2:] for name, own in columns.items()})
+    recipe = Recipe("survival", "time", (), event="dead", **options)
+    made, fewer = fit("t.csv", recipe, "s"), fit("u.csv", recipe, "s")
+    assert made.ledger == fewer.ledger
+    assert any(note.startswith("2 records censored") for note in made.notes)
+    put("t.csv", {"time": [0.0, 2.0], "dead": [1, 1]})
+    line = "fit t.csv --model survival --target time --event dead -o s.safetensors"
+    refuse(line, 5, "line 2; half the unit")
+
+
+def test_times_and_positive_values_have_a_unit():
+    put("t.csv", {"months": [12.0, 24.0, 6.0], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
+    put("u.csv", {"months": [1.0, 2.0, 0.5], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
+    line = "fit t.csv --model survival --target months --event dead --unit months=months"
+    succeed(*line.split(), "-o", "t.safetensors")
+    more = "fit u.csv --like t.safetensors --unit months=years -o u.safetensors"
+    refuse(more, 2, "--convert months")
+    succeed(*more.split(), "--convert", "months=12", "--site", "t")
+    assert posterity.load("t.safetensors") == posterity.load("u.safetensors")
+
+
 def test_ordinal_levels_are_climbed_one_by_one():
     """Beside statsmodels' logistic regression of whether each level that was reached was left."""
     rng, x = covariates(5)

@@ -156,6 +156,8 @@ class Recipe:
         options: dict[str, Any] = dataclasses.asdict(self)
         del options["without"]
         options["columns"] = sorted(self.columns or ())
+        if self.intercept:  # else the first category stands for it
+            options["terms"] = sorted(self.terms, key=lambda term: (len(term), str(term)))
         options["center"] = {name: float(value) for name, value in self.center.items() if value}
         options["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
         wide = self.prior_sd.get("")
