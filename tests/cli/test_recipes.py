@@ -327,7 +327,8 @@ def test_records_of_an_unknown_level_are_left_out_of_predictions():
     columns = take(records(60, 0), "age", "smoker", "ill")
     put("t.csv", columns)
     category = f"--category=smoker={','.join(SMOKING)}"
-    succeed(*"fit t.csv --model logistic --target ill -o t.safetensors".split(), category)
+    line = f"fit t.csv --model logistic --target ill -o t.safetensors {category}"
+    succeed(*line.split())
     odd = {**columns, "smoker": [*columns["smoker"][:-2], "pipe", ""]}
     put("n.csv", odd)
     data = document("predict", "t.safetensors", "n.csv", "-o", "p.csv")

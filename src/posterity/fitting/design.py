@@ -239,7 +239,7 @@ def design(
     reading, notes = _labelled(whole, recipe, reading, wanted)
     notes += strange
     values = _values(whole, recipe, reading, wanted)
-    names = recipe.coefficients()
+    names = recipe.inputs()
     columns = _columns(recipe, values, whole)
     if len(set(names)) < len(names):
         raise StructureError(
@@ -282,6 +282,9 @@ def design(
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
+    if recipe.model == "multinomial":
+        names, count = recipe.coefficients(), len(recipe.levels) - 1
+        return result._replace(x=np.tile(x, count), names=names)
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
 
 
@@ -545,7 +548,7 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
             )
     elif recipe.model == "gamma":
         wrong, expected = y <= 0, "positive numbers"
-    elif recipe.model == "ordinal":
+    elif recipe.model in LABELS:
         return
     else:
         wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"
