@@ -32,7 +32,8 @@ INTERCEPT = "intercept"
 ESTIMATE = "estimate"
 PRIOR_SD: Mapping[str, Mapping[str, float]] = {
     "linear": {"": 1e6},
-    **dict.fromkeys(("mixture", "multinomial"), {"": 10.0}),
+    "mixture": {"": 10.0},
+    "multinomial": {"": 10.0},
 }
 """Of coefficients, or of components' means, where no other is asked for; see :data:`USUAL_SD`."""
 USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
