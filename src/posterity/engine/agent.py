@@ -80,12 +80,10 @@ class Agent:
         name, content = handover.name, handover.content
         others = [size for other, size in self._kept(sender).items() if other != name]
         if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
-            raise Refusal(
-                found=f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes",
-                expected=f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes",
-                fix="Move files out of its folder in the inbox: it is sent again.",
-                reason="size",
-            )
+            found = f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes"
+            expected = f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes"
+            fix = "Move files out of its folder in the inbox: it is sent again."
+            raise Refusal.of(found, expected, "size", fix)
         folder = self.inbox(sender)
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / name, content)

@@ -13,7 +13,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.refusal import Reason, Refusal, reading
 from posterity.engine.signing import PrivateKey, PublicKey, from_base64
 
 Path = tuple[bytes, ...]
@@ -184,12 +184,8 @@ def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> t
 
 
 def _refused(found: str, expected: str, reason: Reason) -> Refusal:
-    return Refusal(
-        found=found,
-        expected=expected,
-        fix="Ask for another proof; where there is none, ask who keeps the log what was changed.",
-        reason=reason,
-    )
+    fix = "Ask for another proof; where there is none, ask who keeps the log what was changed."
+    return Refusal.of(found, expected, reason, fix)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
@@ -236,7 +232,7 @@ class TreeHead:
         Raises:
             Refusal: if it is none, or one with other lines than origin, size and root.
         """
-        try:
+        with reading("a checkpoint", "origin, size and root, and who signed them"):
             body, _, lines = content.decode().partition("\n\n")
             origin, size, root = body.split("\n")
             named = [line.split(" ") for line in lines.splitlines()]
@@ -245,12 +241,7 @@ class TreeHead:
             known = len(pairs) <= MOST_LINES and len(checkpoint.root) == 32
             if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
                 raise ValueError("another spelling of it")
-        except ValueError as error:
-            raise Refusal(
-                found=f"a checkpoint that cannot be read ({error})",
-                expected="origin, size and root, and who signed them",
-            ) from error
-        return checkpoint
+            return checkpoint
 
     def verify(self, key: PublicKey) -> None:
         """Check that who keeps the log signed it; a Refusal if not."""
@@ -322,8 +313,5 @@ def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: P
 
 
 def _unsigned(origin: str, names: Sequence[str]) -> Refusal:
-    return Refusal(
-        found=f"a checkpoint of {origin!r} with too few signatures that hold",
-        expected=f"those of {list(names)}",
-        reason="signature",
-    )
+    found = f"a checkpoint of {origin!r} with too few signatures that hold"
+    return Refusal.of(found, f"those of {list(names)}", "signature")

@@ -55,7 +55,7 @@ from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Outgoing
 from posterity.entries import Entry
-from posterity.errors import ArtifactError, PosterityError
+from posterity.errors import PosterityError
 from posterity.federation import SiteState, Token, turn
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
@@ -99,11 +99,10 @@ class Machine:
         """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
         memory = self.MEMORY.from_bytes(state, rows)
         if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
-            raise ArtifactError(
-                found=f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}",
-                expected=f"that of {self.name!r} under {self.terms.digest[:16]!r}",
-                fix="Take over the new terms by `posterity site init FOLDER --federation FILE`.",
-            )
+            found = f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}"
+            expected = f"that of {self.name!r} under {self.terms.digest[:16]!r}"
+            fix = "Take over the new terms by `posterity site init FOLDER --federation FILE`."
+            raise Refusal.of(found, expected, "membership", fix)
         own = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
         return dataclasses.replace(memory, **own)
 
@@ -756,9 +755,4 @@ def _place(token: Token) -> str:
 def _forbidden(
     found: str, reason: Reason, expected: str = "what the state of the site allows"
 ) -> Refusal:
-    return Refusal(
-        found=found,
-        expected=expected,
-        fix="See `posterity site status`.",
-        reason=reason,
-    )
+    return Refusal.of(found, expected, reason, "See `posterity site status`.")

@@ -9,10 +9,9 @@ from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
 from posterity.engine.messages import Acknowledgement, Handover, body_of
 from posterity.engine.notices import Known
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
-from posterity.errors import ArtifactError
 from posterity.federation import SiteState
 from posterity.federation.messages import Epoch
 
@@ -136,7 +135,7 @@ class Memory:
     def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
         """The memory that :meth:`to_bytes` and :attr:`rows` gave; an ArtifactError if none."""
         parts = from_bytes(content, what="the memory of a site")
-        try:
+        with reading("the memory of a site", "what this release of posterity writes", RELEASE):
             head = json.loads(parts["head"])
             own = head["own"] | {"epoch": tuple(head["own"]["epoch"])}
             if own["entry"] is not None:
@@ -151,12 +150,6 @@ class Memory:
                 outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},
                 **{name: head[name] for name in PLAIN},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArtifactError(
-                found=f"the memory of a site that cannot be read ({error!r})",
-                expected="what this release of posterity writes",
-                fix="Open the store with the release that wrote it.",
-            ) from error
 
 
 PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")

@@ -1,8 +1,10 @@
 """The error of what a site does not accept, with a code for its log."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, PosterityError
 
 Reason = Literal[
     "schema",  # not of the form that its kind has
@@ -24,6 +26,12 @@ Reason = Literal[
 ]
 
 
+DROP = "Drop it, and ask its sender for another."
+UNREADABLE = PosterityError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+"""Errors that reading content of any other form may raise."""
+RELEASE = "Open the store with the release that wrote it."
+
+
 class Refusal(ArtifactError):
     """A message, envelope, proof or command that does not count; it changed nothing.
 
@@ -35,18 +43,30 @@ class Refusal(ArtifactError):
         *,
         found: str,
         expected: str,
-        fix: str = "Drop it, and ask its sender for another.",
+        fix: str = DROP,
         reason: Reason = "schema",
     ):
         super().__init__(found=found, expected=expected, fix=fix)
         self.reason: Reason = reason
 
     @classmethod
-    def of(cls, found: str, expected: str, reason: Reason = "schema") -> Self:
-        """One of what somebody sent, which is to be dropped."""
-        return cls(found=found, expected=expected, reason=reason)
+    def of(cls, found: str, expected: str, reason: Reason = "schema", fix: str = DROP) -> Self:
+        """One of what somebody sent, which is to be dropped unless ``fix`` says otherwise."""
+        return cls(found=found, expected=expected, fix=fix, reason=reason)
 
     def at(self, place: str) -> Self:
         """The same refusal, naming where it came up."""
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}
         return type(self)(found=f"{self.found} in {place}", **kept)
+
+
+@contextlib.contextmanager
+def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
+    """Turn whatever is raised while ``what`` is read into a Refusal; refusals stay as they are."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except UNREADABLE as error:
+        why = error.found if isinstance(error, PosterityError) else repr(error)
+        raise Refusal.of(f"{what} that cannot be read ({why})", expected, fix=fix) from error

@@ -314,12 +314,9 @@ class Running:
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
             return {**about, "certificate": None}, to_bytes(state.posterior)
         if known is None:
-            raise Refusal(
-                found="a site that knows of no posterior yet",
-                expected="one that all were asked about",
-                fix="Wait until the token rests, or ask the server: see `posterity site status`.",
-                reason="order",
-            )
+            found, expected = "a site that knows no posterior yet", "one that all were asked about"
+            fix = "Wait until the token rests, or ask the server: see `posterity site status`."
+            raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version
         certificate = known.envelope.decode() if known is memory.certificate else None
         about = {"epoch": list(epoch), "sequence": sequence, "by": known.site}

@@ -30,9 +30,9 @@ from posterity.engine.memory import Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, body_of
 from posterity.engine.notices import Known, read
 from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed, residual_of
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Outgoing
-from posterity.errors import ArtifactError, ParameterError, PosterityError, SiteError
+from posterity.errors import ParameterError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
@@ -196,8 +196,8 @@ class Course:
         return Outgoing("", to_bytes(content))
 
     def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
-        """The course of these parts and open questions; an ArtifactError if they are none."""
-        try:
+        """The course of these parts and open questions; a Refusal if they are none."""
+        with reading("the course of a server", "what this release of posterity writes", RELEASE):
             head, status = json.loads(parts[RUN].content), None
             of = lambda kind: {
                 k.removeprefix(kind): row.content for k, row in parts.items() if k.startswith(kind)
@@ -226,14 +226,6 @@ class Course:
             return dataclasses.replace(
                 self, run=run, answers=answers, open=open_, recent=recent, status=status, **plain
             )
-        except (
-            KeyError, TypeError, ValueError, AttributeError, IndexError, PosterityError
-        ) as error:  # fmt: skip
-            raise ArtifactError(
-                found=f"the course of a server that cannot be read ({error!r})",
-                expected="what this release of posterity writes",
-                fix="Open the store with the release that wrote it.",
-            ) from error
 
 
 @dataclasses.dataclass(frozen=True)

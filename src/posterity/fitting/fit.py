@@ -24,7 +24,7 @@ from posterity.fitting.regressions import (
     check_converged,
     deviations,
     fitted,
-    noise_of_residuals,
+    residuals_of,
 )
 from posterity.ledger import Ledger
 from posterity.version import __version__
@@ -179,9 +179,10 @@ def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamil
     prior = prior_of(data.names, recipe, given)
     x, noise = data.x, None
     if recipe.model == "linear":
-        estimated = recipe.noise_variance == ESTIMATE
-        noise = (
-            noise_of_residuals(recipe, [data]) if estimated else float(recipe.noise_variance or 0)
+        noise = float(
+            residuals_of(recipe, data).variance
+            if recipe.noise_variance == ESTIMATE
+            else recipe.noise_variance or 0
         )
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
