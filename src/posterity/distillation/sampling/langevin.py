@@ -316,10 +316,10 @@ class Langevin(Teacher):
         if rhat > DISAGREE:
             reasons.append(
                 f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
-                "burn_in and steps"
+                "burn_in and the number of draws"
             )
         if not effective >= FEW:
-            reasons.append(f"their draws are worth {effective:.0f} independent ones; raise steps")
+            reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
         return Health(tuple(reasons), temperature, rhat, effective)
 
     def _temperature(
@@ -351,7 +351,7 @@ class Langevin(Teacher):
             reasons.append(
                 f"the chains still spread (temperature {each[cold].min():.2f}, not {wanted:g}, in "
                 "the slowest group of coordinates): they have not explored the posterior; raise "
-                "burn_in and steps"
+                "burn_in and the number of draws"
             )
         return float(each.mean()) if known else None, reasons
 
