@@ -66,9 +66,8 @@ def clustered(seed: int) -> Study:
         own, count = center + spread * rng.normal(size=d), CLUSTERED_TRAIN + CLUSTERED_TEST
         x = np.column_stack([np.ones(count), rng.normal(size=(count, d - 1))])
         y = (rng.random(count) < expit(x @ own)).astype(float)
-        parts = np.split(x, [CLUSTERED_TRAIN]), np.split(y, [CLUSTERED_TRAIN])
-        (x_train, x_test), (y_train, y_test) = parts
-        study[f"site {k:02d}"] = Split(x_train, y_train, x_test, y_test)
+        at = CLUSTERED_TRAIN
+        study[f"site {k:02d}"] = Split(x[:at], y[:at], x[at:], y[at:])
     return study
 
 
