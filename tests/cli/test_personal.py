@@ -57,8 +57,8 @@ def test_a_column_of_texts_stands_for_all_its_levels(folder, personal, spread):
     rows = [f"{dose},{'fmx'[dose % 3]},{dose % 2}" for dose in range(12)]
     Path("texts.csv").write_text("\n".join(["dose,sex,ill", *rows]))
     Path("own.toml").write_text(
-        '[sites]\na = "texts.csv"\n[data]\nformula = "ill ~ dose + sex"\n'
-        'category = {sex = ["f", "m", "x"]}\n[model]\nkind = "logistic-regression"\n'
+        '[sites]\na = "texts.csv"\n[data]\ncategory = {sex = ["f", "m", "x"]}\n'
+        '[model]\nkind = "logistic-regression"\ntarget = "ill"\nintercept = true\n'
         f'personal = {personal}\n[output]\nfile = "own.safetensors"\n'
     )
     run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
