@@ -32,7 +32,7 @@ CODES = {
     **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
     **{f"uint{n}": f"U{n}" for n in (8, 16, 32, 64)},
 }
-"""What safetensors calls NumPy's types: those that files of ours hold."""
+"""Names in safetensors of NumPy's types: those that files of ours hold."""
 _TYPES = {code: name for name, code in CODES.items()}
 _CHUNK = 2**20
 _LARGE = 2**26

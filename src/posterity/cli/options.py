@@ -27,7 +27,7 @@ from posterity.cli.streams import JSON, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
 ENDING = ".toml"
-"""How the name of a configuration ends."""
+"""The ending of the names of configurations."""
 More = ParamSpec("More")
 Result = TypeVar("Result")
 

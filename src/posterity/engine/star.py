@@ -59,7 +59,7 @@ from posterity.status import Status
 ABSENT = "it was passed over"
 """The error of a site that does not answer for the time being."""
 QUESTION = "question to "
-"""How places in the outbox begin where a question waits for its answer."""
+"""The beginning of places in the outbox where a question waits for its answer."""
 PART = "star "
 RUN, SITE, ANSWER = f"{PART}run", f"{PART}site ", f"{PART}answer "
 """Rows of a store: of the run, of each site, of each answer since the position was reached."""
@@ -245,7 +245,7 @@ class ServerMemory(Memory):
 
     @property
     def rows(self) -> dict[str, Outgoing]:
-        """What a store keeps beside the state: that of any member, and the parts."""
+        """The rows of a store beside the state: those of any member, and the parts."""
         return {**super().rows, **self.parts}
 
     @classmethod
@@ -592,7 +592,7 @@ class Server(Machine):
         return frozenset(_known(memory).course.open)
 
     def status(self, memory: Memory) -> Status:
-        """How far the posterior has come, as was found when the server last came to rest."""
+        """The status of the posterior, as it was when the server last came to rest."""
         course = _known(memory).course
         return course.status or Status.of(math.inf, course.run.tolerance, ("nothing rests yet",))
 

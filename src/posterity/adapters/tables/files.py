@@ -332,7 +332,7 @@ def _check_interval(
 
 
 KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
-"""Of a JSON file of moments."""
+"""Keys of a JSON file of moments."""
 
 
 def _json(path: Path) -> Moments:

@@ -25,14 +25,14 @@ DELIMITERS = (",", ";", "\t")
 MAXIMUM_BYTES = 2**31
 """Bytes of a table that is read into memory as text."""
 FORMULAS = ("=", "+", "-", "@")
-"""How cells begin that spreadsheets compute."""
+"""Beginnings of cells that spreadsheets compute."""
 TEXT = "'"
-"""What spreadsheets write before a cell that is text, whatever it looks like."""
+"""The mark that spreadsheets write before a cell that is text, whatever it looks like."""
 POINT, COMMA = ".", ","
 DECIMAL = one_of(POINT, COMMA).or_none()
-"""What an argument ``decimal`` can be."""
+"""The values of an argument ``decimal``."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
-"""How a missing value is written, in any case: R, pandas, SQL, Stata."""
+"""Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 
 _NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))

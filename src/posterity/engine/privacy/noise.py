@@ -104,10 +104,10 @@ class GaussianMechanism:
         BETWEEN.check(delta=delta)
         exceeds = lambda log_noise: _delta(math.exp(log_noise), epsilon) - delta
         noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
-        found = cls(reference, clip, noise, **options)
-        while found.epsilon(delta, releases) > epsilon:  # by the accountant
-            found = dataclasses.replace(found, noise=found.noise * (1 + 1e-4))
-        return found
+        mechanism = cls(reference, clip, noise, **options)
+        while mechanism.epsilon(delta, releases) > epsilon:  # by the accountant
+            mechanism = dataclasses.replace(mechanism, noise=mechanism.noise * (1 + 1e-4))
+        return mechanism
 
     def epsilon(self, delta: float, releases: int = 1) -> float:
         """The ``epsilon`` of all ``releases`` together, for this ``delta``, as accountants tell.
@@ -192,7 +192,7 @@ class GaussianMechanism:
 def record_contributions(
     model: Model, reference: ExponentialFamily, data: Any
 ) -> Float[np.ndarray, "n dim"]:
-    """What each record adds to the natural parameters of its site's factor, flat.
+    """The part of each record in the natural parameters of its site's factor, flat.
 
     Of a conjugate model its sufficient statistics, whatever the reference. Of others the natural
     gradient ``∇_μ E_q[log p(record | z)]`` at the reference ``q``: one step towards the posterior,
