@@ -173,14 +173,14 @@ def _cell(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def read_numbers(path: Path, decimal: str | None = None) -> tuple[tuple[str, ...], np.ndarray]:
+def read_numbers(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """The names in the header of a table of numbers, and the numbers (rows, names) below them.
 
     Raises:
-        UsageError, ArtifactError: as :meth:`Cells.numbers` and :func:`read_cells`.
+        ArtifactError: as :meth:`Cells.numbers` and :func:`read_cells`.
     """
     cells = read_cells(path)
-    return cells.header, cells.numbers(cells.header, decimal)
+    return cells.header, cells.numbers(cells.header)
 
 
 def read_text(path: Path) -> str:

@@ -37,9 +37,6 @@ from posterity.models.records import Records
 Relation = Literal["replace", "add or remove"]
 NOT_NEGATIVE = Constraint("a finite number, not negative", lambda x: 0 <= float(x) < math.inf)
 BETWEEN = Constraint("a number between 0 and 1", lambda x: 0 < float(x) < 1)
-USEFUL = Constraint(
-    "a positive number up to 15: more protects nobody", lambda x: 0 < float(x) <= 15
-)
 MOST_PARAMETERS = 4096
 LEAST_SHARP = 0.3
 """The noise, in sensitivities, below which the exact accountant takes long: epsilon is above 19."""
