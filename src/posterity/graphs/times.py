@@ -48,7 +48,8 @@ def cover_times(
     limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
     asked = np.zeros(-(-network.size // 32) * 32, bool)
-    asked[[network.number(site) for site in sites] if sites else slice(network.size)] = True
+    numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
+    asked[np.asarray(numbers)] = True
     words = np.packbits(~asked, bitorder="little").view("<u4").astype(np.uint32)
     each = jnp.zeros(repetitions, jnp.int32)
     visited = jnp.tile(words[:, None], (1, repetitions))
