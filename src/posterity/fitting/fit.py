@@ -24,7 +24,7 @@ from posterity.fitting.regressions import (
     check_converged,
     deviations,
     fitted,
-    noise_of_residuals,
+    residuals_of,
 )
 from posterity.ledger import Ledger
 from posterity.version import __version__
@@ -175,17 +175,20 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
 
 
-def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
-    prior = prior_of(data.names, recipe, known)
+def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamily | None) -> Fit:
+    prior = prior_of(data.names, recipe, given)
     x, noise = data.x, None
     if recipe.model == "linear":
-        estimated = recipe.noise_variance == ESTIMATE
-        noise = (
-            noise_of_residuals(recipe, [data]) if estimated else float(recipe.noise_variance or 0)
+        noise = float(
+            residuals_of(recipe, data).variance
+            if recipe.noise_variance == ESTIMATE
+            else recipe.noise_variance or 0
         )
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
-        deviations(np.zeros(x.shape[1]), prior.precision + (x.T * weights) @ x, data.names)
+        size = len(recipe.inputs())  # of a multinomial model's class
+        own, known = x[:, :size], prior.precision[:size, :size]
+        deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
     run = fitted(recipe, noise, site, data, prior)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
