@@ -21,12 +21,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 QUICK = [
     "README.md",
+    "docs/index.md",
     "docs/quickstart.md",
     "docs/artifact.md",
     "docs/ledger.md",
     "docs/families.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/cookbook/auditor.md",
+    "docs/cookbook/privacy-officer.md",
     "docs/import.md",
     "docs/adapters/tables.md",
     "docs/adapters/statsmodels.md",
