@@ -20,6 +20,7 @@ from posterity.models import (
     PoissonRegression,
     PredictorModel,
 )
+from posterity.status import ProgressCallback
 
 TOLERANCE = 1e-4
 """Nats that may be left: what sums over nodes are refined to, and much less than is usual."""
@@ -63,7 +64,12 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(
-    recipe: Recipe, noise_variance: float | None, site: str, data: Design, prior: Any
+    recipe: Recipe,
+    noise_variance: float | None,
+    site: str,
+    data: Design,
+    prior: Any,
+    progress: ProgressCallback | None = None,
 ) -> Run:
     """A federation of the one site, whose records these are.
 
@@ -74,7 +80,8 @@ def fitted(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return federate({site: data_of(recipe, data)}, model, prior, tolerance=TOLERANCE)
+            options: Any = {"tolerance": TOLERANCE, "progress": progress}
+            return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
         raise ConvergenceError(
             found=error.found, expected="a posterior near the records", fix=_UNITS
