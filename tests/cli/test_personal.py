@@ -34,6 +34,7 @@ def test_a_configuration_says_what_differs_between_sites(folder, personal, colum
     configured(personal)
     run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
     assert run.agreement.model == PersonalRegression(LogisticRegression(), columns)
+    assert run.agreement.update.pools  # as by default in Python
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
 
 

@@ -25,6 +25,10 @@ def folders(tmp_path_factory):
     result = call("demo", "--full", "--output", str(commands), "--json")
     told = json.loads(result.stdout)  # what people read goes to standard error
     assert [step["command"] for step in told["steps"]] == [step.command for step in story.STEPS]
+    # What the page says of them: one shot does not do for the first model, and does for the second.
+    heart, lives = [step["printed"] for step in told["steps"] if step["command"][:4] == "fuse"][:2]
+    assert "how far off the fusion is, is not known" in " ".join(heart.split())
+    assert "In one shot: some 0.08" in lives and "warning" not in lives
     story.write_tables(python)
     code = "\n".join([story.SETUP, *(step.python for step in story.STEPS)])
     subprocess.run([sys.executable, "-c", code], cwd=python, check=True, capture_output=True)
@@ -49,6 +53,8 @@ def test_the_python_of_each_step_writes_the_same_files(folders):
             np.testing.assert_allclose(ours, theirs, atol=1e-3)
         else:
             assert abs(ours.kl(theirs)) < 1e-9, name
+    heart, fused = (law(posterity.load(commands / f"{n}.safetensors")) for n in ("heart", "fused"))
+    assert 2.9 < fused.kl(heart) < 3.95 and 2.9 < heart.kl(fused) < 3.95  # as the page says
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def components(rng, records):
 def test_components_in_another_order_are_found_too(wrapped):
     wrap = (lambda law: Product(mixture=law)) if wrapped else (lambda law: law)
     prior = Plate(Gaussian(np.zeros((4, 2)), np.tile(np.eye(2), (4, 1, 1))), Dirichlet(np.zeros(4)))
-    for seed in range(20):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         before, honest = Ledger(wrap(prior)), Ledger(wrap(prior))
         factors = {site: components(rng, 100) for site in SITES}

@@ -59,10 +59,23 @@ def test_a_prior_far_from_all_records_is_no_contradiction(seed: int) -> None:
     data = [rng.normal(30.0, 1.0, (count, 2)) for count in (20, 40, 400, 30)]
     sites = [made.conjugate_site(f"site {k}", base, [x]) for k, x in enumerate(data)]
     assert not fuse(sites, components=1).warnings
+    assert fuse(sites).components == 1
     data[1] += [3.0, 0.0]  # ten standard errors
     sites = [made.conjugate_site(f"site {k}", base, [x]) for k, x in enumerate(data)]
     with pytest.warns(FusionWarning, match="'site 1'|differ"):
         fuse(sites, components=1)
+
+
+def test_components_that_only_their_priors_hold_apart_may_be_one() -> None:
+    rng, base, sites = np.random.default_rng(0), Dirichlet.from_standard(np.ones(1)), []
+    for k, sure in enumerate((0.001, 10.0, 0.001, 10.0)):
+        far = NormalWishart.from_inverse_scale(
+            np.full((1, 2), 30.0), np.full(1, sure), 4 * np.eye(2)[None], np.full(1, 4.0)
+        )
+        data = [rng.normal(size=(50, 2))]
+        sites.append(made.conjugate_site(f"site {k}", base, data, far))
+    with pytest.warns(FusionWarning, match="may be one"):
+        assert fuse(sites).components == 2
 
 
 def _pairs(sites: dict[str, Ledger]) -> Any:

@@ -158,13 +158,13 @@ STEPS = (
     ),
     *map(_fit_like, HOSPITALS[1:]),
     Step(
-        "The four files are fused, and fuse says how far one shot may be from all records",
+        "The four files are fused, and fuse says whether one shot will do",
         f"fuse {_FILES} -o fused.safetensors",
         'fused = posterity.fuse([f"{name}.safetensors" for name in hospitals])\n'
         'posterity.save(fused.ledger, "fused.safetensors")',
     ),
     Step(
-        "It is far: so they federate, by local steps on the same tables",
+        "It may not: so they federate, by local steps on the same tables",
         f"federate {CONFIGURATION}",
         "tables = {name: records(name, recipe)[:2] for name in hospitals}\n"
         "run = posterity.federate(tables, LogisticRegression(), fused.ledger.prior)\n"
@@ -300,7 +300,7 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Go through all steps in ``folder``; ``say`` is called with what there is to be read.
 
     Returns:
-        Of each step its title, command, Python and seconds.
+        Of each step its title, command, Python, what it printed, and seconds.
 
     Raises:
         MissingExtraError: if a package is missing that a step needs.
@@ -328,5 +328,6 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
                 expected="0",
                 fix="Read what the step printed; run it by itself in the folder.",
             )
-        done.append({**step._asdict(), "seconds": round(time.monotonic() - began, 2)})
+        seconds = round(time.monotonic() - began, 2)
+        done.append({**step._asdict(), "printed": result.stdout, "seconds": seconds})
     return done

@@ -212,10 +212,12 @@ def disagreement(
         shapes = Points.of(moved(union, place))
         traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
         shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
+    own = local.judged.family(local.judged.coordinates[rows])
+    less = local.unequal(union) - local.unequal(own)
     counts = clustering.counts[groups]
     centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
     new = local.evidence(centres)
-    potential = points.potential - local.judged.potential[rows]
+    potential, shape = points.potential - local.judged.potential[rows] - less, shape - less
     misfit = potential - counts * (new.potential - judged.evidence.potential[groups])
     shape = shape - counts * (new.shape - judged.evidence.shape[groups])
     length, size = local.criterion.length_of_sums, len(clustering.counts)
