@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, RegressorMixin
 from sklearn.metrics import d2_tweedie_score
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 import posterity
 from posterity.adapters.shared import at_site, columns_of
@@ -47,6 +47,7 @@ __all__ = [
     "FederatedRegression",
     "FusedGaussianMixture",
 ]
+validate_data: Any = validation.validate_data  # whose annotations are too narrow
 SITE = "site"
 """The name of the only site, where ``fit`` is given no ``sites``."""
 WIDE = 1e3

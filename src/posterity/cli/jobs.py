@@ -111,6 +111,14 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             expected="a coefficient for each column, in this order",
             fix="Give the prior as many dimensions; set model.target if one is no input.",
         )
+    if of_recipe is not None and of_recipe.recipe.model == "multinomial":
+        wanted = of_recipe.recipe.coefficients()
+        if names != wanted:
+            raise StructureError(
+                found=f"a prior or ledger of coefficients {some(names)}",
+                expected=f"those of each class in the order of the model, {some(wanted)}",
+                fix="Leave the prior out, or put its coefficients in this order.",
+            )
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     personal = _personal(settings["model.personal"], names)

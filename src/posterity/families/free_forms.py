@@ -81,6 +81,10 @@ class FreeForm(abc.ABC):
         """Standard deviations of the coordinates, shaped as an event; if draws are smooth."""
         raise self._not_smooth()
 
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Parameters of half the standard deviations, about the same event; if smooth."""
+        raise self._not_smooth()
+
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates; if smooth."""
         raise self._not_smooth()
@@ -113,6 +117,12 @@ class _Gaussian(FreeForm):
 
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        """By a move of the logarithms of deviations, which come after the mean."""
+        at = np.arange(self.moves)
+        halved = np.where((at >= self.size) & (at < 2 * self.size), -math.log(2), 0.0)
+        return self.move(parameters, jnp.asarray(halved))
 
     @abc.abstractmethod
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
@@ -367,6 +377,11 @@ class ProductForm(FreeForm):
         """Block by block."""
         rows = zip(self._blocks(), parameters, strict=True)
         return {name: part.deviation(own) for (name, part), own in rows}
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Block by block."""
+        rows = zip(self.parts, parameters, strict=True)
+        return tuple(part.narrowed(own) for part, own in rows)
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least of all blocks; ``unit`` is flat, in the order of sorted names."""

@@ -227,11 +227,11 @@ def as_text(name: str) -> str:
     return TEXT + name if name.startswith(FORMULAS) else name
 
 
-def table_error(path: Path, found: str, expected: str) -> ArtifactError:
+def table_error(
+    path: Path, found: str, expected: str, fix: str = "Mend the file there."
+) -> ArtifactError:
     """For what is wrong in a table, with the place in ``found``."""
-    return ArtifactError(
-        found=f"{found} of table {str(path)!r}", expected=expected, fix="Mend the file there."
-    )
+    return ArtifactError(found=f"{found} of table {str(path)!r}", expected=expected, fix=fix)
 
 
 def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
