@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from posterity.status import Progress
 
 CHAINS = ("temperature", "rhat", "effective")
-"""What is reported of a teacher's chains."""
+"""Diagnostics of a teacher's chains that are reported."""
 OPTIONS = (
     Option("posterior", FILE, "The posterior, in place of the argument."),
     DATA,
