@@ -27,7 +27,7 @@ from posterity.cli.streams import JSON, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
 ENDING = ".toml"
-"""How the name of a configuration ends."""
+"""The ending of the names of configurations."""
 More = ParamSpec("More")
 Result = TypeVar("Result")
 
@@ -311,6 +311,16 @@ class Settings:
     def path(self, place: str) -> Path | None:
         """The file that an option names."""
         return None if self[place] is None else Path(self[place])
+
+    def arguments(self, *what: str) -> tuple[Path, ...]:
+        """The files that are named at the shell, one for each of ``what``; a UsageError else."""
+        if len(self.files) != len(what):
+            raise UsageError(
+                found=f"{len(self.files)} arguments",
+                expected=" and ".join(what),
+                fix="Name them in this order: see --help.",
+            )
+        return self.files
 
     def single(self, place: str) -> Path:
         """The one file that is named, at the shell or at this place; a UsageError otherwise."""

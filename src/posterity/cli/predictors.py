@@ -1,4 +1,4 @@
-"""What predicts, from a file: regressions, mixtures of posteriors, networks, students."""
+"""Predictions by what a file holds: regressions, mixtures of posteriors, networks, students."""
 
 import dataclasses
 import functools
