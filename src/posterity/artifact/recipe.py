@@ -44,16 +44,16 @@ LINKS = {"linear": "identity", **dict.fromkeys(LABELS, "logit")}
 """The function of the target's mean that is linear in the coefficients; of all others it is the
 logarithm, of survival that of the hazard."""
 HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
-"""What a log hazard is linear in, beside columns."""
+"""The covariate that a log hazard is linear in, beside columns."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
 """Sites of which a file says one by one how many records they had, and third derivatives of all of
 them that it holds at most."""
 
 
 Factor = tuple[Any, ...]
-"""What is done to a column, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
+"""A function, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
 POWERS, DEGREES = range(2, 10), range(1, 6)
-"""Of columns, and of splines."""
+"""Powers of columns, and degrees of splines."""
 Term = tuple[Factor, ...]
 """Factors whose product is a column of the design, or several."""
 FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")
@@ -367,7 +367,7 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "component_sd": _OPTIONAL(_POSITIVE),
     "version": lambda value: value in (2, VERSION),
 }
-"""What each key of a recipe in a file may hold; keys of later versions than 2 may be missing."""
+"""Conditions on each key of a recipe in a file; keys of later versions than 2 may be missing."""
 
 
 def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:

@@ -23,11 +23,11 @@ from posterity import arguments
 from posterity.arguments import Constraint
 from posterity.cli.app import app, example
 from posterity.cli.files import check_regular
-from posterity.cli.streams import JSON, present
+from posterity.cli.streams import JSON, LOG, LogFormat, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
 ENDING = ".toml"
-"""How the name of a configuration ends."""
+"""The ending of the names of configurations."""
 More = ParamSpec("More")
 Result = TypeVar("Result")
 
@@ -312,6 +312,16 @@ class Settings:
         """The file that an option names."""
         return None if self[place] is None else Path(self[place])
 
+    def arguments(self, *what: str) -> tuple[Path, ...]:
+        """The files that are named at the shell, one for each of ``what``; a UsageError else."""
+        if len(self.files) != len(what):
+            raise UsageError(
+                found=f"{len(self.files)} arguments",
+                expected=" and ".join(what),
+                fix="Name them in this order: see --help.",
+            )
+        return self.files
+
     def single(self, place: str) -> Path:
         """The one file that is named, at the shell or at this place; a UsageError otherwise."""
         named = [*self.files, *([Path(self[place])] if self[place] else [])]
@@ -462,7 +472,9 @@ def verb(
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
         @functools.wraps(function)
-        def command(files: list[Path] | None, as_json: bool, **values: Any) -> None:
+        def command(
+            files: list[Path] | None, as_json: bool, log_format: LogFormat, **values: Any
+        ) -> None:
             names = files or []
             configurations = [name for name in names if name.suffix == ENDING]
             if len(configurations) > 1:
@@ -475,7 +487,8 @@ def verb(
             flags = {name.replace("__", "."): value for name, value in asked.items()}
             others = [name for name in names if name.suffix != ENDING]
             file = configurations[0] if configurations else None
-            data = present(lambda: function(read(options, flags, file, others)), report, as_json)
+            compute = lambda: function(read(options, flags, file, others))
+            data = present(compute, report, as_json, log_format)
             if data.get("status", {}).get("state", "converged") != "converged":
                 raise typer.Exit(ConvergenceError.exit_code)
 
@@ -484,6 +497,7 @@ def verb(
             _parameter("files", list[Path] | None, argument),
             *(option.parameter for option in options),
             _parameter("as_json", bool, JSON, False),
+            _parameter("log_format", LogFormat, LOG, LogFormat.text),
         ]
         del command.__wrapped__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

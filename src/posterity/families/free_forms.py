@@ -147,13 +147,12 @@ class DiagonalForm(_Gaussian):
 
     def parameters(self, law: Any) -> Any:
         """From the moments."""
-        mean, variance = law.moments
-        return np.asarray(mean), np.log(np.asarray(variance)) / 2
+        return np.asarray(law.mean), np.log(np.asarray(law.variance)) / 2
 
     def law(self, parameters: PyTree, like: Any) -> Any:
         """From the moments; a network's weights know their layers."""
         mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
-        return like.with_moments(like.moments._replace(mean=mean, spread=np.exp(2 * log_deviation)))
+        return like.with_moments(mean, np.exp(2 * log_deviation))
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """Means by standard deviations, which are multiplied."""
@@ -199,7 +198,7 @@ class FullForm(_Gaussian):
     def law(self, parameters: PyTree, like: Any) -> Any:
         """From the moments."""
         mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
-        return like.with_moments(like.moments._replace(mean=mean, spread=factor @ factor.mT))
+        return like.with_moments(mean, factor @ factor.mT)
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """``m + S a`` and ``S T``, of a triangle ``T`` whose diagonal is an exponential."""
