@@ -44,7 +44,7 @@ def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: ja
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
     state = positions, adam(-RATE, 0, steps).init(positions)
     for begin in range(0, steps, CHUNK):
-        ends = np.int32([begin, min(begin + CHUNK, steps), steps])
+        ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
         state = _climbed(target, state, ends, key, chains)
     return state[0]
 
