@@ -265,7 +265,7 @@ def mnist() -> Digits:
 
 
 def fashion_mnist() -> Digits:
-    """Fashion-MNIST (H. Xiao, K. Rasul, R. Vollgraf), as :func:`mnist`; labels are kinds of clothes.
+    """Fashion-MNIST (H. Xiao, K. Rasul, R. Vollgraf), as :func:`mnist`; labels are of clothes.
 
     Raises:
         UsageError, ArtifactError: as :func:`mnist`.
