@@ -23,7 +23,8 @@ ADAPTERS = (
 MODULES = (
     *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
-    *("fitting", *(f"adapters.{name}" for name in ADAPTERS), "summary", "plots", "errors"),
+    *("fitting", *(f"adapters.{name}" for name in ADAPTERS), "summary", "plots", "reporting"),
+    "errors",
     *(f"engine.privacy.{part}" for part in ("aggregation", "noise", "membership")),
 )
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)

@@ -27,6 +27,7 @@ QUICK = [
     "docs/families.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/report.md",
     "docs/import.md",
     "docs/adapters/tables.md",
     "docs/adapters/statsmodels.md",
