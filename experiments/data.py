@@ -28,7 +28,7 @@ Images = NDArray[np.float32]
 FOLDER_VARIABLE = "POSTERITY_DATA"
 REPOSITORY = Path(__file__).resolve().parents[1]
 BESIDE = REPOSITORY.parent / "shared" / "data"
-KEPT = REPOSITORY / "experiments" / "heart" / "data"
+KEPT = REPOSITORY / "src" / "posterity" / "cli" / "data"
 SUMS = "SHA256SUMS"
 
 

@@ -37,6 +37,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     source = ROOT / "src"
     package = {str(p.relative_to(source)) for p in source.rglob("*.py")} | {"posterity/py.typed"}
+    data = (source / "posterity/cli/data").iterdir()
+    package |= {str(p.relative_to(source)) for p in data}  # of `posterity demo --full`
     assert {name for name in names if ".dist-info/" not in name} == package
 
 

@@ -53,10 +53,14 @@ NAMELESS = """() => [...document.querySelectorAll(
 def browser():
     if importlib.util.find_spec("playwright") is None or BROWSER is None:
         pytest.skip("needs Playwright's package and Chromium (POSTERITY_BROWSER)")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Error, sync_playwright
 
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=BROWSER)
+        try:
+            started = playwright.chromium.launch(executable_path=BROWSER)
+        except Error as error:
+            pytest.skip(f"{BROWSER} does not start: {error.message[:200]}")
+        yield started
 
 
 @pytest.fixture

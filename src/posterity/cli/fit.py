@@ -4,11 +4,13 @@ import dataclasses
 import json
 from typing import Any
 
+from posterity.artifact.recipe import MODELS
 from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.options import (
     COUNT,
     FILE,
+    FLAG,
     NAME,
     NATURAL,
     POSITIVE,
@@ -24,16 +26,6 @@ from posterity.cli.report import Data, first, group, parameters, plain, short, t
 from posterity.cli.schema import DROP, INTERCEPT, OUTPUT, READING, RECIPE, TARGET
 from posterity.cli.streams import bar
 
-MODELS = (
-    "linear",
-    "logistic",
-    "ordinal",
-    "poisson",
-    "negative-binomial",
-    "gamma",
-    "survival",
-    "mixture",
-)
 LONG = tuple(f"{name}-regression" for name in MODELS[:-1])
 """Models by their short names, and by those that other verbs have."""
 
@@ -83,6 +75,12 @@ def _report(data: Data) -> Any:
     Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
     Option("site", NAME, "The site; the file's name if left out."),
     Option("rounded", COUNT, "Keep numbers of records as multiples of this.", default=1),
+    Option(
+        "one_shot",
+        FLAG,
+        "Write third derivatives, by which fuse says how far it is from all records.",
+        default=True,
+    ),
     Option("seed", NATURAL, "Of a mixture's starts.", default=0),
     OUTPUT,
     files="The site's records: a .csv with a header, a .parquet or an .xlsx; a TOML file that says "
@@ -131,7 +129,8 @@ def fit(settings: Settings) -> Data:
             reading=reading,
             seed=settings["seed"],
         )
-    fitted = dataclasses.replace(fitted, rounded=settings["rounded"])
+    third = fitted.third if settings["one_shot"] else None
+    fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)
     ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
     written = files.write(ledger, output, "fit", fitted.provenance)
     return {

@@ -62,7 +62,11 @@ class Inputs:
 
 
 def fused(
-    paths: Sequence[str], prior: Path | None, options: dict[str, Any], budget: int | None
+    paths: Sequence[str],
+    prior: Path | None,
+    options: dict[str, Any],
+    budget: int | None,
+    checkpoint: Path,
 ) -> "tuple[Fusion, Inputs]":
     """The fusion in memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
@@ -76,7 +80,7 @@ def fused(
     bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
     large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
     if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
-        bytes_of = {"budget": BUDGET} | bytes_of
+        bytes_of = {"budget": BUDGET, "checkpoint": checkpoint} | bytes_of
     with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
         sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
         return fuse(sites, prior=before, **options, **bytes_of), inputs

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
+from posterity.artifact.cubics import listed
 from posterity.artifact.recipe import (
     COUNTS,
     ESTIMATE,
@@ -18,12 +19,12 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
-from posterity.fitting.one_shot import error_of_site
+from posterity.fitting.one_shot import nats_of, third_derivatives
 from posterity.fitting.regressions import (
     check_converged,
     deviations,
     fitted,
-    noise_of_residuals,
+    residuals_of,
 )
 from posterity.ledger import Ledger
 from posterity.version import __version__
@@ -47,7 +48,7 @@ class Fit:
         dropped: how many were not, for a value that is missing.
         steps: passes over the site, or steps of a mixture's search.
         noise_variance: of a linear model, known or estimated.
-        nats: how far from a Gaussian the site's likelihood is, where that is known
+        third: third derivatives of the site's log likelihood, where they are known
             (:mod:`~posterity.fitting.one_shot`).
         rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
@@ -60,8 +61,13 @@ class Fit:
     steps: int
     noise_variance: float | None
     notes: tuple[str, ...]
-    nats: float | None = None
+    third: np.ndarray | None = None
     rounded: int = 1
+
+    @property
+    def nats(self) -> float | None:
+        """How far from a Gaussian the site's likelihood is, to third order; None: not known."""
+        return None if self.third is None else nats_of(self.third, self.ledger.posterior)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -69,8 +75,9 @@ class Fit:
         noise = {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
         count = lambda number: self.rounded * round(number / self.rounded)
         dropped = {"dropped": count(self.dropped)} if self.dropped else {}
-        nats = {} if self.nats is None else {"nats": float(f"{self.nats:.3g}")}
-        known = {"records": count(self.records), **dropped, **noise, **nats, "versions": versions()}
+        known = {"records": count(self.records), **dropped, **noise, "versions": versions()}
+        if self.third is not None:
+            known["third"] = listed(self.third, names_of(self.ledger.posterior)[""])
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -168,17 +175,20 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
 
 
-def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
-    prior = prior_of(data.names, recipe, known)
+def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamily | None) -> Fit:
+    prior = prior_of(data.names, recipe, given)
     x, noise = data.x, None
     if recipe.model == "linear":
-        estimated = recipe.noise_variance == ESTIMATE
-        noise = (
-            noise_of_residuals(recipe, [data]) if estimated else float(recipe.noise_variance or 0)
+        noise = float(
+            residuals_of(recipe, data).variance
+            if recipe.noise_variance == ESTIMATE
+            else recipe.noise_variance or 0
         )
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
-        deviations(np.zeros(x.shape[1]), prior.precision + (x.T * weights) @ x, data.names)
+        size = len(recipe.inputs())  # of a multinomial model's class
+        own, known = x[:, :size], prior.precision[:size, :size]
+        deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
     run = fitted(recipe, noise, site, data, prior)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
@@ -200,8 +210,8 @@ def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamil
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    nats = error_of_site(recipe, data, ledger)
-    return Fit(ledger, recipe, data.records, data.dropped, run.state.step, noise, notes, nats)
+    third = third_derivatives(recipe, data, posterior)
+    return Fit(ledger, recipe, data.records, data.dropped, run.state.step, noise, notes, third)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:

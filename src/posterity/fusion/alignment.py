@@ -19,7 +19,7 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
 from posterity.fusion.matching import Matching, check_components, match
-from posterity.fusion.passes import Passes
+from posterity.fusion.passes import Passes, Stages
 from posterity.fusion.topics import (
     TopicConfidence,
     are_topics,
@@ -172,6 +172,7 @@ class Aligner:
         absorb: whether a site's components that are one (:mod:`.absorb`) are matched as one.
         labels: for ``Matching.IDENTITY``, those (N,) that are known.
         budget: bytes of memory for samples of a table, whose rows are gone through in passes.
+        stages: where the search in passes is kept, and where it begins.
     """
 
     matching: Matching
@@ -180,6 +181,7 @@ class Aligner:
     absorb: bool = False
     labels: Int[Array, " n"] | None = None
     budget: int = 0
+    stages: Stages | None = None
 
     @property
     def free(self) -> bool:
@@ -264,7 +266,7 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
-            result, trace = passes.search(self.components)
+            result, trace = passes.search(self.components, self.stages)
             absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
