@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.families import stack
-from posterity.families.marginals import WEIGHT, Closed, Normal
+from posterity.families.marginals import WEIGHT, Closed
 from posterity.families.names import names_of, with_names
 from posterity.fusion.doubts import AGREEMENT, CONTRADICTION, apart, jointly
 from posterity.ledger import Ledger
@@ -65,7 +65,7 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
     with np.errstate(all="ignore"):
         tables = zip(one.tables(), other.tables(), prior.tables(), strict=True)
         for mine, theirs, before in tables:
-            if not isinstance(mine.law, Normal | Closed) or mine.quantity == WEIGHT:
+            if not isinstance(mine.law, Closed) or mine.quantity == WEIGHT:
                 continue
             told = _learnt(mine.law, before.law) & _learnt(theirs.law, before.law)
             z = np.where(told, apart(mine.law, theirs.law), 0.0).reshape(-1)
