@@ -28,6 +28,7 @@ MODULES = (
     *(
         "fitting",
         *(f"adapters.{name}" for name in ADAPTERS),
+        "progress",
         "sklearn",
         "summary",
         "plots",

@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 QUICK = [
+    "docs/progress.md",
     "README.md",
     "docs/index.md",
     "docs/quickstart.md",
