@@ -125,11 +125,11 @@ def federate(settings: Settings) -> Data:
         interrupts.check()
         run, steps = job.start(), []
         converge = job.steps is None or job.arguments["tolerance"] is not None
-        with bar(f"Federating: {run.rule}", None if converge else job.steps) as moved:
+        with bar(f"Federating: {run.rule}") as moved:
 
             def report(progress: "Progress") -> None:
                 steps.append(progress.step)
-                moved(progress.step)
+                moved(progress)
 
             run = proceed(run, job.steps, converge, progress=report, checkpoint=checkpoint)
         interrupts.check()
