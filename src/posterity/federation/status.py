@@ -38,6 +38,11 @@ from posterity.status import Status
 
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
+EARLY, UNSURE = 3, 10.0
+"""Rounds before which a rate is that of the way from the prior, where a posterior holds means
+apart; what is left may then be so many times what one more round would change."""
+FAINT = 50.0
+"""Nats of free energy beyond which an optimum is no part of what a posterior leaves out."""
 FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
 MOST_LEFT = 1e6
@@ -181,6 +186,8 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         return Status.of(left, status.tolerance, (why,))
     if not second.settled:
         return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
+    if -lower > FAINT:
+        return status
     if abs(lower) <= status.tolerance:
         apart += ", of the same free energy"
     elif not math.isnan(lower):
@@ -257,7 +264,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
-        left = max(left, _known(run, newton_change))
+        early = UNSURE if run.state.step < EARLY * run.round and len(visits) > 1 else 1.0
+        left = early * max(left, _known(run, newton_change))
     return left, growing
 
 

@@ -20,6 +20,7 @@ from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assig
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
+from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
 COSTS = 2**22
@@ -110,11 +111,12 @@ class Passes:
     """The components of one block of all sites, in a table that is gone through as often as needed.
 
     About ``sample`` components are clustered in memory at a time; as many make up the first groups,
-    and the population.
+    and the population. After each pass ``progress`` is called with the number of those made.
     """
 
-    def __init__(self, table: Any, sample: int):
+    def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
         self.table, self.store, self.most = table, table.store, sample
+        self.progress, self.swept = progress, 0
         self._sampled = table.ranked(sample)
         some = table.gather(self._sampled)
         table.origin = _origin(self.table.natural(some.rows))
@@ -129,7 +131,8 @@ class Passes:
         sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
-        less = [self.near.unequal(self.table.natural(b.rows)) for b in self.store.blocks()]
+        dim = self.table.dim
+        less = [self.near.unequal(b.rows[:, :dim]) for b in self.store.blocks()]
         self.potentials: Array = sums.totals[0] - [sum(map(np.sum, less)), 0.0]
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
@@ -156,7 +159,7 @@ class Passes:
         """That of some groups with other counts, and so much more misfit."""
         near, shape = self.near, 0.0
         centroids = near.judged.centroids(sweep.natural)
-        potential = centroids.potential - near.unequal(near.judged.family(sweep.natural))
+        potential = centroids.potential - near.unequal(sweep.natural)
         typical = np.zeros(len(sweep.counts))
         if near.shapes is not None:
             seen, means, shape = self._shapes(sweep)
@@ -179,7 +182,7 @@ class Passes:
         seen = np.flatnonzero(sums.counts)
         means = sums.totals[seen] / sums.counts[seen, None]
         potential = shapes.potential_at(means)
-        potential = potential - self.near.unequal(shapes.family(means))
+        potential = potential - self.near.unequal(means)
         misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
@@ -202,6 +205,9 @@ class Passes:
                 labels = assign(costs, part.starts, price)
                 labels[labels == len(coordinates)] = -1
                 sums.add(part, labels, costs if second else None)
+        self.swept += 1
+        if self.progress is not None:
+            self.progress(Progress(self.swept))
         return dataclasses.replace(sums.result(), assigned=coordinates)
 
     def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:
