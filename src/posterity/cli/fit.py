@@ -135,9 +135,9 @@ def fit(settings: Settings) -> Data:
     elif recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
     site, seed = clean_or_none(settings["site"]), settings["seed"]
-    with bar(f"Fitting {', '.join(map(str, paths))}"):
+    with bar(f"Fitting {', '.join(map(str, paths))}") as moved:
         fits = [
-            fit_table(path, recipe, site, prior=before, reading=reading, seed=seed)
+            fit_table(path, recipe, site, prior=before, reading=reading, seed=seed, progress=moved)
             for path in paths
         ]
         fitted = imputed(fits) if several else fits[0]
