@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-experiments test-data test-adapters test-wheel test-oldest test-engine lint format types docs dist dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-experiments test-data test-adapters test-wheel test-oldest test-engine test-browser lint format types docs dist dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -41,7 +41,7 @@ test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simu
 	$(PYTEST) $(PYTEST_FLAGS) -m slow
 
 test-all: $(VENV)/.test ## run both, which are collected once
-	$(PYTEST) $(PYTEST_FLAGS) -m 'not experiment and not data and not wheel and not engine'
+	$(PYTEST) $(PYTEST_FLAGS) -m 'not experiment and not data and not wheel and not engine and not browser'
 
 test-offline: $(VENV)/.test ## run both without a network (on Linux)
 	.ci/offline $(MAKE) test-all
@@ -61,6 +61,9 @@ test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, w
 
 test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
 	$(PYTEST) -n 0 -m wheel tests/anywhere
+
+test-browser: $(VENV)/.browser ## open reports in Chromium, where that is installed
+	$(PYTEST) -n 0 -m browser tests/reporting
 
 test-oldest: $(VENV)/.publish ## run quick tests with the oldest releases that pyproject.toml allows
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest
@@ -102,6 +105,11 @@ clean: ## remove what these commands made, the environments too
 $(VENV)/.demo $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.publish $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(VENV)/.python
 	@echo "Installing posterity[$*] into $(VENV) (once; it can take a few minutes)"
 	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.browser: pyproject.toml $(VENV)/.test
+	@echo "Installing posterity[browser] into $(VENV) (once; it can take a few minutes)"
+	@$(PIP) --editable '.[browser]'
 	@touch $@
 
 # Apart from the other tests, because it is large. One version, so that a run can be repeated.

@@ -33,6 +33,7 @@ MODULES = (
         "sklearn",
         "summary",
         "plots",
+        "reporting",
         "errors",
     ),
     *(f"engine.privacy.{part}" for part in ("aggregation", "noise", "membership")),
@@ -44,6 +45,7 @@ VERBS = {
     "pursue": "pursuit.pursue",
     "distill": "distillation.distill",
     **{"save": "artifact", "load": "artifact", "inspect": "artifact", "verify": "receipt"},
+    "report": "reporting",
 }
 """What the reference opens with, on a page of its own, and the modules that it is in."""
 BASES = (

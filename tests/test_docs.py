@@ -29,6 +29,7 @@ QUICK = [
     "docs/families.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/report.md",
     "docs/cookbook/auditor.md",
     "docs/cookbook/privacy-officer.md",
     "docs/import.md",

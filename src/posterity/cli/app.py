@@ -33,6 +33,7 @@ Examples:
   posterity distill both.safetensors -o student.safetensors --inputs pool.csv
   posterity predict both.safetensors new.csv -o predictions.csv
   posterity evaluate both.safetensors test.csv
+  posterity report both.safetensors -o report.html
   posterity site init north --name north
   posterity federation new terms.toml -o federation.toml
   posterity site run north
