@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.problems import Shape, draw
 from posterity import NormalWishart
 from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, LocalComponents, polish, refine
@@ -162,6 +163,14 @@ def test_many_sites_that_differ_in_one_direction_share_their_clusters(
     local, truth = normal_clusters(own, size, 100, 8.0, 0, shift)
     found = search(local).clustering.labels.tolist()
     assert len(set(zip(found, truth, strict=True))) == len(set(found)) == 3
+
+
+def test_many_sites_whose_covariances_scatter_share_their_clusters() -> None:
+    """Two of fifteen components are described shorter as halves that differ in shape."""
+    members = [plate.members for plate in draw(Shape("NormalWishart", 400, 10, 5), 0)]
+    natural = np.concatenate([own.natural_parameters for own in members])
+    points = Points.of(members[0].with_natural_parameters(natural))
+    assert len(search(LocalComponents(points, 10 * np.arange(401))).clustering.counts) == 15
 
 
 def test_clusters_on_a_line_stay_apart_where_sites_differ_along_it() -> None:

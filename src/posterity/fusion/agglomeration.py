@@ -4,7 +4,8 @@ The search takes sites to differ alike in all directions. Where they differ more
 and there are very many sites, it describes one component shorter as several slices: half a nat a
 direction of some thousand members outweighs any price. In the end groups are merged as long as that
 shortens a description in which the directions where sites differ most have dispersions of their
-own. Groups that lie further apart than slices would, for how wide they are, stay apart.
+own. Groups that lie further apart than slices would, for how wide they are, stay apart. Halves that
+differ in shape give themselves away: no site holds both, though by chance many would.
 """
 
 import dataclasses
@@ -23,6 +24,8 @@ MANY = 12
 APART = 20.0
 """Squared distance of the means of two slices, in variances within them: 7 for a normal
 distribution cut at its mean, 12 for a uniform one cut often, and more for how narrow slices are."""
+HALVES, BY_CHANCE = 8.0, 10.0
+"""The same of halves, whatever they differ in, and the sites that would hold both by chance."""
 TRIED, PATIENCE = 6, 16
 """Pairs of groups that are tried at each merge, and merges without progress after which it ends."""
 DIRECTIONS = 64
@@ -158,6 +161,7 @@ def _level_objectives(
 
 def merge_slices(clustering: Clustering) -> Clustering:
     """The clustering with slices of one component merged, or itself where there are none."""
+    clustering = _halves_merged(clustering)
     local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
     few = not 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
     many = counts >= MANY
@@ -171,6 +175,51 @@ def merge_slices(clustering: Clustering) -> Clustering:
         if length < least:
             least, best = length, clustering
     return best
+
+
+def _halves_merged(clustering: Clustering) -> Clustering:
+    """Without halves: pairs of groups that many sites would hold both of, if one said nothing of
+    the other, though none does, and that are described shorter as one that is as wide as it is.
+    """
+    sizes = np.diff(clustering.local.starts)
+    while True:
+        counts = clustering.counts
+        share = np.where(counts >= MANY, counts, 0.0) / sizes.sum()
+        both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
+        pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1))
+        rises = [_rise(clustering, first, second) for first, second in pairs.tolist()]
+        if min(rises, default=0.0) >= 0:
+            return clustering
+        first, second = pairs[int(np.argmin(rises))]
+        labels = np.where(clustering.labels == second, first, clustering.labels)
+        clustering = clustering.relabelled(labels)
+
+
+def _rise(clustering: Clustering, first: int, second: int) -> float:
+    """Rise of the description if two groups were one, as wide along their line as they are;
+    infinite where they are further apart than halves.
+    """
+    labels, local = clustering.labels, clustering.local
+    rows, pair = np.flatnonzero((labels == first) | (labels == second)), [first, second]
+    # What tells the two apart is linear in a component: how much nearer it is to one of them.
+    costs = clustering.costs(rows)
+    nearer = costs[:, second] - costs[:, first]
+    mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
+    distance = mine.mean() - theirs.mean()
+    within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
+    # Sampling alone scatters them by their distance.
+    gap = distance**2 / max(within, distance, np.finfo(float).tiny)
+    if gap > HALVES:
+        return np.inf
+    surprise, typical = (values[pair] for values in clustering.judged.evidence[2:])
+    parts, joint, criterion = clustering.counts[pair], float(len(rows)), local.criterion
+    _, spread = clustering.judged.prices(criterion, clustering.counts)
+    price = criterion.prices(parts @ surprise / joint, parts @ typical / joint, joint, spread)
+    price -= criterion.prices(surprise, typical, parts, spread).sum()
+    groups = len(clustering.counts)
+    price += criterion.columns(groups - 1) - criterion.columns(groups)
+    share = len(mine) * len(theirs) / joint**2
+    return float(joint * np.log1p(share * gap) / 2 + price)
 
 
 def _merged(clustering: Clustering, places: "Places") -> tuple[float, Clustering] | None:

@@ -109,8 +109,14 @@ class LocalComponents:
 
     @functools.cached_property
     def _populations(self) -> list[tuple[Points, float]]:
-        """Those of all components, and of their shapes if they move."""
-        return _populations_of([self.judged, *([] if self.shapes is None else [self.shapes])])
+        """Those of all components, and of their shapes if they move: of very many, of as many as
+        tell it at even steps.
+        """
+        several = [self.judged, *([] if self.shapes is None else [self.shapes])]
+        if len(self.judged) > MANY:
+            rows = np.arange(0, len(self.judged), -(-len(self.judged) // MANY))
+            several = [points.take(rows) for points in several]
+        return _populations_of(several)
 
     @functools.cached_property
     def shapes(self) -> Points | None:
@@ -130,13 +136,9 @@ class LocalComponents:
     def criterion(self) -> Criterion:
         """What the number of groups is judged by."""
         judged, surprise = self.judged, self._population[1]
-        known = None if judged.template.gaussian else self._known
-        if known is not None:
-            logs = np.add.reduceat(np.log(np.maximum(known, 1.0)), self.starts[:-1])
-            known = np.exp(logs / np.diff(self.starts))
         return Criterion.of(
             judged.template,
-            known,
+            None if judged.template.gaussian else self._known_at_sites,
             sites=self.sites,
             total=len(judged),
             surprise=surprise,
@@ -145,12 +147,13 @@ class LocalComponents:
 
     @functools.cached_property
     def _unequal(self) -> Any:
-        """:meth:`unequal` as a spline of the logarithm; None where components are known from about
-        as many observations each.
+        """:meth:`unequal` as a spline of the logarithm; None where sites know their components from
+        about as many observations as each other, and no component from next to none.
         """
-        if self.shapes is None or (known := self._known) is None:
+        known, sites = self._known, self._known_at_sites
+        if self.shapes is None or known is None:
             return None
-        if known.max() < UNEQUAL * known.min():
+        if sites.max() < UNEQUAL * sites.min() and known.max() < UNEQUAL**2 * known.min():
             return None
         few, many = known <= ALIKE * known.min(), known >= known.max() / ALIKE
         ends = np.stack([self.shapes.coordinates[rows].mean(0) for rows in (few, many)])
@@ -177,6 +180,14 @@ class LocalComponents:
         judged = self.judged
         known: Any = [self._records(judged.members(rows)) for rows in judged.parts]
         return None if known[0] is None else np.concatenate(known)
+
+    @property
+    def _known_at_sites(self) -> Any:
+        """The same of each site, on average over its components; None where nothing says it."""
+        if self._known is None:
+            return None
+        logs = np.add.reduceat(np.log(np.maximum(self._known, 1e-300)), self.starts[:-1])
+        return np.exp(logs / np.diff(self.starts))
 
     def _records(self, members: ExponentialFamily) -> Any:
         """From how many observations members are known, or how sharp Gaussians are on average."""

@@ -77,6 +77,7 @@ class Criterion:
         """
         located, free = _size(family.location()), family.degrees_of_variation
         if located and observations is not None:
+            observations = np.maximum(observations, 1.0)
             total_of, spare = observations.sum(), max(len(observations) - 1, 1)
             # What a few of many observations each differ, the others say of those with less.
             least = (total_of - (observations**2).sum() / total_of) / spare

@@ -138,8 +138,7 @@ def absorbed(
         return None
     kept = _replaced(passes, rows, places, parts, into)
     left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
-    sweep = passes.refine(passes.sweep(result.matched[left]).packed())
-    return passes.fewer(sweep, [passes.objective(sweep)])
+    return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))
 
 
 def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) -> Bool[Array, " n"]:

@@ -235,7 +235,7 @@ class Passes:
         """
         begun = None if stages is None else stages.resumed(self)
         if components is None:
-            sweep, trace = begun or self._begun()
+            sweep, trace = begun or (self._begun(), [])
             return self.fewer(sweep, trace, stages)
         if begun:
             return begun
@@ -249,12 +249,10 @@ class Passes:
             stages.keep(self, sweep, trace)
         return sweep, trace
 
-    def _begun(self) -> tuple[PassResult, list[float]]:
+    def _begun(self) -> PassResult:
         """As many groups as the sample has, and those that were opened for what is in none."""
         seed = search(self.near).clustering
-        sweep = self._open(seed.centroids.coordinates, price_of_a_group(seed))
-        sweep = self.refine(sweep)
-        return sweep, [self.objective(sweep)]
+        return self.refine(self._open(seed.centroids.coordinates, price_of_a_group(seed)))
 
     def fixed(self, coordinates: Float[Array, "g dim"]) -> PassResult | None:
         """The best assignment to about so many groups; None if some stay without members."""
@@ -311,9 +309,13 @@ class Passes:
         return search(local).clustering.centroids.coordinates, most >= len(sites)
 
     def fewer(
-        self, sweep: PassResult, trace: list[float], stages: Stages | None = None
+        self,
+        sweep: PassResult,
+        trace: Sequence[float] = (),
+        stages: Stages | None = None,
     ) -> tuple[PassResult, list[float]]:
         """Without the groups that are not needed, one after the other, and the longer trace."""
+        trace = list(trace) or [self.objective(sweep)]
         while True:
             if stages is not None:
                 stages.keep(self, sweep, trace)
