@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.gfvl.walks import positions
 from posterity.arguments import COUNT, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.setting import Setting
@@ -23,7 +24,7 @@ from posterity.federation.keys import first_key
 from posterity.federation.site import ERROR, failure_of, not_finite
 from posterity.federation.state import improper_without
 from posterity.graphs.topology import Network, check_sites
-from posterity.graphs.walks import MetropolisHastings, Walk, positions
+from posterity.graphs.walks import MetropolisHastings, Walk
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax, jnp, program
 from posterity.models import Model, Records

@@ -21,7 +21,7 @@ from posterity.models import LogisticRegression, hierarchical
 WARMUP, DRAWS = 500, 4000
 
 
-def compare_with_nuts(study: Study, run: Run, seed: int) -> dict[str, Any]:
+def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:
     """What is held out, and means and deviations of parameters, by NUTS and by partial pooling.
 
     ``points`` are those means, for the figure.
@@ -74,7 +74,7 @@ def _beside(ours: Sequence[Array], draws: Array) -> dict[str, float]:
 
 def _scores(chances: Array, labels: Array) -> dict[str, float]:
     """Nats a held-out record, and the area under the receiver operating characteristic."""
-    ones, ranks = labels == 1, rankdata(chances)
+    ones, ranks = labels == 1, np.asarray(rankdata(chances))
     count = int(ones.sum())
     above = ranks[ones].sum() - count * (count + 1) / 2
     area = above / (count * (len(labels) - count))

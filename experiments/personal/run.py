@@ -19,7 +19,7 @@ from experiments.personal.summary import GOAL, summarise
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = harness.CACHES / "personal"
-SEEDS = {"alike": 48, "made": 6, "far apart": 3, "clustered": 3, "hospitals": 1, "writers": 1}
+SEEDS = {"alike": 24, "made": 6, "far apart": 3, "clustered": 3, "hospitals": 1, "writers": 1}
 
 FAR = 2.0
 """A spread from which on local fits need many more looks, and time."""
@@ -35,7 +35,7 @@ STUDIES: dict[str, tuple[str, Callable[[int], studies.Study]]] = {
     "hospitals": ("hospitals", studies.hospitals),
     "writers": ("writers", studies.writers),
 }
-SAMPLED = {"made, spread 0": 12, "made, spread 0.6": 6, "clustered": 3, "hospitals": 1}
+SAMPLED = {"made, spread 0": 6, "made, spread 0.6": 6, "clustered": 3, "hospitals": 1}
 """Seeds of the studies of which NUTS samples the posterior too."""
 
 
@@ -73,7 +73,7 @@ def compared(name: str, seed: int, cache: Path = CACHE) -> Any:
 
 def sampled_too(name: str, seed: int, cache: Path = CACHE) -> Any:
     """The partially pooled fit of one seed beside NUTS."""
-    find = lambda: reference.compare_with_nuts(*_fitted(name, seed), seed)
+    find = lambda: reference.compare_with_nuts(*_fitted(name, seed), seed=seed)
     return harness.kept(cache, f"NUTS-{name}-{seed}", find)
 
 

@@ -63,12 +63,12 @@ def clustered(seed: int) -> Study:
     center, spread = 0.7 * rng.normal(size=d), rng.uniform(0.1, 0.8, d)
     study = {}
     for k in range(CLUSTERS):
-        own, count = center + spread * rng.normal(size=d), CLUSTERED_TRAIN + CLUSTERED_TEST
-        x = np.column_stack([np.ones(count), rng.normal(size=(count, d - 1))])
-        y = (rng.random(count) < expit(x @ own)).astype(float)
-        parts = np.split(x, [CLUSTERED_TRAIN]), np.split(y, [CLUSTERED_TRAIN])
-        (x_train, x_test), (y_train, y_test) = parts
-        study[f"site {k:02d}"] = Split(x_train, y_train, x_test, y_test)
+        own, at = center + spread * rng.normal(size=d), CLUSTERED_TRAIN
+        x = np.column_stack(
+            [np.ones(at + CLUSTERED_TEST), rng.normal(size=(at + CLUSTERED_TEST, d - 1))]
+        )
+        y: Array = (rng.random(len(x)) < np.asarray(expit(x @ own))).astype(float)
+        study[f"site {k:02d}"] = Split(x[:at], y[:at], x[at:], y[at:])
     return study
 
 

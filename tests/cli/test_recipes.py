@@ -323,6 +323,22 @@ def test_predictions_are_those_of_the_raw_columns_in_any_unit(model, target):
     np.testing.assert_allclose(found["score"], logs, atol=0.03)
 
 
+def test_records_of_an_unknown_level_are_left_out_of_predictions():
+    columns = take(records(60, 0), "age", "smoker", "ill")
+    put("t.csv", columns)
+    category = f"--category=smoker={','.join(SMOKING)}"
+    line = f"fit t.csv --model logistic --target ill -o t.safetensors {category}"
+    succeed(*line.split())
+    odd = {**columns, "smoker": [*columns["smoker"][:-2], "pipe", ""]}
+    put("n.csv", odd)
+    data = document("predict", "t.safetensors", "n.csv", "-o", "p.csv")
+    assert data["records"] == 58 and "'pipe'] in lines ['60']" in data["notes"][0]
+    assert np.isnan(rows("p.csv")["p"][-2:]).all()
+    succeed("predict", "t.safetensors", "t.csv", "-o", "q.csv")
+    np.testing.assert_array_equal(rows("p.csv")["p"][:58], rows("q.csv")["p"][:58])
+    refuse("fit n.csv --like t.safetensors -o n.safetensors --drop-missing", 5, "'pipe'")
+
+
 def test_a_mixture_of_posteriors_predicts_their_average():
     one = Gaussian.from_standard([1.0, 0.5], np.diag([0.1, 0.2]))
     two = Gaussian.from_standard([-4.0, 0.0], np.diag([0.3, 0.1]))

@@ -9,7 +9,7 @@ from scipy import stats
 from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, NormalWishart, Plate, fuse
 from posterity.errors import FusionWarning
 from posterity.families import stack
-from posterity.families.marginals import BETA, Closed, Normal
+from posterity.families.marginals import BETA, NORMAL, Closed
 from posterity.fusion.doubts import apart, jointly
 from tests.fusion import made
 
@@ -129,7 +129,7 @@ def test_clusters_that_a_site_moved_are_warned_of() -> None:
 
 
 def test_deviations_between_laws_are_those_of_their_difference() -> None:
-    normal = lambda loc, scale: Normal(np.array([loc]), np.array([scale]))
+    normal = lambda *of: Closed(NORMAL, tuple(np.array([one]) for one in of))
     np.testing.assert_allclose(apart(normal(0.0, 3.0), normal(20.0, 4.0)), [4.0], rtol=1e-6)
     # A law that is certain leaves the other's own tail.
     beta = Closed(BETA, (np.array([1.0]), np.array([101.0])))

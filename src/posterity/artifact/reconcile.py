@@ -143,7 +143,7 @@ def _differences(one: Recipe, other: Recipe) -> list[str]:
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     """Raise a StructureError for a difference that no affine function mends."""
-    moving = ("center", "scale", "categories") if common.terms or common.baseline else ()
+    moving = ("center", "scale", "categories") if common.in_one_form else ()
     free = [key for key in _FREE if key not in moving]
     odd = [key for key in _differences(common, recipe) if key not in free]
     units = {
@@ -242,7 +242,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         StructureError: if that takes an intercept that there is not.
     """
     mine, names = recipe.coefficients(), common.coefficients()
-    if common.terms or common.baseline:  # whose columns are in the same units and levels
+    if common.in_one_form:  # whose columns are in the same units and levels
         same = [[float(one == other) for other in names] for one in mine]
         return Affine(np.zeros(len(mine)), np.array(same))
     matrix = np.zeros((len(mine), len(names)))
@@ -379,7 +379,7 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     weighted mean and deviation of every column. Where both differ by the same factor of
     :data:`CONVERTED` and more, a conversion seems to have been forgotten.
     """
-    if not (common.regression and common.intercept) or common.terms or common.baseline:
+    if not (common.regression and common.intercept) or common.in_one_form:
         return []
     names = common.coefficients()
     plain = [name for name in common.columns or () if name not in common.categories]

@@ -59,11 +59,11 @@ def _report(data: Data) -> Any:
         seen = "all ten" if len(row["digits"]) == 10 else " ".join(map(str, row["digits"]))
         numbers = (str(row["images"]), str(row["components"]), f"{row['mutual_information']:.3f}")
         rows.add_row(name, seen, *numbers, end_section=name == list(data["sites"])[-1])
-    told = {
+    described = {
         f"{site}.safetensors": f"what {site} sent: its posterior, and no image"
         for site in data["sites"]
     } | FILES
-    lines = (f"  {name:<19}  {what}" for name, what in told.items())
+    lines = (f"  {name:<19}  {what}" for name, what in described.items())
     return group(rows, "", f"Wrote to the folder {printable(data['folder'])}:", *lines)
 
 

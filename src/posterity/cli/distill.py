@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from posterity.status import Progress
 
 CHAINS = ("temperature", "rhat", "effective")
-"""What is reported of a teacher's chains."""
+"""Diagnostics of a teacher's chains that are reported."""
 OPTIONS = (
     Option("posterior", FILE, "The posterior, in place of the argument."),
     DATA,
@@ -43,8 +43,7 @@ OPTIONS = (
     Option(
         "sampler.kernel",
         words("sgld", "preconditioned-sgld", "sghmc"),
-        "Of the chains.",
-        default="sgld",
+        "Of the chains; sghmc of networks, sgld of regressions if left out.",
     ),
     Option("sampler.step_size", either(POSITIVE, TABLE), "A number, or a schedule by its kind."),
     Option("sampler.noise", TEXT, "How a kernel draws it.", "--sampler-noise"),
@@ -70,7 +69,7 @@ OPTIONS = (
     Option("inputs.concentration", POSITIVE, "Of mixup: how far pairs are mixed."),
     Option("student.hidden", list_of(COUNT), "Its units; as the teacher's if left out."),
     Option("student.split", FLAG, "Keep apart what more data would tell."),
-    Option("student.steps", COUNT, "Of the student; 20,000 if left out."),
+    Option("student.steps", COUNT, "Of the student; 10,000 if left out."),
     Option("student.batch_size", COUNT, "Inputs a step."),
     Option("student.learning_rate", POSITIVE, "Of Adam."),
     Option("student.reservoir", NATURAL, "Draws that are kept to learn from again."),

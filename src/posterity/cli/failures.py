@@ -68,7 +68,7 @@ def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
 
 
 def _explain(error: BaseException) -> tuple[str, str, str, int]:
-    """What was found and expected, what to do next, and the exit code."""
+    """The three sentences of an error (found, expected, fix) and the exit code."""
     if isinstance(error, PosterityError):
         return error.found, error.expected, error.fix, error.exit_code
     if isinstance(error, typer.Abort | KeyboardInterrupt):

@@ -81,8 +81,8 @@ def _report(data: Data) -> "RenderableType":
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
-        said = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
-        parts += ["", alarming(said, True)]
+        line = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
+        parts += ["", alarming(line, True)]
     return group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 

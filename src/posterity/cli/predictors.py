@@ -1,4 +1,4 @@
-"""What predicts, from a file: regressions, mixtures of posteriors, networks, students."""
+"""Predictions by what a file holds: regressions, mixtures of posteriors, networks, students."""
 
 import dataclasses
 import functools
@@ -137,7 +137,8 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     if data.dropped:
         notes.append(
-            f"{data.dropped} of {data.total} records are not predicted, of which a value is missing"
+            f"{data.dropped} of {data.total} records are not predicted: a value is missing "
+            "or unknown"
         )
     whole = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():

@@ -89,7 +89,7 @@ def recipe_of(path: Path) -> Recipe:
 
 
 def reading_of(settings: Settings) -> Reading:
-    """How a table says what the recipe is about, by :data:`~posterity.cli.schema.READING`."""
+    """The reading of a table by a recipe, from :data:`~posterity.cli.schema.READING`."""
     given = settings.table("data")
     return Reading(
         rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},

@@ -45,7 +45,7 @@ def present(
 
 
 @contextlib.contextmanager
-def bar(message: str, total: int | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
+def bar(message: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """A bar on standard error, if someone is looking; yields what moves it to a step.
 
     Given a text beside the step, that stands in the place of the ``message``. Without a ``total``
@@ -58,5 +58,5 @@ def bar(message: str, total: int | None = None, done: int = 0) -> Iterator[Calla
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(message, total=total, completed=done)
+        task = progress.add_task(message, total=total)
         yield lambda step, text=None: progress.update(task, completed=step, description=text)

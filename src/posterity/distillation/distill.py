@@ -36,7 +36,7 @@ from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
 
-STEPS = 20_000
+STEPS = 10_000
 BATCH_SIZE = 64
 LEARNING_RATE = 3e-3
 STEADY = 0.3
@@ -89,7 +89,9 @@ class Distillation:
     reason, too. ``shares`` is the second gap of a student with a split, that of
     :meth:`Head.share_divergence`, which may be no larger than the tolerance either.
     ``trace`` has a row a chunk of steps; ``probe`` are the inputs at which student and teacher were
-    compared, and ``teacher`` is the teacher's prediction there, averaged over all its draws.
+    compared, ``teacher`` is the teacher's prediction there, averaged over all its draws, and
+    ``halves`` are those over the draws of either half of the run, None where one is empty: no
+    student can be expected to be nearer to its teacher than these are to each other.
     """
 
     student: Student
@@ -104,6 +106,7 @@ class Distillation:
     rhat: float | None = None
     effective: float | None = None
     shares: float | None = None
+    halves: tuple[Prediction, Prediction] | None = None
 
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
@@ -144,7 +147,8 @@ def distill(
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`; by default a perceptron
             with the hidden units of the teacher's network. What its outputs are, and how many,
-            says :class:`~posterity.distillation.Head`.
+            says :class:`~posterity.distillation.Head`. Layers that are the teacher's but for the
+            last begin with weights of the teacher's, others with random ones.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, half of them mixed in pairs, and perturbed; or changed
@@ -218,7 +222,11 @@ class Run:
 
     def start(self, teacher: PyTree) -> State:
         """The state before the first step, for a teacher in this state."""
-        return online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
+        parameters, network, known = self.parameters, self.network, self.teacher.layers
+        if self.scaling.x_shift is None and students.alike(network, known):
+            weights = self.teacher.weights(teacher)
+            parameters = students.taught(parameters, weights, self.plan.head)
+        return online.start(self.plan, self.constants, parameters, self.scaling, teacher)
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,).
@@ -412,6 +420,7 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     teacher, (gap, shares) = run.teacher, _gaps(run, state)
     whole, halves = online.averages(state)
+    predicted = lambda own: Prediction.of(own, run.plan.head.likelihood)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher, series)
     reasons = list(health.reasons)
@@ -443,7 +452,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
-        teacher=Prediction.of(whole, run.plan.head.likelihood),
+        teacher=predicted(whole),
+        halves=None if halves is None else (predicted(halves[0]), predicted(halves[1])),
         steps=int(state.step),
         drift=drift,
         temperature=health.temperature,

@@ -84,6 +84,13 @@ class Teacher(eqx.Module):
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
+    def weights(self, state: PyTree) -> Any:
+        """The tree of weights of one network, from which a student of the same layers begins.
+
+        None of what is no network of :class:`~posterity.networks.Layers`.
+        """
+        del state
+
     def traced(self) -> "Teacher":
         """The teacher that compiled code takes: without numbers that would compile it anew."""
         return self
@@ -154,6 +161,10 @@ class _OfModel(Teacher):
     def draws(self, state: PyTree) -> PyTree:
         """The draws, which are the state."""
         return state
+
+    def weights(self, state: PyTree) -> Any:
+        """Those of the first draw."""
+        return None if self.layers is None else self.layers.unravel(self.draws(state)[0])
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """The model's outputs for each draw."""

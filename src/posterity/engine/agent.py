@@ -69,7 +69,7 @@ class Agent:
             return whole.sent
 
     def _left_by(self, whole: Step) -> Iterator[bytes]:
-        """What the log says of files of members who were forgotten: people see to them."""
+        """Lines of the log on files of members who were forgotten: people see to them."""
         with contextlib.suppress(OSError):  # nothing about files keeps a forgetting from the disk
             for site in sorted(whole.memory.gone - self.memory.gone if whole.erase else ()):
                 if names := sorted(self._kept(site)):

@@ -1,4 +1,4 @@
-"""What an auditor can check without asking anybody: certificates of forgetting, and logs.
+"""Audits of certificates of forgetting and of logs, without asking anybody.
 
 An auditor needs the terms, whose keys are those of the members, and a file: a certificate, or what
 ``posterity site audit`` wrote. Nothing in the file is taken on trust but what a signature says.

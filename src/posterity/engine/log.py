@@ -17,7 +17,7 @@ from posterity.engine.refusal import Reason, Refusal, reading
 from posterity.engine.signing import PrivateKey, PublicKey, from_base64
 
 Path = tuple[bytes, ...]
-"""Hashes of subtrees that lead from one root to an entry, or to another root."""
+"""Hashes of subtrees that lead from one root to another."""
 
 # --- the tree ------------------------------------------------------------------------------------
 
@@ -68,13 +68,6 @@ class Tree:
         size = self._size(size)
         return self._hash(0, size) if size else hashlib.sha256().digest()
 
-    def inclusion(self, index: int, size: int | None = None) -> Path:
-        """The path from the entry at ``index`` to the root of the first ``size`` entries."""
-        size = self._size(size)
-        if not 0 <= index < size:
-            raise _refused(f"entry {index}", f"one of {size} entries", "order")
-        return self._inclusion(index, 0, size)
-
     def consistency(self, old: int, size: int | None = None) -> Path:
         """The path that shows that the first ``old`` entries begin the first ``size``."""
         size = self._size(size)
@@ -97,14 +90,6 @@ class Tree:
         middle = start + _split(size)
         return _node_hash(self._hash(start, middle), self._hash(middle, stop))
 
-    def _inclusion(self, index: int, start: int, stop: int) -> Path:
-        if stop - start == 1:
-            return ()
-        middle = start + _split(stop - start)
-        if index < middle:
-            return (*self._inclusion(index, start, middle), self._hash(middle, stop))
-        return (*self._inclusion(index, middle, stop), self._hash(start, middle))
-
     def _consistency(self, old: int, start: int, stop: int, known: bool) -> Path:
         """``known`` tells that the verifier has the hash of the old entries as a whole."""
         if old == stop:
@@ -113,35 +98,6 @@ class Tree:
         if old <= middle:
             return (*self._consistency(old, start, middle, known), self._hash(middle, stop))
         return (*self._consistency(old, middle, stop, False), self._hash(start, middle))
-
-
-def verify_inclusion(
-    entry: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
-) -> None:
-    """Check that the entry at ``index`` is among the ``size`` entries of which this is the root.
-
-    Raises:
-        Refusal: if the path does not show that.
-
-    Source: rfc9162, section 2.1.3.
-    """
-    rest = list(path)
-    try:
-        found = _included(leaf_hash(entry), index, size, rest)
-    except IndexError:  # of a path that is too short
-        found = b""
-    if not 0 <= index < size or rest or found != root:
-        raise _refused(f"a path from entry {index}", "one that leads to the root", "proof")
-
-
-def _included(node: bytes, index: int, size: int, path: list[bytes]) -> bytes:
-    """The root of so many entries, from one of them and a path, which it takes apart."""
-    if size <= 1:
-        return node
-    middle, other = _split(size), path.pop()
-    if index < middle:
-        return _node_hash(_included(node, index, middle, path), other)
-    return _node_hash(other, _included(node, index - middle, size - middle, path))
 
 
 def verify_consistency(

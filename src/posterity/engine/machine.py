@@ -65,7 +65,7 @@ from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
-"""How places in the outbox begin where letters may hold a posterior."""
+"""The beginnings of places in the outbox where letters may hold a posterior."""
 MOST_TURNS = 300
 """Turns a site, on average, after which a walk rests all the same, without other terms."""
 KEPT = 16
@@ -144,7 +144,7 @@ class Machine:
     def _taken(
         self, memory: Memory, letter: Letter, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
-        """What follows from a letter that is none of those that only acknowledge."""
+        """The step that a letter leads to which does more than acknowledge."""
         unknown = sorted({*letter.gone} - memory.gone)
         if unknown and isinstance(letter.body, Token | Question):
             refusal = _forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
@@ -294,7 +294,7 @@ class Machine:
         return self._noticed(step, self.author.survey(*place, token.posterior, step.memory.gone))
 
     def _answered(self, memory: Memory, survey: Known) -> Known:
-        """How the site stands to the posterior that a survey is about.
+        """The relation of the site to the posterior that a survey is about.
 
         Only to one that came after its last turn in the present epoch it says more than that.
         """
@@ -524,7 +524,7 @@ class Machine:
         return frozenset(stay).difference(self._residuals(memory, survey))
 
     def status(self, memory: Memory) -> Status:
-        """How far the posterior has come, as the newest certificate of the present epoch says."""
+        """The status of the posterior that the newest certificate of the present epoch says."""
         known = memory.certificate
         if known is None:
             why = ("no survey of this epoch yet",)

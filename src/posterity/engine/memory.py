@@ -21,7 +21,7 @@ here, to be sent once the walk goes on."""
 ANSWER = "answer"
 """The place in the outbox of a site's answer to the server of a star."""
 NOTICE = "notice "
-"""How the rows of a store begin that hold no letter but a notice."""
+"""The beginning of the keys of a store's rows that hold no letter but a notice."""
 MOST_REFUSALS = 100
 """Refusals for one reason that are all logged; after them only each power of two."""
 
@@ -109,12 +109,12 @@ class Memory:
 
     @property
     def rows(self) -> dict[str, Outgoing]:
-        """What a store keeps beside the state: the outbox, and each notice, row by row."""
+        """The rows of a store beside the state: the outbox, and each notice."""
         notices = {NOTICE + p: Outgoing("", known.to_bytes()) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
     def is_like(self, other: "Memory") -> bool:
-        """Whether it differs from another in no more than the rows: as after acknowledgements."""
+        """True if it differs from another in no more than the rows: as after acknowledgements."""
         plain = (*PLAIN, "absent", "published")
         same = all(getattr(self, name) == getattr(other, name) for name in plain)
         return same and self.own is other.own

@@ -18,7 +18,7 @@ class Acknowledgement:
     digest: str
     """SHA-256 of the bytes of the letter."""
     void: bool = False
-    """Whether it held a token of an epoch in which the receiver can take no part any more."""
+    """True if it held a token of an epoch in which the receiver can take no part any more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Handover:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What the server of a star asks a site, its ``number``-th question of all.
+    """A question of the server of a star to a site, its ``number``-th question of all.
 
     ``content`` is a question of :mod:`posterity.federation.messages` as bytes, and ``survey`` the
     envelope of the survey to which the site shall sign its answer, empty where there is none.
@@ -55,7 +55,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a site answers to the question of this digest; and if it was asked for, a residual."""
+    """A site's answer to the question of this digest; and if it was asked for, a residual."""
 
     question: str
     content: bytes

@@ -321,7 +321,7 @@ class Author:
         tombstones: Mapping[str, Known],
         time: int,
     ) -> Known:
-        """What the answers to the member's own survey come to, at a time in seconds since 1970.
+        """The certificate of the answers to the member's survey, at a time in seconds since 1970.
 
         It holds the answers themselves, so that whoever has the certificate can check all of it. It
         names them by their digests alone where they are larger than a quarter of a letter, or where
@@ -351,7 +351,7 @@ class Author:
         )
 
     def checkpoint(self, head: TreeHead, paths: Mapping[int, tuple[bytes, ...]]) -> Known:
-        """How the member's log stands; ``paths`` lead there from checkpoints of these sizes."""
+        """The state of the member's log; ``paths`` lead there from checkpoints of these sizes."""
         plain = {str(size): [step.hex() for step in path] for size, path in paths.items()}
         return self._made("checkpoint", self.name, note=head.to_bytes().decode(), paths=plain)
 
@@ -451,7 +451,7 @@ def standing_of(terms: Terms, known: Known) -> Standing:
 def status_by(
     terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
 ) -> Status:
-    """How far the posterior of a survey has come, by the members' answers to it.
+    """The status of the posterior of a survey, by the members' answers to it.
 
     Whoever was not visited yet, or has not answered, keeps it from being called converged.
     """

@@ -20,7 +20,7 @@ Reason = Literal[
     "epoch",  # of an epoch that has ended
     "replay",  # answered before
     "order",  # a command that the state of the site forbids
-    "proof",  # a proof that does not lead to the root
+    "proof",  # a certificate that does not follow from what is in it
     "unwitnessed",  # a log of which nothing shows that it continues the one known
     "rewritten",  # a log that is no continuation of the one known
 ]

@@ -126,7 +126,7 @@ class Running:
             self._done(lambda: self.agent.receive(*letters), True)
 
     def _look_around(self) -> None:
-        """What is to be done now and then: a checkpoint of the log, and going on without others."""
+        """Do what is due now and then: a checkpoint of the log, and going on without others."""
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
         size, last = self._checkpoint
         if self._stopping or not memory.highest:

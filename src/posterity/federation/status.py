@@ -38,6 +38,9 @@ from posterity.status import Status
 
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
+EARLY, UNSURE = 3, 10.0
+"""Rounds before which a rate is that of the way from the prior, where a posterior holds means
+apart; what is left may then be so many times what one more round would change."""
 FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
 MOST_LEFT = 1e6
@@ -257,7 +260,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
-        left = max(left, _known(run, newton_change))
+        early = UNSURE if run.state.step < EARLY * run.round and len(visits) > 1 else 1.0
+        left = early * max(left, _known(run, newton_change))
     return left, growing
 
 

@@ -175,8 +175,8 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
 
 
-def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
-    prior = prior_of(data.names, recipe, known)
+def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamily | None) -> Fit:
+    prior = prior_of(data.names, recipe, given)
     x, noise = data.x, None
     if recipe.model == "linear":
         noise = float(
@@ -186,7 +186,9 @@ def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamil
         )
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
-        deviations(np.zeros(x.shape[1]), prior.precision + (x.T * weights) @ x, data.names)
+        size = len(recipe.inputs())  # of a multinomial model's class
+        own, known = x[:, :size], prior.precision[:size, :size]
+        deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
     run = fitted(recipe, noise, site, data, prior)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior

@@ -12,6 +12,7 @@ records a site, the distance was known in 184: within a factor of two of the tru
 these, within three in 99 %, and on the right side of 0.1 nats in 96 %.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
 from posterity.fitting.regressions import data_of, model_of
 from posterity.ledger import Ledger
-from posterity.models import PredictorModel
+from posterity.models import MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
 
 MOST = 20
@@ -51,11 +52,32 @@ def third_derivatives(recipe: Recipe, data: Design, posterior: Any) -> np.ndarra
         return np.zeros((size, size, size))
     x, y = data_of(recipe, data)
     model = model_of(recipe)
+    if isinstance(model, MultinomialRegression):
+        return _of_classes(model, posterior, x, y)
     mean, variance = posterior.predictor(x)
     step = STEP * np.sqrt(variance) + np.finfo(float).tiny
     above, below = (_curvature(model, mean + own, variance, y) for own in (step, -step))
     third = (above - below) / (2 * step)
     return np.stack([(x.T * (third * column)) @ x for column in x.T])
+
+
+def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> np.ndarray:
+    """The same of a model with a predictor a class."""
+    mean, covariance = model.predictors(q, x)
+    blocks = np.split(x, model.classes - 1, axis=1)
+    size, third = blocks[0].shape[1], np.zeros(3 * (x.shape[1],))
+    for a, along in enumerate(np.eye(model.classes - 1)):
+        step = STEP * np.sqrt(covariance[:, a, a])[:, None] + np.finfo(float).tiny
+        ends = (
+            model.expectations(mean + side * step * along, covariance, y)[2] for side in (1, -1)
+        )
+        above, below = ends
+        bend = (below - above) / (2 * step[..., None])
+        for (b, c), column in itertools.product(np.ndindex(bend.shape[1:]), range(size)):
+            own = (blocks[b].T * (bend[:, b, c] * blocks[a][:, column])) @ blocks[c]
+            places = (slice(one * size, (one + 1) * size) for one in (b, c))
+            third[(a * size + column, *places)] = own
+    return third
 
 
 def _curvature(model: PredictorModel, mean: Any, variance: Any, y: Any) -> np.ndarray:

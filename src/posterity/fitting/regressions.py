@@ -16,6 +16,7 @@ from posterity.models import (
     GammaRegression,
     LinearRegression,
     LogisticRegression,
+    MultinomialRegression,
     NegativeBinomialRegression,
     PoissonRegression,
     PredictorModel,
@@ -28,10 +29,12 @@ _KEPT = 1e-3
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 
 
-def model_of(recipe: Recipe, noise_variance: float | None = None) -> PredictorModel:
+def model_of(recipe: Recipe, noise_variance: float | None = None) -> Any:
     """The library's model of a recipe; of counts, which have exposures."""
     if recipe.model == "linear":
         return LinearRegression(1.0 if noise_variance is None else noise_variance)
+    if recipe.model == "multinomial":
+        return MultinomialRegression(len(recipe.levels))
     dispersion = recipe.dispersion or 1.0
     kinds: dict[str, PredictorModel] = {
         **dict.fromkeys(LABELS, LogisticRegression()),

@@ -212,8 +212,7 @@ def disagreement(
         shapes = Points.of(moved(union, place))
         traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
         shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
-    own = local.judged.family(local.judged.coordinates[rows])
-    less = local.unequal(union) - local.unequal(own)
+    less = local.unequal(points.coordinates) - local.unequal(local.judged.coordinates[rows])
     counts = clustering.counts[groups]
     centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
     new = local.evidence(centres)

@@ -9,7 +9,6 @@ differ in shape give themselves away: no site holds both, though by chance many 
 """
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,8 +25,8 @@ APART = 20.0
 distribution cut at its mean, 12 for a uniform one cut often, and more for how narrow slices are."""
 HALVES, BY_CHANCE = 8.0, 10.0
 """The same of halves, whatever they differ in, and the sites that would hold both by chance."""
-TRIED, PATIENCE = 6, 16
-"""Pairs of groups that are tried at each merge, and merges without progress after which it ends."""
+PATIENCE = 16
+"""Merges of slices without progress after which it ends."""
 DIRECTIONS = 64
 """Directions of a location up to which they are told apart."""
 
@@ -169,12 +168,16 @@ def merge_slices(clustering: Clustering) -> Clustering:
         return clustering
     places, best, waited = Places.of(local), clustering, 0
     least = places.length(clustering)
-    while waited < PATIENCE and (merged := _merged(clustering, places)):
-        length, clustering = merged
-        waited = 0 if length < least else waited + 1
-        if length < least:
-            least, best = length, clustering
+    while waited < PATIENCE and (pair := places.nearest(clustering)):
+        clustering, waited = _merged(clustering, *pair), waited + 1
+        if (length := places.length(clustering)) < least:
+            least, best, waited = length, clustering, 0
     return best
+
+
+def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
+    """The clustering with two groups in one."""
+    return clustering.relabelled(np.where(clustering.labels == second, first, clustering.labels))
 
 
 def _halves_merged(clustering: Clustering) -> Clustering:
@@ -190,9 +193,7 @@ def _halves_merged(clustering: Clustering) -> Clustering:
         rises = [_rise(clustering, first, second) for first, second in pairs.tolist()]
         if min(rises, default=0.0) >= 0:
             return clustering
-        first, second = pairs[int(np.argmin(rises))]
-        labels = np.where(clustering.labels == second, first, clustering.labels)
-        clustering = clustering.relabelled(labels)
+        clustering = _merged(clustering, *pairs[int(np.argmin(rises))])
 
 
 def _rise(clustering: Clustering, first: int, second: int) -> float:
@@ -220,20 +221,6 @@ def _rise(clustering: Clustering, first: int, second: int) -> float:
     price += criterion.columns(groups - 1) - criterion.columns(groups)
     share = len(mine) * len(theirs) / joint**2
     return float(joint * np.log1p(share * gap) / 2 + price)
-
-
-def _merged(clustering: Clustering, places: "Places") -> tuple[float, Clustering] | None:
-    """The shortest description with two groups merged, and its clustering; None if none may be."""
-    merged = []
-    for first, second in places.nearest(clustering, np.triu(~_together(clustering), 1)):
-        if places.gap(clustering, first, second) > APART:
-            continue
-        labels = np.where(clustering.labels == second, first, clustering.labels)
-        merged.append(clustering.relabelled(labels))
-        if len(merged) == TRIED:
-            break
-    lengths = [(places.length(one), one) for one in merged]
-    return min(lengths, key=lambda pair: pair[0], default=None)
 
 
 def _together(clustering: Clustering) -> Array:
@@ -286,19 +273,20 @@ class Places:
         saved = criterion.saved(misfit * shares, len(sizes))
         return judged.length(criterion, clustering.counts) - saved
 
-    def nearest(self, clustering: Clustering, pairs: Array) -> Iterator[tuple[int, int]]:
-        """Some pairs (g, g) of groups, those first that raise the scatter within groups least, in
-        proportion to how wide it is in each direction.
+    def nearest(self, clustering: Clustering) -> tuple[int, int] | None:
+        """The two groups that raise the scatter within groups least, for how wide it is in each
+        direction; of those that no site has both of, and that are not too far apart.
         """
         sizes, means = self._groups(clustering)
         within = self.points - means[clustering.labels]
         scatter = (self.weights[:, None] * within).T @ within / len(within)
         root = np.linalg.cholesky(np.linalg.inv(scatter + np.eye(len(scatter))))
-        first, second = np.nonzero(pairs)
+        first, second = np.nonzero(np.triu(~_together(clustering), 1))
         distance = (((means[first] - means[second]) @ root) ** 2).sum(1)
         rise = distance * sizes[first] * sizes[second] / (sizes[first] + sizes[second])
         order = np.argsort(rise, kind="stable")
-        return zip(first[order].tolist(), second[order].tolist(), strict=True)
+        pairs = zip(first[order].tolist(), second[order].tolist(), strict=True)
+        return next((pair for pair in pairs if self.gap(clustering, *pair) <= APART), None)
 
     def gap(self, clustering: Clustering, first: int, second: int) -> float:
         """Squared distance of the means of two groups, in variances within them along that line."""

@@ -164,14 +164,14 @@ class LocalComponents:
         potential -= share[:, 0] * (potential[-1] - potential[0])
         return scipy.interpolate.CubicSpline(np.log(at), potential)
 
-    def unequal(self, members: ExponentialFamily) -> Any:
-        """The potential of typical shapes that are known from as many observations as members (n,),
-        up to what is linear in these: it is all of the misfit of components that are one, but for
-        their numbers of observations.
+    def unequal(self, natural: Float[Array, "n dim"]) -> Any:
+        """The potential of typical shapes that are known from as many observations as members with
+        these natural parameters, up to what is linear in these: it is all of the misfit of
+        components that are one, but for their numbers of observations.
         """
         if self._unequal is None:
             return 0.0
-        known = np.log(self._records(members))
+        known = np.log(self._records(self.judged.family(natural)))
         return self._unequal(np.clip(known, *self._unequal.x[[0, -1]]))
 
     @functools.cached_property
@@ -200,7 +200,7 @@ class LocalComponents:
     def totals(self) -> tuple[float, float]:
         """The potentials of all components, and of their shapes, added up: less :meth:`unequal`."""
         judged = self.judged
-        less = sum(np.sum(self.unequal(judged.members(rows))) for rows in judged.parts)
+        less = sum(np.sum(self.unequal(judged.coordinates[rows])) for rows in judged.parts)
         shape = 0.0 if self.shapes is None else self.shapes.potential.sum()
         return float(judged.potential.sum() - less), float(shape - less)
 
@@ -225,7 +225,7 @@ class LocalComponents:
         if self.criterion.both:
             potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
         typical = self._apart(averages, shape)
-        less = self.unequal(self.judged.family(centroids.coordinates))
+        less = self.unequal(centroids.coordinates)
         return Evidence(potential - less, shape - less, surprise, typical)
 
     def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
@@ -260,7 +260,7 @@ class LocalComponents:
         shape = typical = np.zeros(len(judged))
         if shapes is not None:
             shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
-        less = self.unequal(judged.members(slice(None)))
+        less = self.unequal(judged.coordinates)
         return Evidence(judged.potential - less, shape - less, self.surprise(judged.alone), typical)
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:

@@ -129,7 +129,8 @@ class Passes:
         sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
-        less = [self.near.unequal(self.table.natural(b.rows)) for b in self.store.blocks()]
+        dim = self.table.dim
+        less = [self.near.unequal(b.rows[:, :dim]) for b in self.store.blocks()]
         self.potentials: Array = sums.totals[0] - [sum(map(np.sum, less)), 0.0]
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
@@ -156,7 +157,7 @@ class Passes:
         """That of some groups with other counts, and so much more misfit."""
         near, shape = self.near, 0.0
         centroids = near.judged.centroids(sweep.natural)
-        potential = centroids.potential - near.unequal(near.judged.family(sweep.natural))
+        potential = centroids.potential - near.unequal(sweep.natural)
         typical = np.zeros(len(sweep.counts))
         if near.shapes is not None:
             seen, means, shape = self._shapes(sweep)
@@ -179,7 +180,7 @@ class Passes:
         seen = np.flatnonzero(sums.counts)
         means = sums.totals[seen] / sums.counts[seen, None]
         potential = shapes.potential_at(means)
-        potential = potential - self.near.unequal(shapes.family(means))
+        potential = potential - self.near.unequal(means)
         misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.distillation.sampling.noise import generator
+from posterity.arrays import keys
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 
@@ -29,6 +29,8 @@ POWERS = 24
 """Products with the curvature from which its largest value is found."""
 GRADIENTS = 64
 """Minibatches from which the noise of gradients is found."""
+LITTLE = 0.01
+"""The least friction that is found: momentum lasts for a hundred steps."""
 WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
 
@@ -41,7 +43,7 @@ def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) ->
 def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
     moments = adam(-RATE, 0, steps).init(positions)
-    words = generator(key).integers(2**32, size=(steps, 2), dtype=np.uint32)
+    words = keys.of_numpy(key).integers(2**32, size=(steps, 2), dtype=np.uint32)
     for begin in range(0, steps, CHUNK):
         some = np.zeros((CHUNK, 2), np.uint32)
         count = len(words[begin : begin + CHUNK])
@@ -75,11 +77,21 @@ def _climbed(
 
 
 def tuned(
-    target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array
-) -> tuple[PyTree, float]:
-    """A scale for each coordinate, and the largest safe step in its units.
+    target: Target,
+    positions: PyTree,
+    chains: int,
+    friction: float | int | None,
+    *,
+    scaled: bool,
+    key: jax.Array,
+) -> tuple[PyTree, float, float]:
+    """A scale for each coordinate, the largest safe step in its units, and the friction.
 
-    The scale is about the posterior variance where it is ``scaled``, else one for each array.
+    The scale is about the posterior variance where it is ``scaled``, else one for each array. Of a
+    direction of curvature ``c`` steps of size ``s`` with friction ``f``, 1 without momentum, leave
+    the variance ``1 / (1 - f s c / (4 (2 - f)))`` times what it should be. Where the friction is
+    None the step is as large as the friction, so that a direction as wide as the scale is forgotten
+    as fast as momentum; unless the noise of minibatches asks for less.
     """
     first, second, third = jax.random.split(key, 3)
     scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), positions)
@@ -98,12 +110,17 @@ def tuned(
             root,
         )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    return scale, float(4 * EXCESS / max(curvature, heat, 1e-30))
+    curvature = max(curvature, 1e-30)
+    if friction is None:
+        alike, enough = (8 * EXCESS / curvature) ** 0.5, 2 * heat / (curvature + heat)
+        friction = float(np.clip(max(alike, enough), LITTLE, 1))
+    worst = max(curvature * friction / (2 - friction), heat)
+    return scale, float(4 * EXCESS / worst), float(friction)
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
     """Several keys, drawn by NumPy: nothing needs to be compiled for them."""
-    words = generator(key).integers(2**32, size=(count, 2), dtype=np.uint32)
+    words = keys.of_numpy(key).integers(2**32, size=(count, 2), dtype=np.uint32)
     return [jax.random.wrap_key_data(own) for own in words]
 
 

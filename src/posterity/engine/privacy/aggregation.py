@@ -62,7 +62,7 @@ Letters = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is added up, and by whom: the same at all sites.
+    """The terms of an aggregation: who adds up what; the same at all sites.
 
     ``least`` is the fewest factors of which sites open the sum, by default those of all members;
     never below three, as each of two would learn the other's. ``most`` bounds each number's
@@ -328,7 +328,7 @@ def _words(raw: bytes) -> Any:
 
 
 def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
-    """What signed letters say, by round and site; a Refusal for two of one kind that differ."""
+    """The contents of signed letters by round and site; a Refusal for two that differ."""
     result: dict[str, dict[str, Any]] = {round: {} for round in get_args(Round)}
     for letter in letters:
         envelope = Envelope.from_bytes(letter)

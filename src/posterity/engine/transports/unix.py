@@ -25,7 +25,10 @@ from posterity.errors import PosterityError, SiteError, UsageError
 
 Head = Mapping[str, Any]
 Answer = Callable[[Head, bytes], tuple[Head, bytes]]
-"""What answers a request, given its head and its body; a PosterityError goes to who asked."""
+"""A function from the head and body of a request to those of the answer.
+
+A PosterityError that it raises goes to who asked.
+"""
 HEAD_BYTES = 2**16
 """The longest head. A message holds one, and a body as long as a letter may be."""
 LARGEST = 2**26 + HEAD_BYTES
