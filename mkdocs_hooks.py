@@ -28,9 +28,11 @@ MODULES = (
     *(
         "fitting",
         *(f"adapters.{name}" for name in ADAPTERS),
+        "progress",
         "sklearn",
         "summary",
         "plots",
+        "reporting",
         "errors",
     ),
     *(f"engine.privacy.{part}" for part in ("aggregation", "noise", "membership")),
@@ -42,6 +44,7 @@ VERBS = {
     "pursue": "pursuit.pursue",
     "distill": "distillation.distill",
     **{"save": "artifact", "load": "artifact", "inspect": "artifact", "verify": "receipt"},
+    "report": "reporting",
 }
 """What the reference opens with, on a page of its own, and the modules that it is in."""
 BASES = (

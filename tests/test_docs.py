@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 QUICK = [
+    "docs/progress.md",
     "README.md",
     "docs/index.md",
     "docs/quickstart.md",
@@ -28,6 +29,7 @@ QUICK = [
     "docs/families.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/report.md",
     "docs/cookbook/auditor.md",
     "docs/cookbook/privacy-officer.md",
     "docs/import.md",

@@ -34,7 +34,6 @@ BUDGETS = {
     "500": {"climb": 2000, "burn_in": 250, "steps": 500},
     "2,000": {"burn_in": 1000, "steps": 2000},
     "default": {},
-    "50,000": {"burn_in": 20_000, "steps": 50_000},
 }
 """Lengths of students' runs."""
 

@@ -21,10 +21,11 @@ from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
-from posterity.federation.site import ERROR, failure_of, not_finite
+from posterity.federation.site import ERROR, failure_of
 from posterity.federation.state import improper_without
 from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk
+from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax, jnp, program
 from posterity.models import Model, Records

@@ -126,6 +126,19 @@ def test_other_networks_optimisers_and_inputs() -> None:
 # --- what is said --------------------------------------------------------------------------------
 
 
+def test_a_student_of_its_teachers_layers_begins_at_its_weights() -> None:
+    """After one step at a rate of next to nothing it is the network that was drawn."""
+    drawn = np.random.default_rng(0).normal(size=(1, NET.size))
+    x = points()[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = distill(Draws(NET, drawn, x=x), steps=1, learning_rate=1e-12)
+    np.testing.assert_allclose(
+        found.student.predict(x).mean, Draws(NET, drawn).predict(x).mean, atol=1e-5
+    )
+    assert found.halves is None  # the teacher was asked in one half alone
+
+
 def test_a_student_that_is_not_its_teacher_yet_is_said() -> None:
     with pytest.warns(ConvergenceWarning, match="too few steps"):
         found = distill(POSTERIOR, key=KEY, inputs=BOX, steps=20)

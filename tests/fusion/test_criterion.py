@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.problems import Shape, draw
-from posterity import NormalWishart
+from posterity import Gamma, NormalWishart, Product
 from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, LocalComponents, polish, refine
 from posterity.fusion.criterion import Criterion, buffet
@@ -185,6 +185,20 @@ def test_clusters_on_a_line_stay_apart_where_sites_differ_along_it() -> None:
     )
     found = search(LocalComponents(Points.of(members), np.arange(201))).clustering
     assert len(set(zip(found.labels.tolist(), rows.tolist(), strict=True))) == 2
+
+
+def test_a_column_that_never_varies_is_no_direction_to_differ_in() -> None:
+    """Components are products, one block of which has no location."""
+    rng, rows = np.random.default_rng(0), np.array([[k % 3, (k + 1) % 3] for k in range(150)])
+    means = np.stack([10.0 * rows.ravel() + rng.normal(size=300), np.full(300, 3.0)], axis=1)
+    members = Product(
+        z=NormalWishart.from_inverse_scale(
+            means, np.full(300, 100.0), np.tile(100 * np.eye(2), (300, 1, 1)), np.full(300, 104.0)
+        ),
+        rate=Gamma.from_standard(np.full(300, 50.0), np.full(300, 10.0)),
+    )
+    found = search(LocalComponents(Points.of(members), 2 * np.arange(151))).clustering
+    assert len(found.counts) == 3
 
 
 def test_directions_have_dispersions_of_their_own_where_misfits_differ() -> None:

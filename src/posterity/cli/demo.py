@@ -16,6 +16,7 @@ from posterity.cli.options import FLAG, NATURAL, TEXT, Option, Settings, verb
 from posterity.cli.report import Data, group, table
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, MissingExtraError
+from posterity.status import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +106,7 @@ def demo(settings: Settings) -> Data:
     from threadpoolctl import threadpool_limits
 
     # The matrices are tiny: on several threads, waiting takes far longer than multiplying.
-    with threadpool_limits(1), bar("Sites fit their images", SITES + 2) as moved:
+    with threadpool_limits(1), bar("Sites fit their images") as moved:
         report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report | {"folder": str(folder), "files": sorted(path.name for path in folder.iterdir())}
@@ -126,7 +127,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
         }
         ledger = to_ledger(fit(features(data.images[site]), LOCAL), site)
         posterity.save(ledger, folder / f"{site}.safetensors", provenance=provenance)
-        moved(step + 1)
+        moved(Progress(step + 1, SITES + 2))
     ledgers = {site: posterity.load(folder / f"{site}.safetensors") for site in data.images}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the picture shows what is doubtful
@@ -134,7 +135,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
     assert fusion.ledger is not None, "a product has one"
     posterity.save(fusion.ledger, folder / "fused.safetensors")
     draw(fusion, ledgers, data, folder / "matching.png")
-    moved(SITES + 1)
+    moved(Progress(SITES + 1, SITES + 2))
     together = np.concatenate(list(data.images.values()))
     pooled = to_ledger(fit(features(together), POOLED), "pooled")
     last = {

@@ -146,7 +146,6 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
     import jax
 
     from posterity.distillation import Head, distill
-    from posterity.distillation.distill import STEPS
     from posterity.networks import Layers
 
     key, seen = jax.random.key(settings["seed"]), []
@@ -159,12 +158,12 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
             split = bool(settings["student.split"])
             head = Head(own.likelihood, own.targets, split, own.noise_variance)
             student = Layers.dense(x[0].size, *hidden, head.size)
-    with bar("Distilling", options.get("steps", STEPS)) as moved, warnings.catch_warnings():
+    with bar("Distilling") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
         def progress(now: "Progress") -> None:
             seen.append(now.step)
-            moved(now.step, f"Distilling: {now.left:.2g} nats to go")
+            moved(now)
 
         distillation = distill(
             job.teacher,

@@ -120,7 +120,7 @@ def fit(settings: Settings) -> Data:
         recipe = dataclasses.replace(recipe, prior=digest)
     elif recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
-    with bar(f"Fitting {path}"):
+    with bar(f"Fitting {path}") as moved:
         fitted = fit_table(
             path,
             recipe,
@@ -128,6 +128,7 @@ def fit(settings: Settings) -> Data:
             prior=before,
             reading=reading,
             seed=settings["seed"],
+            progress=moved,
         )
     third = fitted.third if settings["one_shot"] else None
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)

@@ -74,7 +74,7 @@ def _report(data: Data) -> "RenderableType":
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["one_shot"] is not None:
-        far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "given the noise,"
+        far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")

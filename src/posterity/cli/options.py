@@ -23,7 +23,7 @@ from posterity import arguments
 from posterity.arguments import Constraint
 from posterity.cli.app import app, example
 from posterity.cli.files import check_regular
-from posterity.cli.streams import JSON, present
+from posterity.cli.streams import JSON, LOG, LogFormat, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
 ENDING = ".toml"
@@ -472,7 +472,9 @@ def verb(
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
         @functools.wraps(function)
-        def command(files: list[Path] | None, as_json: bool, **values: Any) -> None:
+        def command(
+            files: list[Path] | None, as_json: bool, log_format: LogFormat, **values: Any
+        ) -> None:
             names = files or []
             configurations = [name for name in names if name.suffix == ENDING]
             if len(configurations) > 1:
@@ -485,7 +487,8 @@ def verb(
             flags = {name.replace("__", "."): value for name, value in asked.items()}
             others = [name for name in names if name.suffix != ENDING]
             file = configurations[0] if configurations else None
-            data = present(lambda: function(read(options, flags, file, others)), report, as_json)
+            compute = lambda: function(read(options, flags, file, others))
+            data = present(compute, report, as_json, log_format)
             if data.get("status", {}).get("state", "converged") != "converged":
                 raise typer.Exit(ConvergenceError.exit_code)
 
@@ -494,6 +497,7 @@ def verb(
             _parameter("files", list[Path] | None, argument),
             *(option.parameter for option in options),
             _parameter("as_json", bool, JSON, False),
+            _parameter("log_format", LogFormat, LOG, LogFormat.text),
         ]
         del command.__wrapped__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -68,8 +68,8 @@ def predict(settings: Settings) -> Data:
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_outputs([output], [file, inputs])
     files.check_ending(output, FORMATS)
-    with bar("Predicting"):
-        found = predicted(settings, file, inputs)
+    with bar("Predicting rows") as moved:
+        found = predicted(settings, file, inputs, moved)
     columns = columns_of(found.parts)
     _write(output, found.parts, columns)
     known = {name: found.parts[name][found.kept] for name in MEANS if name in found.parts}
@@ -173,8 +173,8 @@ def evaluate(settings: Settings) -> Data:
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
     files.check_outputs([], [file, inputs], plot)
-    with bar("Predicting"):
-        found = predicted(settings, file, inputs, scored=True)
+    with bar("Predicting rows") as moved:
+        found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
         raise StructureError(
             found=f"no target in {str(inputs)!r}",

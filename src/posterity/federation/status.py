@@ -41,6 +41,8 @@ TOLERANCE = 1e-3
 EARLY, UNSURE = 3, 10.0
 """Rounds before which a rate is that of the way from the prior, where a posterior holds means
 apart; what is left may then be so many times what one more round would change."""
+FAINT = 50.0
+"""Nats of free energy beyond which an optimum is no part of what a posterior leaves out."""
 FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
 MOST_LEFT = 1e6
@@ -184,6 +186,8 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         return Status.of(left, status.tolerance, (why,))
     if not second.settled:
         return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
+    if -lower > FAINT:
+        return status
     if abs(lower) <= status.tolerance:
         apart += ", of the same free energy"
     elif not math.isnan(lower):

@@ -27,6 +27,7 @@ from posterity.fitting.regressions import (
     residuals_of,
 )
 from posterity.ledger import Ledger
+from posterity.status import ProgressCallback
 from posterity.version import __version__
 
 _LOUD = 0.25
@@ -94,6 +95,7 @@ def fit(
     prior: ExponentialFamily | None = None,
     reading: Reading = PLAIN,
     seed: int = 0,
+    progress: ProgressCallback | None = None,
 ) -> Fit:
     r"""The posterior of a regression or mixture of a table's records, as the ledger of one site.
 
@@ -104,6 +106,7 @@ def fit(
         prior: a named Gaussian, of which ``recipe.prior`` holds the digest.
         reading: how this table says what the recipe is about.
         seed: of a mixture's starts.
+        progress: called after each step of a regression, as of :func:`posterity.federate`.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
@@ -133,7 +136,7 @@ def fit(
     site = path.stem if site is None else site
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
-    return _regression(data, recipe, site, prior)
+    return _regression(data, recipe, site, prior, progress)
 
 
 def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
@@ -175,7 +178,13 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
 
 
-def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamily | None) -> Fit:
+def _regression(
+    data: Design,
+    recipe: Recipe,
+    site: str,
+    given: ExponentialFamily | None,
+    progress: ProgressCallback | None,
+) -> Fit:
     prior = prior_of(data.names, recipe, given)
     x, noise = data.x, None
     if recipe.model == "linear":
@@ -189,7 +198,7 @@ def _regression(data: Design, recipe: Recipe, site: str, given: ExponentialFamil
         size = len(recipe.inputs())  # of a multinomial model's class
         own, known = x[:, :size], prior.precision[:size, :size]
         deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
-    run = fitted(recipe, noise, site, data, prior)
+    run = fitted(recipe, noise, site, data, prior, progress)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
     predictor = x @ posterior.mean + (0.0 if data.offset is None else data.offset)

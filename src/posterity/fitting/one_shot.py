@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.cubics import tensor, turned
-from posterity.artifact.recipe import Recipe
+from posterity.artifact.recipe import ESTIMATE, Recipe
 from posterity.errors import CHOOSE
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
@@ -42,11 +42,11 @@ NODES, STEP = 32, 1e-3
 def third_derivatives(recipe: Recipe, data: Design, posterior: Any) -> np.ndarray | None:
     """The expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
 
-    None of a diagonal Gaussian, which leaves out more than that, and of more than :data:`MOST`
-    coefficients.
+    None of a diagonal Gaussian, which leaves out more than that, of more than :data:`MOST`
+    coefficients, and where a site estimates its own noise, of which others know nothing.
     """
     size = posterior.own_size
-    if posterior.diagonal or size > MOST:
+    if posterior.diagonal or size > MOST or recipe.noise_variance == ESTIMATE:
         return None
     if recipe.model == "linear":
         return np.zeros((size, size, size))

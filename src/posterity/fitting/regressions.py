@@ -21,6 +21,7 @@ from posterity.models import (
     PoissonRegression,
     PredictorModel,
 )
+from posterity.status import ProgressCallback
 
 TOLERANCE = 1e-4
 """Nats that may be left: what sums over nodes are refined to, and much less than is usual."""
@@ -66,7 +67,12 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(
-    recipe: Recipe, noise_variance: float | None, site: str, data: Design, prior: Any
+    recipe: Recipe,
+    noise_variance: float | None,
+    site: str,
+    data: Design,
+    prior: Any,
+    progress: ProgressCallback | None = None,
 ) -> Run:
     """A federation of the one site, whose records these are.
 
@@ -77,7 +83,8 @@ def fitted(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return federate({site: data_of(recipe, data)}, model, prior, tolerance=TOLERANCE)
+            options: Any = {"tolerance": TOLERANCE, "progress": progress}
+            return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
         raise ConvergenceError(
             found=error.found, expected="a posterior near the records", fix=_UNITS

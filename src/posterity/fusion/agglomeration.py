@@ -12,7 +12,6 @@ import dataclasses
 
 import numpy as np
 
-from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Evidence, LocalComponents, sums
 from posterity.fusion.geometry import CACHED, chunks, of_places
@@ -182,45 +181,35 @@ def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
 
 def _halves_merged(clustering: Clustering) -> Clustering:
     """Without halves: pairs of groups that many sites would hold both of, if one said nothing of
-    the other, though none does, and that are described shorter as one that is as wide as it is.
+    the other, though none does, and that no gap divides.
     """
     sizes = np.diff(clustering.local.starts)
     while True:
         counts = clustering.counts
         share = np.where(counts >= MANY, counts, 0.0) / sizes.sum()
         both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
-        pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1))
-        rises = [_rise(clustering, first, second) for first, second in pairs.tolist()]
-        if min(rises, default=0.0) >= 0:
+        pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1)).tolist()
+        gaps = [_gap(*_nearer(clustering, first, second)) for first, second in pairs]
+        if min(gaps, default=np.inf) > HALVES:
             return clustering
-        clustering = _merged(clustering, *pairs[int(np.argmin(rises))])
+        clustering = _merged(clustering, *pairs[int(np.argmin(gaps))])
 
 
-def _rise(clustering: Clustering, first: int, second: int) -> float:
-    """Rise of the description if two groups were one, as wide along their line as they are;
-    infinite where they are further apart than halves.
+def _nearer(clustering: Clustering, first: int, second: int) -> tuple[Array, Array]:
+    """How much nearer the members of two groups are to the first than to the second, by group."""
+    rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
+    costs = [clustering.costs(own) for own in rows]
+    one, other = (own[:, second] - own[:, first] for own in costs)
+    return one, other
+
+
+def _gap(one: Array, other: Array) -> float:
+    """Squared distance of the means of what tells two groups apart, in variances within them; it is
+    linear in a component, so that sampling alone scatters it by the distance.
     """
-    labels, local = clustering.labels, clustering.local
-    rows, pair = np.flatnonzero((labels == first) | (labels == second)), [first, second]
-    # What tells the two apart is linear in a component: how much nearer it is to one of them.
-    costs = clustering.costs(rows)
-    nearer = costs[:, second] - costs[:, first]
-    mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
-    distance = mine.mean() - theirs.mean()
-    within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
-    # Sampling alone scatters them by their distance.
-    gap = distance**2 / max(within, distance, np.finfo(float).tiny)
-    if gap > HALVES:
-        return np.inf
-    surprise, typical = (values[pair] for values in clustering.judged.evidence[2:])
-    parts, joint, criterion = clustering.counts[pair], float(len(rows)), local.criterion
-    _, spread = clustering.judged.prices(criterion, clustering.counts)
-    price = criterion.prices(parts @ surprise / joint, parts @ typical / joint, joint, spread)
-    price -= criterion.prices(surprise, typical, parts, spread).sum()
-    groups = len(clustering.counts)
-    price += criterion.columns(groups - 1) - criterion.columns(groups)
-    share = len(mine) * len(theirs) / joint**2
-    return float(joint * np.log1p(share * gap) / 2 + price)
+    distance = one.mean() - other.mean()
+    within = (len(one) * one.var() + len(other) * other.var()) / (len(one) + len(other))
+    return float(distance**2 / max(within, distance, np.finfo(float).tiny))
 
 
 def _together(clustering: Clustering) -> Array:
@@ -248,11 +237,13 @@ class Places:
         assert local.shapes is not None
         members, shapes = local.judged.members(slice(None)), local.shapes
         place, known = members.location(), members.observations()
-        points = np.hstack(leaves(place))
-        scale = np.maximum(points.std(0), np.finfo(float).tiny)
+        parts: list[Array] = []
+        of_places(parts.append, place)
+        points = np.hstack(parts)
+        scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
         average = shapes.family(np.repeat(shapes.middle[0], len(scale) + 1, axis=0))
         steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
-        ends = np.cumsum([own.shape[-1] for own in leaves(place)])[:-1]
+        ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
         offsets = iter(np.split(steps, ends, axis=1))
         moved = average.translate(of_places(lambda _: next(offsets), place))
         # Both parameters of a member that is moved change linearly, up to what the other lacks.
@@ -289,13 +280,10 @@ class Places:
         return next((pair for pair in pairs if self.gap(clustering, *pair) <= APART), None)
 
     def gap(self, clustering: Clustering, first: int, second: int) -> float:
-        """Squared distance of the means of two groups, in variances within them along that line."""
+        """The :func:`_gap` of two groups along the line of their means."""
         one, other = (self.points[clustering.labels == group] for group in (first, second))
         line = one.mean(0) - other.mean(0)
-        within = len(one) * (one @ line).var() + len(other) * (other @ line).var()
-        # Sampling alone scatters them by one.
-        variance = max(within / (len(one) + len(other)), line @ line, np.finfo(float).tiny)
-        return float((line @ line) ** 2 / variance)
+        return _gap(one @ line, other @ line)
 
     def _groups(
         self, clustering: Clustering

@@ -26,6 +26,7 @@ from posterity.fusion.topics import (
     topics_in_memory,
     topics_in_table,
 )
+from posterity.status import ProgressCallback
 
 Array = np.ndarray
 NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -172,6 +173,7 @@ class Aligner:
         absorb: whether a site's components that are one (:mod:`.absorb`) are matched as one.
         labels: for ``Matching.IDENTITY``, those (N,) that are known.
         budget: bytes of memory for samples of a table, whose rows are gone through in passes.
+        progress: called after each of these passes.
         stages: where the search in passes is kept, and where it begins.
     """
 
@@ -181,6 +183,7 @@ class Aligner:
     absorb: bool = False
     labels: Int[Array, " n"] | None = None
     budget: int = 0
+    progress: ProgressCallback | None = None
     stages: Stages | None = None
 
     @property
@@ -254,7 +257,8 @@ class Aligner:
             table.keep(wanted[table.used])
         if self.labels is None:
             check_components(table.store.sizes, self.matching, self.components)
-        passes = Passes(table, max(LEAST, self.budget // (SAMPLED * 8 * table.dim)))
+        sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
+        passes = Passes(table, sample, self.progress)
         into, topics = np.arange(len(table.used)), None
         if self._merges(table):
             topics = topics_in_table(table, self.absorb, self.components)

@@ -151,7 +151,7 @@ class LocalComponents:
         about as many observations as each other, and no component from next to none.
         """
         known, sites = self._known, self._known_at_sites
-        if self.shapes is None or known is None:
+        if self.shapes is None or known is None or not known.min() > 0:
             return None
         if sites.max() < UNEQUAL * sites.min() and known.max() < UNEQUAL**2 * known.min():
             return None

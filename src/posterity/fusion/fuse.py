@@ -121,7 +121,8 @@ def fuse(
             kept of what is matched in memory.
         networks: how networks are fused, if sites are :class:`posterity.Network`.
         progress: called with a :class:`posterity.status.Progress` once each plate is matched, which
-            has the objective of its matching; of networks once each width is tried, with the
+            has the objective of its matching, and after each pass over sites that are gone through
+            in passes, whose number it has; of networks once each width is tried, with the
             predictive KL as the objective.
 
     Returns:
@@ -283,7 +284,8 @@ class _Plates(_Problem):
         elif sites.labels:
             warn_of_names(f"matching={how.value!r} goes by what members say")
         own = None if labels is None else user_labels(labels, plates, number)
-        aligner = Aligner(how, side, number, plan.absorb is not False, own, plan.bytes, stages)
+        options = number, plan.absorb is not False, own, plan.bytes, progress, stages
+        aligner = Aligner(how, side, *options)
         for plate in plates:
             aligned[plate.path] = alignment = aligner.align(plate, importance)
             if progress is not None:

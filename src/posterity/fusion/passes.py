@@ -20,6 +20,7 @@ from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assig
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
+from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
 COSTS = 2**22
@@ -110,11 +111,12 @@ class Passes:
     """The components of one block of all sites, in a table that is gone through as often as needed.
 
     About ``sample`` components are clustered in memory at a time; as many make up the first groups,
-    and the population.
+    and the population. After each pass ``progress`` is called with the number of those made.
     """
 
-    def __init__(self, table: Any, sample: int):
+    def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
         self.table, self.store, self.most = table, table.store, sample
+        self.progress, self.swept = progress, 0
         self._sampled = table.ranked(sample)
         some = table.gather(self._sampled)
         table.origin = _origin(self.table.natural(some.rows))
@@ -203,6 +205,9 @@ class Passes:
                 labels = assign(costs, part.starts, price)
                 labels[labels == len(coordinates)] = -1
                 sums.add(part, labels, costs if second else None)
+        self.swept += 1
+        if self.progress is not None:
+            self.progress(Progress(self.swept))
         return dataclasses.replace(sums.result(), assigned=coordinates)
 
     def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:

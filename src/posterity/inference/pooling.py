@@ -19,6 +19,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
@@ -550,15 +551,6 @@ def own_law(
     ahead = deviation * (message.linear[own] - shared_part)
     offset = (root @ (np.swapaxes(root, 1, 2) @ ahead[..., None]))[..., 0]
     return Law(center + deviation * offset, deviation[:, :, None] * root)
-
-
-def not_finite() -> ParameterError:
-    """The error of a log likelihood that is NaN or impossible wherever it is asked."""
-    return ParameterError(
-        found="NaN or infinity in the log likelihood of a record",
-        expected="a log likelihood that is finite near the posterior",
-        fix="Check the model's functions and the site's data. The factor was not changed.",
-    )
 
 
 def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:

@@ -42,38 +42,25 @@ def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) ->
 
 def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
-    moments = adam(-RATE, 0, steps).init(positions)
-    words = keys.of_numpy(key).integers(2**32, size=(steps, 2), dtype=np.uint32)
+    state = positions, adam(-RATE, 0, steps).init(positions)
     for begin in range(0, steps, CHUNK):
-        some = np.zeros((CHUNK, 2), np.uint32)
-        count = len(words[begin : begin + CHUNK])
-        some[:count] = words[begin : begin + CHUNK]
-        numbers = np.int32(count), np.int32(steps)
-        positions, moments = _climbed(target, positions, moments, some, *numbers, chains)
-    return positions
+        ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
+        state = _climbed(target, state, ends, key, chains)
+    return state[0]
 
 
-@functools.partial(jax.jit, static_argnums=6)
-def _climbed(
-    target: Target,
-    positions: PyTree,
-    moments: PyTree,
-    words: Any,
-    count: Any,
-    steps: Any,
-    chains: int,
-) -> Any:
-    """After the first ``count`` of so many steps, and Adam's moments then."""
+@functools.partial(jax.jit, static_argnums=4)
+def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array, chains: int) -> Any:
+    """Positions and Adam's moments, from one step to another of so many."""
 
-    def one(number: Any, carry: PyTree) -> Any:
-        positions, moments = carry
-        key = jax.random.wrap_key_data(words[number])
-        batch = target.minibatch(chains, key=key)
+    def one(number: Any, state: PyTree) -> Any:
+        positions, moments = state
+        batch = target.minibatch(chains, key=jax.random.fold_in(key, number))
         gradient = target.value_and_gradient(positions, batch)[1]
-        moves, moments = adam(-RATE, 0, steps).update(gradient, moments)
+        moves, moments = adam(-RATE, 0, ends[2]).update(gradient, moments)
         return jax.tree.map(jnp.add, positions, moves), moments
 
-    return jax.lax.fori_loop(0, count, one, (positions, moments))
+    return jax.lax.fori_loop(ends[0], ends[1], one, state)
 
 
 def tuned(
