@@ -45,6 +45,8 @@ def test_the_python_of_each_step_writes_the_same_files(folders):
     names = {path.name for path in python.glob("*.safetensors")}
     assert {path.name for path in commands.glob("*.safetensors")} == names
     assert len(names) == 18 and (python / "student.onnx").stat().st_size > 1000
+    pages = [(folder / "report.html").read_text(encoding="utf-8") for folder in folders]
+    assert all("long-beach" in page for page in pages)
     asked = np.load(python / "inputs.npy")
     for name in sorted(names):
         ours, theirs = (law(posterity.load(folder / name)) for folder in folders)
