@@ -251,8 +251,8 @@ STEPS = (
     Step(
         "A page for people: open report.html in a browser",
         "report receipt.json heart.safetensors without-long-beach.safetensors -o report.html",
-        'about = "receipt-of-long-beach.json", "heart.safetensors", "without-long-beach.safetensors"\n'
-        'posterity.report(*about, path="report.html")',
+        'ledgers = "heart.safetensors", "without-long-beach.safetensors"\n'
+        'posterity.report("receipt-of-long-beach.json", *ledgers, path="report.html")',
     ),
 )
 
