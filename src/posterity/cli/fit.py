@@ -4,7 +4,6 @@ import dataclasses
 import json
 from typing import Any
 
-from posterity.artifact.recipe import MODELS
 from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.options import (
@@ -26,6 +25,11 @@ from posterity.cli.report import Data, first, group, parameters, plain, short, t
 from posterity.cli.schema import DROP, INTERCEPT, OUTPUT, READING, RECIPE, TARGET
 from posterity.cli.streams import bar
 
+MODELS = (
+    *("linear", "logistic", "ordinal", "multinomial", "poisson", "negative-binomial", "gamma"),
+    *("survival", "mixture"),
+)
+"""Those of :data:`posterity.artifact.recipe.MODELS`, which help does not wait for."""
 LONG = tuple(f"{name}-regression" for name in MODELS[:-1])
 """Models by their short names, and by those that other verbs have."""
 
