@@ -70,7 +70,7 @@ test-oldest: $(VENV)/.publish ## run quick tests with the oldest releases that p
 	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable '.[test]'
 	.venv-oldest/bin/python -m pytest $(PYTEST_FLAGS) -W ignore::DeprecationWarning tests/test_ledger.py \
 	  tests/artifact tests/graphs tests/models tests/federation/test_run.py tests/fusion/test_fuse.py \
-	  tests/adapters tests/conformance tests/cli/test_app.py
+	  tests/adapters tests/conformance tests/test_progress.py
 
 test-engine: .venv-engine/.engine ## run deployments over NVFlare and Flower, in namespaces of their own
 	.ci/apart .venv-engine/bin/python -m pytest -n 0 -m engine -W ignore tests/deployment

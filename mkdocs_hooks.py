@@ -6,6 +6,7 @@ the names that docstrings put into roles (``:func:`fuse```).
 """
 
 import ast
+import json
 import re
 import textwrap
 from html import unescape
@@ -148,8 +149,22 @@ def cited(text: str) -> str:
     return "".join(parts)
 
 
+def measured(markdown: str) -> str:
+    """Numbers in the place of ``{{experiment: key/of/it}}``, from the experiment's results."""
+
+    def number(found: Any) -> str:
+        value = json.loads((ROOT / f"experiments/{found[1]}/results/expected.json").read_text())
+        for part in found[2].split("/"):
+            value = value[int(part) if isinstance(value, list) else part]
+        return f"{value:.3g}"
+
+    return re.sub(r"\{\{(\w+): (.+?)\}\}", number, markdown)
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Link the citations of a page."""
+    """Link the citations of a page, and fill in the paper's numbers."""
+    if page.file.src_path == "paper.md":
+        markdown = measured(markdown)
     return markdown if page.file.src_path == "references.md" else cited(markdown)
 
 

@@ -1,6 +1,7 @@
 """What is published beside the code: the paper's numbers, the citation, the changelog."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,21 +11,18 @@ from posterity.version import __version__
 
 ROOT = Path(__file__).parents[1]
 PAPER = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| .+ \| (\w+) \| (.+) \| ([-\d.e]+) \|$", PAPER, re.MULTILINE)
+ROWS = re.findall(r"\{\{(\w+): (.+?)\}\}", PAPER)
 if not (ROOT / "experiments").is_dir():
     pytest.skip("no experiments in a source distribution", allow_module_level=True)
 
 
-def test_the_paper_has_results():
-    assert len(ROWS) == PAPER.count("\n| ") - 1  # but the table's head
-
-
-@pytest.mark.parametrize("experiment, key, value", ROWS)
-def test_numbers_of_the_paper_are_those_that_were_measured(experiment, key, value):
+@pytest.mark.parametrize("experiment, key", ROWS)
+def test_numbers_of_the_paper_are_those_that_were_measured(experiment, key):
+    """They are filled in when the page is built (mkdocs_hooks.py)."""
     found = json.loads((ROOT / f"experiments/{experiment}/results/expected.json").read_text())
     for part in key.split("/"):
         found = found[int(part) if isinstance(found, list) else part]
-    assert found == pytest.approx(float(value), rel=0.05)  # as the page says
+    assert math.isfinite(found)
 
 
 def test_the_paper_cites_what_the_bibliography_holds():

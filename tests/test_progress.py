@@ -93,6 +93,21 @@ def test_a_terminal_sees_a_bar():
     assert "Counting: 3 of 3" in drawn.decode() and "0.5 nats to go" in drawn.decode()
 
 
+def test_a_notebook_sees_a_bar_without_widgets(monkeypatch):
+    for module in ("ipykernel", "nbclient", "nbformat"):
+        pytest.importorskip(module, reason=f"{module} is not installed: no notebook is run")
+    import nbclient
+    import nbformat
+
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    cells = [nbformat.v4.new_code_cell(COUNTED.format(style="auto"))]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=120, startup_timeout=120).execute()
+    (shown_last,) = notebook.cells[0].outputs
+    assert "Counting: 3 of 3" in shown_last["data"]["text/plain"]
+    assert '<progress value="3" max="3">' in shown_last["data"]["text/html"]
+
+
 @pytest.mark.parametrize("style", ["auto", "none"])
 def test_a_pipe_hears_nothing(style):
     process = begin(COUNTED.format(style=style), stderr=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -525,6 +525,33 @@ def test_a_data_frame_is_the_table_that_it_would_be_as_text():
         read_cells(Path("bad.parquet"))
 
 
+# --- imputed tables ------------------------------------------------------------------------------
+
+
+def test_imputed_tables_are_put_together_by_rubins_rule():
+    """Beside the rule by hand of statsmodels' fits."""
+    api = pytest.importorskip("statsmodels.api")
+    columns = take(records(400, 0), "age", "ill")
+    rng, gone, fits = np.random.default_rng(0), np.arange(400) % 4 == 0, []
+    for place in range(5):
+        age = np.where(gone, rng.choice(columns["age"][~gone], 400), columns["age"]) - 60.0
+        put(f"i{place}.csv", {"age": age, "ill": columns["ill"]})
+        x = api.add_constant(age)
+        fits.append(api.GLM(columns["ill"], x, family=api.families.Binomial()).fit())
+    line = "fit i0.csv i1.csv i2.csv i3.csv i4.csv --model logistic --target ill -o i.safetensors"
+    refuse(line, 2, "--site")
+    data = document(*line.split(), "--site", "north")
+    assert data["records"] == 400 and "5 imputed tables" in data["notes"][-1]
+    q = posterity.load("i.safetensors").posterior
+    means = np.stack([own.params for own in fits])
+    covariance = np.mean([own.cov_params() for own in fits], 0) + 1.2 * np.cov(means.T)
+    sd = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_allclose((q.mean - means.mean(0)) / sd, 0, atol=0.1)
+    np.testing.assert_allclose(np.sqrt(q.marginal_variance) / sd, 1, atol=0.05)
+    put("i1.csv", {"age": columns["age"][1:], "ill": columns["ill"][1:]})
+    refuse(f"{line} --site north", 2, "400, 399; same records")
+
+
 # --- one shot ------------------------------------------------------------------------------------
 
 

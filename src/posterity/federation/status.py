@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posterity.arrays.typing import KeyArray
-from posterity.errors import PosterityError, SiteError
+from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
@@ -217,7 +217,12 @@ def from_optimum(run: Position) -> float:
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
     if agreed.model.known_optima == "several" or agreed.line_search is None or long:
         return math.inf
-    optimum = optimum_from(run.federation, run.state, run.tolerance)
+    try:
+        optimum = optimum_from(run.federation, run.state, run.tolerance)
+    except SiteError as error:
+        if not isinstance(error.__cause__, ParameterError):
+            raise
+        optimum = None  # on the way a log likelihood is not finite
     left = math.inf if optimum is None else distance(run.posterior, optimum.posterior)
     return left if left <= MOST_LEFT else math.inf
 

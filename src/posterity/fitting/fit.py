@@ -1,6 +1,7 @@
 """A table of records and a recipe, made the ledger of one site."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,52 @@ def fit(
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
     return _regression(data, recipe, site, prior, progress)
+
+
+def imputed(fits: Sequence[Fit]) -> Fit:
+    """Fits of several imputed tables of one site's records, as one by Rubin's rule (rubin1987).
+
+    The mean is that of the posteriors' means; to the mean of their covariances comes ``1 + 1/m``
+    times the covariance of the means, which is what is not known of the missing values.
+
+    Raises:
+        UsageError: unless they are Gaussians of the same number of records.
+    """
+    first, count = fits[0], len(fits)
+    posteriors: list[Any] = [own.ledger.posterior for own in fits]
+    if len({own.records for own in fits}) > 1 or not all(
+        q.gaussian and not q.diagonal for q in posteriors
+    ):
+        raise UsageError(
+            found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
+            f"posterior {posteriors[0]!r}",
+            expected="the same records in each imputed table, and a full Gaussian",
+            fix="Impute all missing values, and fit a regression of family gaussian.",
+        )
+    means = np.stack([q.mean for q in posteriors])
+    away = means - means.mean(0)
+    between = away.T @ away / max(count - 1, 1)
+    within = np.mean([q.covariance for q in posteriors], axis=0)
+    pooled = Gaussian.from_standard(means.mean(0), within + (1 + 1 / count) * between)
+    names = names_of(posteriors[0])[""]
+    prior, (site,) = first.ledger.prior, first.ledger.sites
+    ledger = Ledger.of_site(site, prior=prior, posterior=pooled.named(names))
+    share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
+    worst = int(np.argmax(share))
+    note = (
+        f"{count} imputed tables by Rubin's rule: missing values make {share[worst]:.0%} of the "
+        f"variance of {names[worst]!r}, and less of others"
+    )
+    noises = [own.noise_variance for own in fits if own.noise_variance is not None]
+    notes = tuple(dict.fromkeys(line for own in fits for line in own.notes))
+    return dataclasses.replace(
+        first,
+        ledger=ledger,
+        steps=sum(own.steps for own in fits),
+        noise_variance=float(np.mean(noises)) if noises else None,
+        notes=(*notes, note),
+        third=None,
+    )
 
 
 def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
