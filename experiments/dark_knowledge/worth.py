@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 
 from experiments import harness
 from experiments.dark_knowledge import CACHE, RESULTS
-from experiments.data import _arrays, font_digits, intensities
+from experiments.data import fashion_mnist, font_digits
 from posterity import distill
 from posterity.distillation import Draws, Langevin, Perturbed
 from posterity.errors import ConvergenceWarning
@@ -41,11 +41,10 @@ BUDGETS = {
 @functools.cache
 def images() -> tuple[Any, ...]:
     """Training inputs and labels, test inputs and labels, and digits of computer fonts."""
-    names = ("x_train", "y_train", "x_test", "y_test")
-    x, y, x_test, y_test = _arrays("fashion_mnist.npz", *names)
-    flat = lambda own: intensities(own).reshape(len(own), -1).astype(np.float32)
-    fonts = font_digits().x.reshape(-1, 784).astype(np.float32)
-    return flat(x[:RECORDS]), y[:RECORDS].astype(int), flat(x_test), y_test.astype(int), fonts
+    data = fashion_mnist()
+    flat = lambda own: own.reshape(len(own), -1).astype(np.float32)
+    train, labels = data.x_train[:RECORDS], data.y_train[:RECORDS]
+    return flat(train), labels, flat(data.x_test), data.y_test, flat(font_digits().x)
 
 
 def teacher(**options: Any) -> Langevin:
