@@ -272,3 +272,20 @@ def test_ticks_are_round():
     for low, high in np.random.default_rng(0).normal(size=(50, 2)).tolist():
         low, high = sorted((low, high))
         assert all(low - 1e-9 <= t <= high + 1e-9 for t in ticks(low, high))
+
+
+def test_several_levels_are_judged_and_have_their_units():
+    from posterity.artifact.recipe import Recipe, as_provenance
+    from posterity.reporting import evaluation
+    from posterity.reporting.words import effects_of
+
+    levels = {"state": ("well", "mild", "grave")}
+    recipe = Recipe("multinomial", "state", ("age",), categories=levels).filled(("age",))
+    names = list(recipe.coefficients())
+    assert effects_of(recipe)["grave:age"].unit == "log odds per unit of grave against well"
+    q = Gaussian.from_standard([0.0, 1.0, 0.5, -1.0], 0.01 * np.eye(4)).named(names)
+    rows = [f"{age},{state}" for age in (-1.0, 0.0, 1.0) for state in levels["state"]]
+    Path("test.csv").write_text("\n".join(["age,state", *rows, ""]))
+    found = evaluated(q, as_provenance(recipe), Path("test.csv"), evaluation.PLAIN, 0.9)
+    assert sum(found.parts[f"p{k}"] for k in range(3)) == pytest.approx(np.ones(9))
+    assert {"brier", "accuracy", "log_score"} <= found.scores.keys()

@@ -332,7 +332,8 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
     """A sentence on the coefficients of a regression whose interval leaves zero out."""
     if recipe is None or not recipe.regression or not summary.proper:
         return []
-    apart = {INTERCEPT, *recipe.baseline}
+    levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
+    apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}
     rows = [row for row in summary.first(coefficients.ROWS) if row.name not in apart]
     above, below = [r.name for r in rows if r.low > 0], [r.name for r in rows if r.high < 0]
     told = [f"above zero for {listed(above)}"] if above else []

@@ -79,16 +79,15 @@ def evaluated(
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
         prediction = value.predict(x)
         mean = np.asarray(prediction.mean)
-        label = recipe.model in LABELS
-        parts = {"p": mean.ravel()} if label and mean.size == len(y) else {"mean": mean.ravel()}
+        mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
+        parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
     else:
         posterior = value.posterior if isinstance(value, Ledger) else value
         parts = predict(posterior, recipe, data, noise_variance=noise, level=level)
         if recipe.model != "linear" or noise is not None:
             log_score = log_predictive(posterior, recipe, data, noise)
-        if recipe.model == "ordinal":
-            chances = parts.pop("mean")
-            parts |= {f"p{k}": column for k, column in enumerate(chances.T)}
+    if "mean" in parts and parts["mean"].ndim == 2:
+        parts |= {f"p{k}": column for k, column in enumerate(parts.pop("mean").T)}
     if recipe.model == "linear":
         target = recipe.target or ""
         scale, centre = recipe.scale.get(target, 1.0), recipe.center.get(target, 0.0)

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from posterity.artifact.recipe import INTERCEPT, Recipe
+from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 
-EFFECTS = {"logistic": "log odds", "ordinal": "log odds", "survival": "log hazard"}
+EFFECTS = {**dict.fromkeys(LABELS, "log odds"), "survival": "log hazard"}
 """What a coefficient adds to; of all other models with a link it is a log mean."""
 RATIOS = {
-    "logistic": "odds ratio",
-    "ordinal": "odds ratio",
+    **dict.fromkeys(LABELS, "odds ratio"),
     "survival": "hazard ratio",
     "poisson": "rate ratio",
     "negative-binomial": "rate ratio",
@@ -40,7 +39,7 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
         effect = recipe.unit.get(target, target)
         effect = effect if scale == 1 else f"{scale:g} {effect}"
     ratio = RATIOS.get(recipe.model, "")
-    effects = dict.fromkeys(recipe.coefficients(), Effect(effect, ratio))
+    effects = dict.fromkeys(recipe.inputs(), Effect(effect, ratio))
     for name in (INTERCEPT, *recipe.baseline):
         if name in effects:
             effects[name] = Effect(effect)
@@ -54,4 +53,10 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
             if f"{name}[{level}]" in effects:
                 unit = f"{effect}, {level} rather than {levels[0]}"
                 effects[f"{name}[{level}]"] = Effect(unit, ratio)
-    return effects
+    if recipe.model != "multinomial":
+        return effects
+    return {
+        f"{level}:{name}": Effect(f"{one.unit} of {level} against {recipe.levels[0]}", one.ratio)
+        for level in recipe.levels[1:]
+        for name, one in effects.items()
+    }
