@@ -22,7 +22,7 @@ from posterity.distillation.sampling.target import Target
 RATE = 1e-2
 CHUNK = 250
 """Steps of a climb in one compiled call, after which it can be interrupted."""
-EXCESS = 0.05
+EXCESS = 0.03
 """By how much a chain's temperature may exceed what it should be in its worst direction, for
 either reason."""
 POWERS = 24
