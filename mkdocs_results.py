@@ -263,14 +263,18 @@ def results_page() -> tuple[str, dict[str, Path]]:
 
 
 def _beside(row: Beside, tree: Any) -> list[str]:
-    theirs, ours = at(tree, row.theirs), at(tree, row.ours)
+    author, _, place = row.paper.partition(",")
+    source = f"[{author}]{place and ','}{place}"
+    try:
+        theirs, ours = at(tree, row.theirs), at(tree, row.ours)
+    except (KeyError, IndexError):
+        return [escaped(row.what), source, "–", "–", "not in the file of the last run"]
     spread = next((ours[k] for k in ("standard error", "sd") if ours.get(k) is not None), 0.0)
     ahead = (ours["mean"] - theirs) * (1 if row.larger else -1)
-    author, _, place = row.paper.partition(",")
     outcome = '<span class="missed">behind</span>' if ahead < -2 * spread else "not behind"
     return [
         escaped(row.what),
-        f"[{author}]{place and ','}{place}",
+        source,
         number(theirs),
         number(ours),
         outcome,

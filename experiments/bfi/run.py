@@ -251,13 +251,14 @@ def own_intercepts(tables: Tables) -> dict[str, Any]:
     size = next(iter(wide.values())).shape[1] - 1
     sites = {centre: (own[:, 1:], own[:, 0]) for centre, own in wide.items()}
     prior = Gaussian.from_standard(np.zeros(size), np.eye(size) / LAMBDA)
-    model, options = posterity.models.LogisticRegression(), {"tolerance": 1e-8}
+    model = posterity.models.LogisticRegression()
+    options: dict[str, Any] = {"tolerance": 1e-8}
     every = tuple(np.concatenate(own) for own in zip(*sites.values(), strict=True))
-    pooled = federate({"all": every}, model, prior, **options).posterior
+    pooled: Any = federate({"all": every}, model, prior, **options).posterior
     theirs = gaussian(bfi(tables, "binomial", stratified=True)["bfi"])
     own = federate(sites, model, prior, **options)
     common = Gaussian.from_standard(np.zeros(size - 3), np.eye(size - 3) / LAMBDA)
-    population = federated(tables, "logistic", common, personal=[0])
+    population: Any = federated(tables, "logistic", common, personal=[0])
     slopes: Any = population.posterior.coefficients
     return {
         "BFI, stratified": off(theirs, pooled),

@@ -248,6 +248,12 @@ STEPS = (
         "export student.safetensors -o student.onnx",
         'to_onnx(learned.student, "student.onnx")',
     ),
+    Step(
+        "A page for people: open report.html in a browser",
+        "report receipt.json heart.safetensors without-long-beach.safetensors -o report.html",
+        'ledgers = "heart.safetensors", "without-long-beach.safetensors"\n'
+        'posterity.report("receipt-of-long-beach.json", *ledgers, path="report.html")',
+    ),
 )
 
 

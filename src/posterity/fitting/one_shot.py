@@ -20,6 +20,7 @@ import numpy as np
 
 from posterity.artifact.cubics import tensor, turned
 from posterity.artifact.recipe import ESTIMATE, Recipe
+from posterity.errors import CHOOSE
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
 from posterity.fitting.regressions import data_of, model_of
@@ -132,7 +133,7 @@ def expected_distance(
             f"the files of {some(beyond)} do not tell what their records say of the posterior of "
             "all: as of one class only, of a level or an interval without an event, or of few "
             "records; how far off the fusion is, is not known: federate, if sites can be asked "
-            "again"
+            f"again{CHOOSE}"
         ]
     bend = covariance @ hessian
     distance = float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4)
@@ -140,5 +141,5 @@ def expected_distance(
         return distance, []
     return distance, [
         f"in one shot the posterior is some {distance:.2g} nats from that of all records "
-        "together: federate, if sites can be asked again"
+        f"together: federate, if sites can be asked again{CHOOSE}"
     ]

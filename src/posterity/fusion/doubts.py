@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
+from posterity.errors import CHOOSE
 from posterity.families import Distribution, ExponentialFamily, NormalWishart
 from posterity.families.marginals import Marginal, Names
 from posterity.fusion.absorb import Absorbing
@@ -154,7 +155,7 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
         f"site {site(worst)!r} contradicts the others{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
-        "site's own (personal=True), or look at that site's units and records"
+        f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
     )
 
 

@@ -82,7 +82,9 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     laws = {}
     for name, moments in zip(("coefficients", "log_spread"), shared, strict=True):
         names = names_of(getattr(posterior, name))
-        laws[name] = with_names(Gaussian.from_standard(*moments), names)
+        mean, covariance = moments  # of sums, whose rounding is as large as their largest
+        symmetric = (covariance + covariance.T) / 2
+        laws[name] = with_names(Gaussian.from_standard(mean, symmetric), names)
     return Population(Product(laws), draws)
 
 
