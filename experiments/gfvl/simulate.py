@@ -122,7 +122,7 @@ def simulate(
     >>> trial.posteriors.a[:, -1].tolist()
     [5.0, 5.0]
     """
-    network = graph if isinstance(graph, Network) else Network.from_graph(graph, sites)
+    network = graph if isinstance(graph, Network) else Network.from_graph(graph)
     run = start(sites, model, prior, update=update, weights=weights)
     COUNT.check(visits=visits, repetitions=repetitions, every=every)
     check_sites(network.names, run.agreement.sites, "nodes for")

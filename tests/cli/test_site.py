@@ -75,7 +75,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site audit a", 2, "output.file"),
         ("site audit a -o no/audit.json", 5, "no/audit.json"),
         ("site result a -o out.safetensors", 5, "no posterior yet"),
-        ("site send a", 2, "1 files"),
+        ("site send a", 2, "1 arguments"),
         ("site send a nothing --to b", 5, "nothing"),
         ("site send a prior.safetensors", 2, "no to"),
         ("site send a prior.safetensors --to z", 5, "'z'"),

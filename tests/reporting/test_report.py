@@ -289,3 +289,29 @@ def test_several_levels_are_judged_and_have_their_units():
     found = evaluated(q, as_provenance(recipe), Path("test.csv"), evaluation.PLAIN, 0.9)
     assert sum(found.parts[f"p{k}"] for k in range(3)) == pytest.approx(np.ones(9))
     assert {"brier", "accuracy", "log_score"} <= found.scores.keys()
+
+
+def test_mixtures_pursuits_networks_and_students():
+    from posterity.distillation import Head, Student
+    from posterity.families import DiagonalGaussian, Mixture, Network
+    from posterity.families.layers import Layers
+    from posterity.pursuit import Pursuit, Row
+    from posterity.status import Status
+
+    parts = DiagonalGaussian.from_standard([[0.0], [3.0]], [[1.0], [0.3]])
+    mixture = Mixture.from_standard([0.7, 0.3], parts)
+    rows = (
+        Row(1, -2.3, 0.05, -2.3, 0.05, 1.0, 1.0, 1.4, 1.0, 100),
+        Row(2, -1.5, 0.03, 0.8, 0.02, np.nan, np.nan, 1.9, 1.85, 500),
+    )
+    page = pages.Page(report(Pursuit(mixture, Status.of(5e-4, 1e-2), rows)).html)
+    assert page.found["h1"][0]["text"] == "A mixture of 2 components"
+    (listing,) = (t for t in page.found["table"] if t["text"].startswith("Component by"))
+    assert "all polished" in listing["text"] and shown(-2.3) in listing["text"]
+    layers = Layers.dense(2, 5, 3)
+    network = Network.from_standard(np.zeros(layers.size), np.ones(layers.size), layers)
+    page = pages.Page(report(Ledger(network).update("a", network)).html)
+    assert any(t["text"].startswith("Layers") for t in page.found["table"])
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
+    posterity.save(student, "student.safetensors", provenance={"columns": '["age","dose"]'})
+    assert "Columns: age, dose." in report("student.safetensors").html

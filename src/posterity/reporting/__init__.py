@@ -171,8 +171,7 @@ class _Page:
                 self.short.append(f"{text}added to a prior first.")
             elif isinstance(posterior, Ledger):
                 self.short.append("No site has contributed: this is the prior.")
-            law = posterior.total if isinstance(posterior, Ledger) else posterior
-            alone = coefficients.without(law, summary)
+            alone = coefficients.without_sites(summary)
             parts = coefficients.section(alone, effects, self.ids) if summary.proper else []
             self.add(titled("what is known"), parts)
         self.add(titled("components and layers"), sites.components(summary))

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
-from posterity.families.distribution import Distribution
 from posterity.families.names import names_of, with_names
 from posterity.ledger import Ledger
 from posterity.reporting.charts import ticks
@@ -53,7 +52,7 @@ class Estimates:
     """A ledger's numbers, those of its sites alone, and how each site moves them.
 
     Attributes:
-        ledger: whose they are.
+        ledger: whose they are; None of a posterior of which no sites are known.
         whole: the summary of all.
         names: of the sites that have a line, of which the last may be all others together.
         factors: of each of them.
@@ -63,7 +62,7 @@ class Estimates:
         nats: by site what it adds to all others.
     """
 
-    ledger: Ledger
+    ledger: Ledger | None
     whole: Summary
     names: tuple[str, ...]
     factors: tuple[Any, ...]
@@ -139,6 +138,8 @@ def _numbers_of(block: Any, centre: Any) -> list[Any]:
 def _kept(estimates: Estimates) -> dict[str, Any]:
     """Natural parameters of prior and sites, or the rows without each site."""
     ledger, whole = estimates.ledger, estimates.whole
+    if ledger is None or not estimates.names or not whole.proper:
+        return {}
     size = ledger.prior.dimension * (1 + len(estimates.names))
     if _native(ledger.total) and size <= NUMBERS:
         blocks = []
@@ -347,7 +348,7 @@ def section(estimates: Estimates, effects: Mapping[str, Effect], ids: Ids) -> li
     """The panels, the boxes to untick, and the table of all numbers."""
     whole, drawn = estimates.whole, _chosen(estimates)
     rows = list(whole.first(ROWS))
-    parts, kept = [], _kept(estimates) if estimates.names and whole.proper else {}
+    parts, kept = [], _kept(estimates)
     if estimates.names:
         text = (
             "Each line is what a site says by itself, the shared prior included: a square at the "
@@ -374,7 +375,6 @@ def section(estimates: Estimates, effects: Mapping[str, Effect], ids: Ids) -> li
     return [tag("div", join([*parts, script]), class_="ledger")]
 
 
-def without(law: Distribution, whole: Summary) -> Estimates:
-    """A posterior of which no sites are known."""
-    empty: Any = law
-    return Estimates(empty, whole, (), (), {}, {}, {})
+def without_sites(whole: Summary) -> Estimates:
+    """The numbers of a posterior of which no sites are known."""
+    return Estimates(None, whole, (), (), {}, {}, {})

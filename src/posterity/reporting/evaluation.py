@@ -139,7 +139,7 @@ def _calibration(groups: list[dict[str, Any]]) -> Markup:
         for p, y, n in zip(predicted, seen, counts, strict=True)
     ]
     across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
-    ideal = line([(x_of(across, 0), y_of(up, 0)), (x_of(across, 1), y_of(up, 1))], "ideal")
+    ideal = line([(x_of(across, end), y_of(up, end)) for end in (0.0, 1.0)], "ideal")
     series = [Series("Groups of records", predicted, seen, low, high, tips=tips)]
     drawing = chart("Calibration", across, up, series, ideal)
     rows = [[shown(p), shown(y), f"{n:,}"] for p, y, n in zip(predicted, seen, counts, strict=True)]

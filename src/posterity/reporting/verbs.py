@@ -163,7 +163,7 @@ def _convergence(visits: Sequence[Any], sites: Sequence[str]) -> Markup:
         squares = ((n, v, v.residual) for n, v in enumerate(visits) if v.residual)
         changes = [(n, v, r * r / 2) for n, v, r in squares]
         label, what = "left at the site, nats", "how much its site still wanted to change, in nats"
-    known = [(n + 1, v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
+    known = [(n + 1.0, v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
     if not known:
         text = (
             "No visit says how far the posterior moved, as where each contribution is exact at the "
@@ -172,13 +172,13 @@ def _convergence(visits: Sequence[Any], sites: Sequence[str]) -> Markup:
         return paragraph(text)
     every = max(1, len(known) // 600)
     known = known[::every]
-    across = Axis("visit", 1, max(len(visits), 2))
+    across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0)
     up = Axis.around(label, [nats for *_, nats in known], log=True)
-    tips = [f"visit {n}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
+    tips = [f"visit {n:.0f}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
     points = Series("Visits", [n for n, *_ in known], [nats for *_, nats in known], tips=tips)
     trail = Series("", points.x, points.y, kind="line")
     drawing = chart("Convergence: " + what, across, up, [points], _trail(trail, across, up))
-    rows = [[str(n), v.site, v.outcome, shown(nats, 3)] for n, v, nats in known]
+    rows = [[f"{n:.0f}", v.site, v.outcome, shown(nats, 3)] for n, v, nats in known]
     numbers = table("Visits", ["Visit", "Site", "Outcome", "Nats"], rows[:300], len(rows) - 300)
     caption = f"Convergence: {what}, on a logarithmic scale. Each step down is ten times less."
     return figure(drawing, caption, numbers)
@@ -256,7 +256,7 @@ def pursuit(result: Any) -> list[Markup]:
     """How a mixture grew, component by component."""
     parts = [status("The mixture", result.status)]
     trace = list(result.trace)
-    numbers = [row.components for row in trace]
+    numbers = [float(row.components) for row in trace]
     tips = [
         f"{row.components} components: ELBO {shown(row.elbo)} ± {shown(row.standard_error, 2)} nats"
         for row in trace
@@ -294,7 +294,7 @@ def distillation(result: Any) -> list[Markup]:
     parts = [status("The student", result.status)]
     trace = [row for row in result.trace if row.gap > 0]
     if trace:
-        steps, gaps = [row.step for row in trace], [row.gap for row in trace]
+        steps, gaps = [float(row.step) for row in trace], [row.gap for row in trace]
         tips = [f"step {row.step:,}: {shown(row.gap, 3)} nats" for row in trace]
         across = Axis.around("steps of the student", steps, log=True)
         up = Axis.around("nats from its teacher", [*gaps, result.status.tolerance], log=True)
