@@ -199,11 +199,13 @@ def test_files_are_fused_and_a_result_is_known_by_its_inputs():
     for name, seed in (("north", 0), ("south", 1)):
         one = pages.clinics(1, 3, seed)
         site = Ledger(one.prior).update(name, one.factor("site 000"), independent=True)
-        posterity.save(site, f"{name}.safetensors")
+        posterity.save(site, f"{name}.safetensors", provenance=pages.provenance())
     inputs = ["north.safetensors", "south.safetensors"]
     made = report(*inputs)
     assert made.title == "A fusion of 2 sites"
     assert "no file of the result was given" in made.html
+    for name in inputs:
+        assert made.html.count(f"posterity inspect {name}") == 1
     succeed("fuse", *inputs, "-o", "both.safetensors")
     again = report("both.safetensors", *inputs)
     assert again.title == "A fusion of 2 sites"
