@@ -27,6 +27,7 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks.network import Faults, Network
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
@@ -42,7 +43,6 @@ from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope, PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Change, Outgoing, Store
-from posterity.engine.transports.memory import Faults, Network
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import Beta
 from posterity.federation import Token, federate

@@ -11,10 +11,11 @@ import posterity
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
+from posterity.engine.course import RUN, SITE, ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
-from posterity.engine.star import QUESTION, RUN, SITE, ServerMemory
+from posterity.engine.star import QUESTION
 from posterity.engine.store import Outgoing, Store
 from posterity.errors import ArtifactError
 from posterity.families import Beta, Gamma
