@@ -64,9 +64,9 @@ class Fit:
     steps: int
     noise_variance: float | None
     notes: tuple[str, ...]
+    kept: np.ndarray
     third: np.ndarray | None = None
     rounded: int = 1
-    kept: np.ndarray | None = None
 
     @property
     def nats(self) -> float | None:
@@ -231,7 +231,8 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         for name, sd in zip(data.names, data.x.std(0), strict=True)
         if sd < 0.1 * width
     ]
-    return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
+    used = len(data.x), data.dropped, found.steps
+    return Fit(ledger, recipe, *used, None, (*data.notes, *notes), data.kept)
 
 
 def _regression(
@@ -277,7 +278,7 @@ def _regression(
         )
     third = third_derivatives(recipe, data, posterior)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, noise, notes, third, kept=data.kept)
+    return Fit(ledger, recipe, *used, noise, notes, data.kept, third)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
