@@ -54,6 +54,7 @@ class Fit:
             (:mod:`~posterity.fitting.one_shot`).
         rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
+        kept: which of the table's records were used.
     """
 
     ledger: Ledger
@@ -65,6 +66,7 @@ class Fit:
     notes: tuple[str, ...]
     third: np.ndarray | None = None
     rounded: int = 1
+    kept: np.ndarray | None = None
 
     @property
     def nats(self) -> float | None:
@@ -147,11 +149,17 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     times the covariance of the means, which is what is not known of the missing values.
 
     Raises:
-        UsageError: unless they are Gaussians of the same number of records.
+        UsageError: unless they are full Gaussians of one recipe and of the same records.
     """
     first, count = fits[0], len(fits)
     posteriors: list[Any] = [own.ledger.posterior for own in fits]
-    if len({own.records for own in fits}) > 1 or not all(
+    if len({own.recipe.canonical() for own in fits}) > 1:
+        raise UsageError(
+            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
+            expected="the same columns in each imputed table",
+            fix="Name those to be used: --columns A,B.",
+        )
+    if not all(np.array_equal(own.kept, first.kept) for own in fits) or not all(
         q.gaussian and not q.diagonal for q in posteriors
     ):
         raise UsageError(
@@ -160,12 +168,13 @@ def imputed(fits: Sequence[Fit]) -> Fit:
             expected="the same records in each imputed table, and a full Gaussian",
             fix="Impute all missing values, and fit a regression of family gaussian.",
         )
+    names = names_of(posteriors[0])[""]
+    posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
     means = np.stack([q.mean for q in posteriors])
     away = means - means.mean(0)
     between = away.T @ away / max(count - 1, 1)
     within = np.mean([q.covariance for q in posteriors], axis=0)
     pooled = Gaussian.from_standard(means.mean(0), within + (1 + 1 / count) * between)
-    names = names_of(posteriors[0])[""]
     prior, (site,) = first.ledger.prior, first.ledger.sites
     ledger = Ledger.of_site(site, prior=prior, posterior=pooled.named(names))
     share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
@@ -267,7 +276,8 @@ def _regression(
             "--family gaussian",
         )
     third = third_derivatives(recipe, data, posterior)
-    return Fit(ledger, recipe, data.records, data.dropped, run.state.step, noise, notes, third)
+    used = data.records, data.dropped, run.state.step
+    return Fit(ledger, recipe, *used, noise, notes, third, kept=data.kept)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:

@@ -160,10 +160,14 @@ class Subjects:
     @property
     def files(self) -> list[Source]:
         """All sources that are files, each once."""
-        parts = [*self.main, *self.inputs]
+        parts = [*self.inputs, *self.main]  # a fusion made for the page stands for its first file
         for receipt in self.receipts:
             parts += [part for part in receipt if part is not None]
-        return list({id(part): part for part in parts if part.about is not None}.values())
+        by_path: dict[str, Source] = {}
+        for part in parts:
+            if part.about is not None:
+                by_path.setdefault(part.about.path, part)
+        return list(by_path.values())
 
 
 def subjects_of(sources: Iterable[object]) -> Subjects:

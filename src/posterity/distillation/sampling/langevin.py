@@ -86,8 +86,9 @@ class Langevin(Teacher):
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
             a friction that is found for networks and SGLD for other models, scaled in each
             coordinate to the posterior's width. Where its ``step_size`` is None it is found, as
-            large as leaves the chain at most three per cent too warm, once for the curvature of its
-            worst direction and once for the minibatch noise of its worst coordinate.
+            large as leaves the chain at most five per cent too warm (three with momentum), once for
+            the curvature of its worst direction and once for the minibatch noise of its worst
+            coordinate.
         chains: how many; by default 16 of small networks, four of large ones.
         batch_size: records of a minibatch; all where there are fewer.
         thin: steps from one draw to the next.

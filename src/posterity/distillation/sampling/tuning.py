@@ -22,9 +22,9 @@ from posterity.distillation.sampling.target import Target
 RATE = 1e-2
 CHUNK = 250
 """Steps of a climb in one compiled call, after which it can be interrupted."""
-EXCESS = 0.03
+EXCESS = 0.05, 0.03
 """By how much a chain's temperature may exceed what it should be in its worst direction, for
-either reason."""
+either reason; without momentum, and with it."""
 POWERS = 24
 """Products with the curvature from which its largest value is found."""
 GRADIENTS = 64
@@ -97,12 +97,12 @@ def tuned(
             root,
         )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    curvature = max(curvature, 1e-30)
+    curvature, excess = max(curvature, 1e-30), EXCESS[friction != 1]
     if friction is None:
-        alike, enough = (8 * EXCESS / curvature) ** 0.5, 2 * heat / (curvature + heat)
+        alike, enough = (8 * excess / curvature) ** 0.5, 2 * heat / (curvature + heat)
         friction = float(np.clip(max(alike, enough), LITTLE, 1))
     worst = max(curvature * friction / (2 - friction), heat)
-    return scale, float(4 * EXCESS / worst), float(friction)
+    return scale, float(4 * excess / worst), float(friction)
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
