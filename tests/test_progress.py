@@ -29,7 +29,9 @@ with shown("Counting", {style!r}) as progress:
         progress(Progress(step, 3, left=0.5))
 """
 WAITING = """
+import signal
 import time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what runs behind a shell
 from posterity.progress import shown
 from posterity.status import Progress
 with shown("Waiting", "json") as progress:
@@ -137,6 +139,15 @@ def test_a_log_says_where_ctrl_c_stopped_it():
     assert process.returncode != 0
 
 
+@pytest.fixture
+def interruptible():
+    """Tests that run behind a shell (``pytest &``) ignore the signal otherwise."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_a_run_to_go_on_from():
     """As the signal does between two lines of Python, so at every load."""
     coins = {name: np.array([1, 0, 1]) for name in ("north", "south")}

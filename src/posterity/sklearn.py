@@ -24,7 +24,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 import posterity
 from posterity.adapters.shared import at_site, columns_of
 from posterity.adapters.sklearn import to_estimator
-from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.arguments import COUNT, POSITIVE
+from posterity.artifact.recipe import Recipe, as_provenance, check_recipe
 from posterity.artifact.reconcile import prior_digest
 from posterity.errors import FitWarning, ParameterError, UsageError
 from posterity.families import ExponentialFamily
@@ -39,6 +40,7 @@ from posterity.ledger import Ledger
 from posterity.models import PoissonRegression
 from posterity.models.data import INPUTS, Column, check_data
 from posterity.status import Status
+from posterity.summary import LEVEL
 
 __all__ = [
     "FederatedLinearRegression",
@@ -180,8 +182,10 @@ class FederatedRegression(_OfSites):
 
         Raises:
             ValueError: for data that scikit-learn refuses, and a site too many or too few.
+            UsageError: for options that make no sense, such as both ``prior`` and ``prior_sd``.
             PosterityError: for data from which no posterior can be found, as :func:`federate`.
         """
+        COUNT.or_none().check(max_iter=self.max_iter)
         name = getattr(y, "name", None)
         checked = dict(dtype=np.float64, y_numeric=self._kind != "logistic", ensure_min_samples=2)
         x, y = validate_data(self, X, y, **checked)
@@ -195,14 +199,17 @@ class FederatedRegression(_OfSites):
                 )
         apart, used = _rows(sites, len(x)), weights > 0
         columns, spread = columns_of(self, self.n_features_in_), self.prior_sd
+        if not isinstance(spread, Mapping):
+            spread = {} if spread is None else {"": spread}
         recipe = Recipe(
             self._kind,
             target=name if isinstance(name, str) else "y",
             intercept=self.fit_intercept,
             weights=None if sample_weight is None else "sample_weight",
-            prior_sd=spread if isinstance(spread, Mapping) else {"": spread} if spread else {},
+            prior_sd=spread,
             prior=None if self.prior is None else prior_digest(self.prior),
         )
+        check_recipe(recipe)
         self._recipe = recipe.filled(columns)
         designs = {
             site: self._design(x[own], y[own], weights[own])
@@ -241,6 +248,7 @@ class FederatedRegression(_OfSites):
 
         It tells of what is not known of the coefficients, not of the noise of a single record.
         """
+        LEVEL.check(level=level)
         made = self._predictions(X, level)
         return np.column_stack([made["low"], made["high"]])
 
@@ -250,7 +258,7 @@ class FederatedRegression(_OfSites):
         return np.asarray(self.posterior_.mean)[int(self.fit_intercept) :]
 
     @property
-    def intercept_(self) -> float:
+    def intercept_(self) -> Any:
         """The posterior mean of the intercept; zero where there is none."""
         return float(self.posterior_.mean[0]) if self.fit_intercept else 0.0
 
@@ -388,6 +396,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
 
     Attributes:
         classes_: the two labels.
+        coef_: of shape (1, d), and ``intercept_`` of shape (1,), as ``LogisticRegression``'s are.
 
     >>> x = np.array([[-2.0], [-1.0], [0.0], [0.5], [1.0], [2.0]])
     >>> model = FederatedLogisticRegression().fit(x, ["no", "no", "yes", "no", "yes", "yes"])
@@ -407,6 +416,16 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
         likely = self.predict_proba(X)[:, 1] > 0.5
         return self.classes_[likely.astype(int)]
 
+    @property
+    def coef_(self) -> np.ndarray:
+        """The posterior means of the columns' coefficients, (1, d)."""
+        return super().coef_[None]
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """The posterior mean of the intercept, (1,); zero where there is none."""
+        return np.atleast_1d(super().intercept_)
+
     def _targets(self, y: Any) -> np.ndarray:
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -414,7 +433,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
             kind = type_of_target(y)
             raise ValueError(f"Only binary classification is supported. The target is {kind}.")
         if len(self.classes_) < 2:
-            raise ValueError(f"Found one class only, {self.classes_[0]!r}: two are needed.")
+            (one,) = self.classes_.tolist()
+            raise ValueError(f"Found one class only, {one!r}: two are needed.")
         return (y == self.classes_[1]).astype(np.float64)
 
     def __sklearn_tags__(self) -> Any:
@@ -518,8 +538,12 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
 
         Raises:
             ValueError: for data that scikit-learn refuses, and a site too many or too few.
+            UsageError: for options that are not positive.
             PosterityError: as :func:`~posterity.fitting.mixtures.fit_mixture`, and :func:`fuse`.
         """
+        COUNT.check(n_components=self.n_components)
+        COUNT.or_none().check(fused_components=self.fused_components)
+        POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd)
         x = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         seed = int(check_random_state(self.random_state).randint(2**31))
         names, ledgers = tuple(columns_of(self, x.shape[1])), {}

@@ -10,6 +10,7 @@ import pytest
 import sklearn
 from scipy.optimize import minimize
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
@@ -90,6 +91,16 @@ def test_logistic_regression_is_near_the_mode_of_pooled_records():
     assert np.allclose(p.sum(1), 1) and (model.predict(X) == (p[:, 1] > 0.5)).all()
     low, high = model.predict_interval(X).T
     assert (low < p[:, 1]).all() and (p[:, 1] < high).all()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_coefficients_have_the_shapes_of_scikit_learns_own(intercept):
+    kinds = LinearRegression, LogisticRegression, PoissonRegressor
+    for kind, own in zip(REGRESSIONS, kinds, strict=True):
+        model = fitted(kind, fit_intercept=intercept)
+        theirs = own(fit_intercept=intercept).fit(X, TARGETS[kind])
+        assert np.shape(model.coef_) == np.shape(theirs.coef_)
+        assert np.shape(model.intercept_) == np.shape(theirs.intercept_)
 
 
 def test_weights_of_rates_are_exposures():
@@ -188,6 +199,43 @@ def test_noise_that_nothing_tells_of_is_taken_for_large():
 def test_sites_that_name_no_site_are_refused(sites, match):
     with pytest.raises(ValueError, match=match):
         FusedGaussianMixture().fit(X, sites=sites)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior_sd": -1.0},
+        {"prior_sd": 0.0},
+        {"prior_sd": "wide"},
+        {"prior_sd": {"dose": -1.0}},
+        {"prior_sd": 1.0, "prior": posterity.Gaussian.from_standard(np.zeros(3), np.eye(3))},
+        {"max_iter": 0},
+        {"tol": 0.0},
+    ],
+)
+@pytest.mark.parametrize("kind", REGRESSIONS)
+def test_options_that_make_no_sense_are_refused(kind, options):
+    with pytest.raises(UsageError):
+        kind(**options).fit(FRAME, TARGETS[kind])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"n_components": 0}, {"prior_sd": 0.0}, {"component_sd": -1.0}, {"n_components": 2.5}],
+)
+def test_options_of_a_mixture_that_make_no_sense_are_refused(options):
+    with pytest.raises(UsageError):
+        FusedGaussianMixture(**options).fit(X)
+
+
+def test_a_level_is_between_0_and_1():
+    with pytest.raises(UsageError, match="level"):
+        fitted(FederatedLinearRegression).predict_interval(X, 95)
+
+
+def test_one_class_is_named_as_it_was_written():
+    with pytest.raises(ValueError, match="one class only, 'ill'"):
+        FederatedLogisticRegression().fit(X, ["ill"] * 60)
 
 
 def test_who_never_took_part_cannot_leave_nor_can_all():

@@ -14,7 +14,7 @@ import posterity
 from posterity import Gaussian, Ledger, fuse, report
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.federation.state import Visit
-from posterity.reporting.charts import ticks
+from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.evaluation import evaluated
 from posterity.reporting.markup import shown
 from posterity.reporting.verbs import federation
@@ -109,6 +109,55 @@ def test_many_sites_are_few_lines_and_the_rest_together():
     assert len(boxes) == 12
     (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
     assert json.loads(data["text"])["sites"][-1] == "all others together"
+
+
+def test_a_site_may_be_named_like_all_others_together():
+    ledger = pages.clinics(14)
+    named = {name: ledger.factor(name) for name in ledger.sites[1:]}
+    named |= {"all others together": ledger.factor(ledger.sites[0]) * 40}
+    ledger = Ledger(ledger.prior).extend(named)
+    page = pages.Page(report(ledger).html)
+    (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
+    sites = json.loads(data["text"])["sites"]
+    assert len(set(sites)) == 12 and {"all others together", sites[-1]} - set(ledger.sites)
+    own = summarise(ledger.prior + ledger.factor("all others together"), 0.95).rows[0]
+    lines = [row for row in page.found["tr"] if row["text"].startswith("all others together")]
+    assert any(values(own) in row["text"] for row in lines)
+
+
+def test_of_many_sites_it_says_that_few_were_compared():
+    assert "Of 14 sites the 11 furthest" in report(pages.clinics(14)).html
+    assert "were compared in pairs" not in report(pages.clinics(4)).html
+
+
+def test_each_mark_is_where_its_site_is_or_nowhere():
+    """A site that contradicts the others is not drawn at the end of the axis."""
+    ledger = pages.clinics(2)
+    far = Gaussian(np.full(3, 5e3), 100 * np.eye(3))  # about 50, surely
+    vague = Gaussian(np.full(3, 3.0), 0.02 * np.eye(3))  # about 100, by a long interval
+    page = pages.Page(report(ledger.update("far", far).update("vague", vague)).html)
+    fused = [row for row in page.found["tr"] if "data-low" in row]
+    assert len(fused) == 3
+    for row in fused:
+        assert float(row["data-low"]) < 1 and 50 < float(row["data-high"]) < 90
+    hidden = [node for node in page.found["svg"] if node.get("visibility") == "hidden"]
+    assert len(hidden) == 3
+
+
+def test_records_that_are_not_known_of_all_sites_are_a_lower_bound():
+    posterity.save(pages.clinics(3), "all.safetensors", provenance=pages.provenance())
+    posterity.save(pages.clinics(4), "most.safetensors", provenance=pages.provenance())
+    assert "<dd>120</dd>" in report("all.safetensors").html
+    assert "<dd>at least 120</dd>" in report("most.safetensors").html
+
+
+def test_each_of_several_has_its_own_facts():
+    ledger, other = pages.clinics(), pages.clinics(4, seed=7)
+    done = posterity.forget(ledger, "site 001")
+    page = pages.Page(report(done.receipt, other, done.ledger).html)
+    facts = {d["text"]: e["text"] for d, e in zip(page.found["dt"], page.found["dd"], strict=True)}
+    assert (facts["Ledger 1: Sites"], facts["Ledger 2: Sites"]) == ("4", "2")
+    assert sum(li["text"].startswith("Ledger 2: ") for li in page.found["li"]) > 2
 
 
 def test_many_numbers_are_some_panels_and_a_table():
@@ -209,6 +258,7 @@ def test_predictions_are_judged_as_evaluate_does():
     for key in ("log_score", "brier", "auroc", "calibration_error"):
         assert shown(scores[key]) in found["text"]
     assert "80 records of test.csv, 1 more left out" in made.html
+    assert "no record of anybody" not in made.html
 
 
 def test_survival_is_predicted_beside_what_was_seen(monkeypatch):
@@ -274,6 +324,12 @@ def test_ticks_are_round():
     for low, high in np.random.default_rng(0).normal(size=(50, 2)).tolist():
         low, high = sorted((low, high))
         assert all(low - 1e-9 <= t <= high + 1e-9 for t in ticks(low, high))
+
+
+def test_axes_of_counts_have_whole_numbers():
+    for high in (1.5, 2.5, 3.5, 9.5, 40.5):
+        axis = Axis("components", 0.5, high, whole=True)
+        assert axis.ticks and all(tick == int(tick) for tick in axis.ticks)
 
 
 def test_several_levels_are_judged_and_have_their_units():

@@ -39,6 +39,12 @@ from posterity.summary import LEVEL, Summary, summarise
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
+WITHOUT = "It holds no record of anybody."
+WITH = (
+    "Scores and groups are of the records in a table: a group of few, or a curve's step, may tell "
+    "of a single person."
+)
+"""What a page made with a table of records, and one made without, holds of persons."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,12 +121,17 @@ class _Page:
 
     def fill(self) -> None:
         """Make all sections."""
-        several = len(self.subjects.main) > 1
         for source, before, after in self.subjects.receipts:
             self._name(f"A receipt of forgetting {listed(source.value.sites)}")
             self.add("The receipt", verbs.receipt(source, before, after))
-        for source in self.subjects.main:
-            self._subject(source, f"{source.name}: " if several else "")
+        several, names = len(self.subjects.main) > 1, [one.name for one in self.subjects.main]
+        for number, source in enumerate(self.subjects.main, 1):
+            name = source.name if names.count(source.name) == 1 else f"{source.name} {number}"
+            facts, short = len(self.facts), len(self.short)
+            self._subject(source, f"{name}: " if several else "")
+            if several:
+                self.facts[facts:] = [(f"{name}: {what}", own) for what, own in self.facts[facts:]]
+                self.short[short:] = [f"{name}: {line}" for line in self.short[short:]]
         if self.data is not None:
             self._judged(self.data)
         self.add("How to reproduce this", self._reproduction())
@@ -198,9 +209,12 @@ class _Page:
             self.facts.append(("Sites", f"{len(posterior.sites):,}"))
             if posterior.forgotten:
                 self.facts.append(("Forgotten", f"{len(posterior.forgotten):,}"))
-        own = known_records([source, *self.subjects.inputs]).values()
-        if records := sum(one.get("records", 0) for one in own):
-            self.facts.append(("Records", f"{records:,.0f}"))
+        own = known_records([source, *self.subjects.inputs])
+        if records := sum(one.get("records", 0) for one in own.values()):
+            sites = set(posterior.sites) if isinstance(posterior, Ledger) else set()
+            known = {site for site, one in own.items() if "records" in one}
+            least = "at least " if sites - known and "" not in known else ""
+            self.facts.append(("Records", f"{least}{records:,.0f}"))
         if summary.size:
             regression = source.recipe is not None and source.recipe.regression
             what = "Coefficients" if regression else "Numbers"
@@ -319,8 +333,8 @@ class _Page:
             tag("a", "Skip to the content", href="#main", class_="skip"),
             header,
             main,
-            tag("footer", paragraph("A posterior is a file you can send. This page holds no "
-                                    "record of anybody, loads nothing, and sends nothing.")),
+            tag("footer", paragraph("A posterior is a file you can send. This page loads nothing, "
+                                    "and sends nothing. ", WITH if self.data else WITHOUT)),
             tag("div", id="tip", role="tooltip", hidden=True),
             tag("script", Markup(script)),
         )  # fmt: skip

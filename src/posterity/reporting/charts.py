@@ -33,12 +33,16 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis from ``low`` to ``high``; on a ``log`` one all numbers are positive."""
+    """An axis from ``low`` to ``high``; on a ``log`` one all numbers are positive.
+
+    One of ``whole`` numbers, such as counts, has no others written at it.
+    """
 
     label: str
     low: float
     high: float
     log: bool = False
+    whole: bool = False
 
     @classmethod
     def around(cls, label: str, values: Sequence[float], *, log: bool = False) -> "Axis":
@@ -64,7 +68,8 @@ class Axis:
     def ticks(self) -> list[float]:
         """Numbers that are written at it."""
         if not self.log:
-            return ticks(self.low, self.high)
+            every = ticks(self.low, self.high)
+            return [value for value in every if value.is_integer()] if self.whole else every
         decades = range(math.ceil(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
         every = max(1, -(-len(decades) // 6))
         return [10.0**k for k in decades][::every] or [self.low, self.high]

@@ -76,7 +76,7 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
     names, factors = list(chosen), [ledger.factor(site) for site in chosen]
     total, known = ledger.total, names_of(ledger.prior)
     if len(chosen) < len(ledger.sites):
-        names.append(OTHERS)
+        names.append(OTHERS if OTHERS not in ledger.sites else f"{OTHERS} (no one site)")
         rest = total - ledger.prior
         for factor in factors:
             rest = rest - factor
@@ -104,7 +104,7 @@ def _silent(row: Row, prior: Row) -> bool:
 
 def _left(ledger: Ledger, name: str, factor: Any) -> Any:
     """The prior and all sites but these."""
-    return ledger.total - factor if name == OTHERS else cavity(ledger, name)
+    return cavity(ledger, name) if name in ledger.sites else ledger.total - factor
 
 
 # --- the page's own arithmetic -------------------------------------------------------------------
@@ -188,13 +188,14 @@ def _chosen(estimates: Estimates) -> list[int]:
 
 
 def _domain(rows: Sequence[Row]) -> tuple[float, float]:
-    """The ends of a panel's axis; of very long intervals only the part near the shortest."""
+    """The ends of a panel's axis: of intervals much longer than the last only the part near it."""
     ends = np.array([[row.low, row.high] for row in rows], float)
     ends = ends[np.isfinite(ends).all(1)]
     fused = ends[-1]
     reach = 14 * max(fused[1] - fused[0], 1e-300)
-    low = max(ends[:, 0].min(), fused[0] - reach)
-    high = min(ends[:, 1].max(), fused[1] + reach)
+    long = ends[:, 1] - ends[:, 0] > reach
+    low = np.where(long, np.maximum(ends[:, 0], fused[0] - reach), ends[:, 0]).min()
+    high = np.where(long, np.minimum(ends[:, 1], fused[1] + reach), ends[:, 1]).max()
     span = (high - low) or abs(high) or 1.0
     low, high = low - 0.05 * span, high + 0.05 * span
     if 0 < low < 0.6 * span:
@@ -227,10 +228,11 @@ def _strip(row: Row, low: float, high: float, size: float | None, zero: str | No
         "svg",
         None if zero is None else tag("line", x1=zero, x2=zero, y1=0, y2="100%", class_="zero"),
         tag("line", x1=x(row.low), x2=x(row.high), y1="50%", y2="50%", class_="whisker"),
-        tag("svg", mark, x=x(middle), y="50%", overflow="visible"),
+        tag("svg", mark, x=x(middle), y="50%", overflow="visible",
+            visibility=None if low <= middle <= high else "hidden"),
         class_="strip",
         aria_hidden="true",
-    )
+    )  # fmt: skip
 
 
 def _axis(low: float, high: float) -> Markup:

@@ -62,6 +62,12 @@ def evaluated(
             expected="a regression with its recipe, as posterity fit writes it, or its student",
             fix="Leave the data out, and see posterity evaluate for other models.",
         )
+    if hasattr(value, "head") and recipe.model == "survival":
+        raise StructureError(
+            found="a student of a survival model, which has no curve of its own",
+            expected="the posterior that it learned from",
+            fix="Name that file in place of the student's, or leave the data out.",
+        )
     cells, _ = records_of(path, reading)
     columns_to_predict(recipe, cells)
     data = design(cells, recipe, reading, predicting=True)

@@ -220,7 +220,7 @@ for (const root of all(".ledger")) {
     const before = whisker.cloneNode();
     before.setAttribute("class", "before");
     return {
-      row, strip, whisker, before, mark: strip.querySelector("svg"), value: row.querySelector(".value"),
+      row, strip, before, value: row.querySelector(".value"),
       low: Number(row.dataset.low), high: Number(row.dataset.high), place: Number(row.dataset.row),
       name: row.querySelector("th").textContent,
       saved: [strip.innerHTML, row.querySelector(".value").innerHTML, row.dataset.tip],
@@ -236,7 +236,9 @@ for (const root of all(".ledger")) {
     whisker.before(one.before.cloneNode());
     whisker.setAttribute("x1", x(low));
     whisker.setAttribute("x2", x(high));
-    one.strip.querySelector("svg").setAttribute("x", x(middle));
+    const mark = one.strip.querySelector("svg"), inside = one.low <= middle && middle <= one.high;
+    mark.setAttribute("x", x(middle));
+    mark.setAttribute("visibility", inside ? "visible" : "hidden");
     one.value.innerHTML = one.saved[1];
     one.value.firstChild.textContent = `${shown(mean, 3)} `;
     one.value.lastChild.textContent = `(${shown(low, 3)} to ${shown(high, 3)})`;
@@ -255,9 +257,12 @@ for (const root of all(".ledger")) {
     button.disabled = away.length === 0;
     const rows = away.length ? posterior(kept) : null, what = `without ${away.join(", ")}`;
     for (const one of fused) {
-      one.row.querySelector("th").textContent = rows ? (away.length === 1 ? `Without ${away[0]}` : `Without ${away.length} sites`) : one.name;
+      one.row.querySelector("th").textContent = rows ? (away.length === 1 ? `Without ${away[0]}` : "Without those unticked") : one.name;
       if (rows) draw(one, rows[one.place], what); else restore(one);
-      if (away.length && !rows) one.value.textContent = "–";
+      if (away.length && !rows) {
+        one.value.textContent = "–";
+        one.row.dataset.tip = `${what}: no distribution`;
+      }
     }
     const left = kept.size === 0 ? "This is the prior: nobody is left." : "The pale bar is the posterior of all.";
     output.textContent = away.length === 0 ? "The posterior of all sites."

@@ -161,19 +161,23 @@ def contradiction(found: Contradictions) -> list[Markup]:
         return []
     worst = max(far, key=lambda pair: far[pair].deviations)
     split = [pair for pair, d in far.items() if d.kind == "high"]
+    few = "" if len(names) == len(found.apart) else f" Of {len(found.apart):,} sites "
+    few += f"the {len(names)} furthest from all others were compared in pairs." if few else ""
     if split:
-        text = f"{count(len(split), 'pair')} of sites contradict each other, most of all "
+        verb = "contradicts" if len(split) == 1 else "contradict"
+        text = f"{count(len(split), 'pair')} of sites {verb} each other, most of all "
         text += f"{worst[0]} and {worst[1]}: {far[worst].where}, by {far[worst].deviations:.1f} "
         text += "standard deviations. Look at the units and the records of these sites before you "
         text += "rely on a posterior of all."
     else:
         strained = far[worst].kind == "middle"
-        text = "No two sites exclude each other" + ", but some are strained" * strained
+        text = f"No two {'of these ' if few else ''}sites exclude each other"
+        text += ", but some are strained" * strained
         text += f". Furthest apart are {worst[0]} and {worst[1]}, at {far[worst].where}: "
         text += f"{far[worst].deviations:.1f} standard deviations."
     text += (
         f" Two sites of one truth are rarely more than {AGREEMENT:g} apart at their furthest "
-        f"number; from {CONTRADICTION:g} on they exclude each other."
+        f"number; from {CONTRADICTION:g} on they exclude each other.{few}"
     )
     tone = {"high": "note", "middle": "note plain", "low": "note good"}[far[worst].kind]
     parts = [tag("p", text, class_=tone)]

@@ -172,7 +172,7 @@ def _convergence(visits: Sequence[Any], sites: Sequence[str]) -> Markup:
         return paragraph(text)
     every = max(1, len(known) // 600)
     known = known[::every]
-    across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0)
+    across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0, whole=True)
     up = Axis.around(label, [nats for *_, nats in known], log=True)
     tips = [f"visit {n:.0f}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
     points = Series("Visits", [n for n, *_ in known], [nats for *_, nats in known], tips=tips)
@@ -266,7 +266,7 @@ def pursuit(result: Any) -> list[Markup]:
     series = [
         Series("Bound on the evidence", numbers, [r.elbo for r in trace], low, high, tips=tips)
     ]
-    across = Axis("components", 0.5, max(numbers) + 0.5)
+    across = Axis("components", 0.5, max(numbers) + 0.5, whole=True)
     drawing = chart("How the bound grew", across, Axis.around("ELBO, nats", [*low, *high]), series)
     headers = ["Components", "ELBO", "Standard error", "Gain", "Weight", "Effective components"]
     rows = [
@@ -366,7 +366,8 @@ def receipt(source: Source, before: Source | None, after: Source | None) -> list
         ]
     else:
         missing = [n for n, one in (("before", before), ("after", after)) if one is None]
-        text = f"The ledger {' and the one '.join(missing)} was not given, so nothing was checked."
+        text = f"The ledger {' and the one '.join(missing)} that the receipt names was not given, "
+        text += "so nothing was checked."
         parts.append(tag("p", text, class_="note"))
         texts = (
             f"The factors of {', '.join(value.sites)} were subtracted.",
