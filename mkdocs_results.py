@@ -110,8 +110,10 @@ def number(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {None: "–", True: "yes", False: "no"}[value]
     if isinstance(value, int | float):
-        if not math.isfinite(value) or abs(value) >= 1e300:
-            return "∞"
+        if math.isnan(value):
+            return "–"
+        if abs(value) >= 1e300:
+            return "∞" if value > 0 else "−∞"
         return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
     return escaped(str(value))
 
@@ -240,7 +242,8 @@ def results_page() -> tuple[str, dict[str, Path]]:
         "## Beside the papers' figures\n",
         "Data, splits and settings are as near to the papers' as these say, and some do not say: "
         "each experiment's README has what is not known. Ours is called behind where it is worse "
-        "by more than two of its own standard errors.\n",
+        "by more than two of its own standard errors, or standard deviations where the file has "
+        "these alone.\n",
         table(
             ["what", "paper", "paper's figure", "ours", ""],
             [_beside(row, files[row.file]) for row in BESIDE],

@@ -198,12 +198,7 @@ class World:
         path = self.folder / f"{site}.db"
         for file in self.folder.glob(f"{site}.db*"):
             file.unlink()
-        tombstones = {
-            name: known
-            for agent in self.agents.values()
-            for name, known in agent.memory.tombstones.items()
-        }
-        memory = self.kind(site).MEMORY.empty(site, epoch if self.kinds.floor else 0, tombstones)
+        memory = self.kind(site).MEMORY.empty(site, epoch if self.kinds.floor else 0)
         self.kinds.disk.create(path, Step(memory).change).close()
         self.checkpoints.pop(site, None)
         self.open(site)

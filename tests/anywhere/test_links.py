@@ -54,6 +54,11 @@ def test_the_page_of_results_has_every_file_and_every_goal() -> None:
     assert mkdocs_results.MISSED in head
 
 
+def test_what_is_not_known_is_a_dash_on_the_page_of_results() -> None:
+    values = [float("nan"), None, float("inf"), float("-inf"), 0.5]
+    assert list(map(mkdocs_results.number, values)) == ["–", "–", "∞", "−∞", "0.5"]
+
+
 def test_the_page_of_benchmarks_has_every_file() -> None:
     page = mkdocs_results.benchmarks_page()
     for path in ROOT.glob("benchmarks/results/*.json"):

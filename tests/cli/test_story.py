@@ -23,6 +23,7 @@ def folders(tmp_path_factory):
     commands, python = tmp_path_factory.mktemp("commands"), tmp_path_factory.mktemp("python")
     for stale in story.STAYING:  # as an earlier run leaves them
         (commands / stale).write_text("{}")
+    (commands / story.CONFIGURATION).write_text(story.FEDERATION)
     result = call("demo", "--full", "--output", str(commands), "--json")
     told = json.loads(result.stdout)  # what people read goes to standard error
     assert [step["command"] for step in told["steps"]] == [step.command for step in story.STEPS]
@@ -87,6 +88,15 @@ def test_the_page_shows_the_commands_and_the_python_that_run():
     for step in story.STEPS:
         assert f"```python\n{step.python}\n```" in PAGE
     assert f"```python\n{story.SETUP}```" in PAGE
+
+
+@pytest.mark.parametrize("name", ["receipt.json", "cleveland.csv", "heart.toml"])
+def test_files_of_somebody_else_stay(name, tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed: posterity[demo]")
+    (tmp_path / name).write_text("mine")
+    assert name in fail(2, "demo", "--full", "-o", tmp_path)["found"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize("module", ["onnx", "statsmodels.datasets"])

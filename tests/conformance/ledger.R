@@ -8,6 +8,10 @@ json <- function(text) {  # values of one JSON document, by recursion
   chars <- strsplit(text, "")[[1]]
   at <- 1
   blank <- function() while (chars[at] %in% c(" ", "\n", "\t", "\r")) at <<- at + 1
+  unit <- function() {
+    at <<- at + 4
+    strtoi(paste(chars[at - 3:0], collapse = ""), 16L)
+  }
   string <- function() {
     out <- character()
     at <<- at + 1
@@ -15,8 +19,12 @@ json <- function(text) {  # values of one JSON document, by recursion
       if (chars[at] == "\\") {
         at <<- at + 1
         if (chars[at] == "u") {
-          out <- c(out, intToUtf8(strtoi(paste(chars[at + 1:4], collapse = ""), 16L)))
-          at <<- at + 4
+          code <- unit()
+          if (code >= 0xD800 && code < 0xDC00) {  # the first half of a character beyond 16 bits
+            at <<- at + 2
+            code <- 0x10000 + (code - 0xD800) * 1024 + unit() - 0xDC00
+          }
+          out <- c(out, intToUtf8(code))
         } else out <- c(out, switch(chars[at], n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", chars[at]))
       } else out <- c(out, chars[at])
       at <<- at + 1
@@ -56,7 +64,9 @@ length <- sum(as.integer(readBin(file, "raw", 8)) * 256^(0:7))  # of the header,
 bytes <- readBin(file, "raw", min(length, 2^25))
 if (base::length(bytes) < length) refuse("a header beyond the file")
 header <- json(rawToChar(bytes))
-manifest <- json(header$`__metadata__`$posterity)
+text <- header$`__metadata__`$posterity
+if (is.null(text)) refuse("a file without a manifest")
+manifest <- json(text)
 if (manifest$format != 2) refuse(paste("format", manifest$format))
 data <- readBin(file, "raw", max(sapply(header[names(header) != "__metadata__"], function(one) one$data_offsets[[2]])))
 array_of <- function(name) {
@@ -87,6 +97,7 @@ if (prior$type == "Beta") {
   sd <- sqrt(diag(covariance))
 } else refuse(prior$type)
 sites <- unlist(tree$fields$sites)[!as.logical(unlist(tree$fields$forgotten))]
-cat(paste(enc2utf8(c("sites", sites)), collapse = "\t"), "\n", sep = "")
+lines <- paste(c("sites", sites), collapse = "\t")
 names <- if (is.null(prior$names)) paste0("z", seq_along(mean) - 1) else unlist(prior$names)
-cat(sprintf("%s\t%.15g\t%.15g\n", names, mean, sd), sep = "")
+lines <- c(lines, sprintf("%s\t%.15g\t%.15g", enc2utf8(names), mean, sd))
+writeLines(enc2utf8(lines), useBytes = TRUE)  # UTF-8 whatever the locale is

@@ -13,7 +13,8 @@ function read(path) {
   const start = 8 + Number(file.readBigUInt64LE(0));
   if (start > file.length) refuse("a header beyond the file");
   const header = JSON.parse(file.subarray(8, start).toString("utf8"));
-  const { posterity: text, sha256: digest } = header.__metadata__;
+  const { posterity: text, sha256: digest } = header.__metadata__ || {};
+  if (text === undefined) refuse("a file without a manifest");
   const manifest = JSON.parse(text);
   if (manifest.format !== 2) refuse(`format ${manifest.format}`);
   if (sha256(text) !== digest) refuse("a manifest that was altered");
@@ -50,6 +51,7 @@ function inverse(matrix, d) {
 const { tree, arrays } = read(process.argv[2]);
 if (tree.type !== "Ledger") refuse(`a ${tree.type}`);
 const { prior, factors, sites, forgotten } = tree.fields;
+if (!["Gaussian", "DiagonalGaussian", "Beta"].includes(prior.type)) refuse(`a ledger of ${prior.type}`);
 const total = {}; // natural parameters: those of the prior and of all factors, added up
 for (const field of Object.keys(prior.fields)) {
   const size = arrays[`prior/${field}`].length;
@@ -67,10 +69,10 @@ if (prior.type === "Beta") {
 } else if (prior.type === "DiagonalGaussian") {
   mean = total.precision_mean.map((value, k) => value / total.precision[k]);
   sd = total.precision.map((value) => 1 / Math.sqrt(value));
-} else if (prior.type === "Gaussian") {
+} else {
   const covariance = inverse(total.precision, total.precision_mean.length);
   mean = covariance.map((row) => row.reduce((sum, c, k) => sum + c * total.precision_mean[k], 0));
   sd = covariance.map((row, k) => Math.sqrt(row[k]));
-} else refuse(`a ledger of ${prior.type}`);
+}
 console.log(["sites", ...sites.filter((_, k) => !forgotten[k])].join("\t"));
 mean.forEach((value, k) => console.log([(prior.names || [])[k] || `z${k}`, value, sd[k]].join("\t")));

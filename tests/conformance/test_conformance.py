@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import posterity
+from posterity import Beta, Gaussian, Ledger
 from posterity.errors import ArtifactError
+from posterity.families import Product
 
 HERE = Path(__file__).parent
 EXPECTED = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))
@@ -27,12 +31,16 @@ def manifest(name):
     return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["posterity"])
 
 
-def run(language, name):
+def run(language, path):
     program, script = READERS[language]
-    if (path := shutil.which(program)) is None:
+    if (found := shutil.which(program)) is None:
         pytest.skip(f"{program} is not installed: the reader in {language} is not run")
     return subprocess.run(
-        [path, HERE / script, HERE / name], capture_output=True, encoding="utf-8", timeout=120
+        [found, HERE / script, path],
+        env={**os.environ, "LC_ALL": "C"},  # whatever the locale
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,  # for a machine that is busy: it takes a tenth of a second
     )
 
 
@@ -74,7 +82,7 @@ def test_manifests_are_of_the_schema(name):
 @pytest.mark.parametrize("language", READERS)
 @pytest.mark.parametrize("name", FILES)
 def test_other_languages_read_them(language, name):
-    done = run(language, f"{name}.safetensors")
+    done = run(language, HERE / f"{name}.safetensors")
     assert done.returncode == 0, done.stderr
     sites, *rows = (line.split("\t") for line in done.stdout.splitlines())
     assert sites == ["sites", *FILES[name]["sites"]]
@@ -87,5 +95,27 @@ def test_other_languages_read_them(language, name):
 @pytest.mark.parametrize("language", READERS)
 def test_other_languages_refuse_another_version_and_half_a_file(language):
     for name in ("refused-format.safetensors", "refused-short.safetensors"):
-        done = run(language, name)
+        done = run(language, HERE / name)
         assert done.returncode != 0 and "refused" in done.stderr
+
+
+@pytest.mark.parametrize("language", READERS)
+def test_other_languages_read_names_of_all_letters(language, tmp_path):
+    names = ["größe \U0001f600", 'a "quoted" \\ name']
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2)).named(names)
+    ledger = Ledger(prior).update("Zürich \U0001f3e5", Gaussian(np.ones(2), np.eye(2)))
+    posterity.save(ledger, tmp_path / "names.safetensors")
+    done = run(language, tmp_path / "names.safetensors")
+    sites, *rows = (line.split("\t") for line in done.stdout.splitlines())
+    assert sites == ["sites", "Zürich \U0001f3e5"] and [row[0] for row in rows] == names
+
+
+@pytest.mark.parametrize("language", READERS)
+def test_other_languages_refuse_what_they_do_not_know(language, tmp_path):
+    law = Product(a=Beta(0.0, 0.0), b=Beta(0.0, 0.0))
+    posterity.save(Ledger(law).update("north", law), tmp_path / "product.safetensors")
+    posterity.save(law, tmp_path / "law.safetensors")
+    save_file({"weights": np.zeros(2)}, tmp_path / "foreign.safetensors")
+    for path in tmp_path.iterdir():
+        done = run(language, path)
+        assert done.returncode != 0 and "refused: " in done.stderr

@@ -139,6 +139,17 @@ def test_a_student_of_its_teachers_layers_begins_at_its_weights() -> None:
     assert found.halves is None  # the teacher was asked in one half alone
 
 
+def test_a_student_of_chains_under_a_prior_of_another_family_begins_at_random() -> None:
+    """Such chains move in other coordinates, and have no network of weights to begin from."""
+    prior = Gaussian.from_standard(np.zeros(NET.size), np.eye(NET.size))
+    options = {"kernel": SGLD(step_size=1e-3), "burn_in": 0, "chains": 2}
+    teacher = Langevin(NET, prior, points(), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = distill(teacher, steps=1)
+    assert found.steps == 1
+
+
 def test_a_student_that_is_not_its_teacher_yet_is_said() -> None:
     with pytest.warns(ConvergenceWarning, match="too few steps"):
         found = distill(POSTERIOR, key=KEY, inputs=BOX, steps=20)

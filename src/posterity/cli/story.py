@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posterity.errors import MissingExtraError, PosterityError
+from posterity.errors import MissingExtraError, PosterityError, UsageError
 
 HOSPITALS = ("cleveland", "hungary", "switzerland", "long-beach")
 """In the order of the column ``center`` of the published table."""
@@ -287,6 +287,20 @@ def write_tables(folder: Path) -> None:
     (folder / CONFIGURATION).write_text(FEDERATION, encoding="utf-8")
 
 
+def _check_own(folder: Path) -> None:
+    """Raise a UsageError if files of somebody else would be replaced, such as their receipt."""
+    configuration = folder / CONFIGURATION
+    if configuration.is_file() and configuration.read_text(encoding="utf-8") == FEDERATION:
+        return
+    for name in (*STAYING, CONFIGURATION, *(f"{hospital}.csv" for hospital in HOSPITALS)):
+        if (folder / name).exists():
+            raise UsageError(
+                found=f"{name} in folder {str(folder)!r}, which no earlier run wrote",
+                expected="a folder that is new, or of an earlier run",
+                fix="Choose another by --output.",
+            )
+
+
 def _cell(column: str, patient: dict[str, str]) -> str:
     """A number without the zeros behind its point, or the word for a code; empty if missing."""
     value = patient[column].removesuffix(".0")
@@ -310,12 +324,14 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
 
     Raises:
         MissingExtraError: if a package is missing that a step needs.
+        UsageError: if the folder holds files of the same names that are not of an earlier run.
         PosterityError: if a step fails.
     """
     try:
         importlib.import_module("onnx")
     except ImportError as error:
         raise MissingExtraError.of("onnx", "demo") from error
+    _check_own(folder)
     write_tables(folder)
     for earlier in STAYING:
         (folder / earlier).unlink(missing_ok=True)

@@ -223,8 +223,9 @@ class Run:
     def start(self, teacher: PyTree) -> State:
         """The state before the first step, for a teacher in this state."""
         parameters, network, known = self.parameters, self.network, self.teacher.layers
-        if self.scaling.x_shift is None and students.alike(network, known):
-            weights = self.teacher.weights(teacher)
+        alike = self.scaling.x_shift is None and students.alike(network, known)
+        weights = self.teacher.weights(teacher) if alike else None
+        if weights is not None:
             parameters = students.taught(parameters, weights, self.plan.head)
         return online.start(self.plan, self.constants, parameters, self.scaling, teacher)
 

@@ -161,7 +161,7 @@ class Machine:
             case Token():
                 return self._receive_token(memory, letter.body, frozenset(letter.gone), digest)
             case Question():
-                return self._replied(memory, letter.sender, letter.body)
+                return self._replied(memory, letter, letter.body)
             case Answer():
                 return self._receive_answer(memory, letter.sender, letter.body), Acknowledgement(
                     digest
@@ -169,20 +169,23 @@ class Machine:
         raise _forbidden(f"a letter with a {type(letter.body).__name__}", "schema")
 
     def _replied(
-        self, memory: Memory, sender: str, asked: Question
+        self, memory: Memory, letter: Letter, asked: Question
     ) -> tuple[Step, Acknowledgement | None]:
         """The answer to a server's question; the one that waits already, if it asks again."""
-        order, own = Order.of(self.terms, sender, self.name, asked), memory.own
+        order, own = Order.of(self.terms, letter.sender, self.name, asked), memory.own
         if order.place == (own.epoch, own.answered) and ANSWER in memory.outbox:
             return Step(memory, (memory.outbox[ANSWER],)), None
         if order.place <= (own.epoch, own.answered) or self.name in memory.gone:
             reason = "replay" if order.place[0] == own.epoch else "epoch"
             refusal = _forbidden(f"question {asked.number} of epoch {order.place[0]}", reason)
             return refused(memory, refusal, order.question.digest), Acknowledgement("")
+        if unknown := sorted(memory.gone.difference(letter.gone)):
+            refusal = _forbidden(f"a question of who has no tombstones of {unknown}", "tombstone")
+            return refused(memory, refusal, order.question.digest), Acknowledgement("")
         answer, entry = order.answered(self.site, self.author, memory.gone)
         own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
         memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
-        message = self._sealed(memory, sender, answer)
+        message = self._sealed(memory, letter.sender, answer)
         return Step(memory.with_letters({ANSWER: message}), (message,), (entry,)), None
 
     def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
@@ -674,7 +677,9 @@ class Machine:
         """Take note of a tombstone, pass it on, and let no older token count any more."""
         memory, site = step.memory, known.site
         named = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
-        last = max(named, memory.highest)
+        # Who is let in by a later epoch, and has not met it yet, has nothing from before.
+        epoch, who = memory.own.epoch
+        last = named if epoch > named and not who else max(named, memory.highest)
         memory = dataclasses.replace(memory.with_notice(known), absent=memory.absent - {site})
         memory = self._heard(self._fenced(memory, (last + 1, "")), last)
         if site == self.name:

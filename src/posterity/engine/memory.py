@@ -53,17 +53,14 @@ class Memory:
     outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def empty(
-        cls, name: str, epoch: int = 0, tombstones: Mapping[str, Known] | None = None
-    ) -> Self:
+    def empty(cls, name: str, epoch: int = 0) -> Self:
         """The memory of a site that has none, which takes part from this epoch on.
 
         A site that lost its store no longer knows which tokens it answered. It is let in by an
         epoch with a higher number than any that another site has heard of; only at the very start
-        is that zero. ``tombstones`` are those that the others hold.
+        is that zero. Whoever it writes to sends it the tombstones there are.
         """
-        notices = {known.place: known for known in (tombstones or {}).values()}
-        return cls(SiteState(name, epoch=(epoch, "")), epoch, notices)
+        return cls(SiteState(name, epoch=(epoch, "")), epoch)
 
     @property
     def tombstones(self) -> dict[str, Known]:

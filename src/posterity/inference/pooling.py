@@ -410,7 +410,7 @@ class Likelihood:
             tilted = np.exp(log - log.max(1, keepdims=True)) * chances
             tilted /= tilted.sum(1, keepdims=True)
             first = tilted @ u
-            second = tilted @ u**2 - first**2
+            second = np.maximum(tilted @ u**2 - first**2, 1e-12)
             rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
             tau = np.maximum(1 / second - rest, np.where(weights > 0, LEAST, 0.0)) / v
             # Where the precision is bounded, the mean is matched all the same.

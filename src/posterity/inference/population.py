@@ -73,9 +73,11 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
         log, means, covariances = _integrated(messages, before, c, places, own)
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
-        draws = np.inf if len(own) in LINES else float(1 / (weights**2).sum())
-        if draws < (ENOUGH if turn == PLACED - 1 else 2 * len(own)):
-            return Population(posterior, draws)
+        worth, on_grid = float(1 / (weights**2).sum()), len(own) in LINES
+        last = turn == PLACED - 1 and not on_grid
+        if not worth >= (ENOUGH if last else 2 * len(own)):
+            return Population(posterior, worth if np.isfinite(worth) else 0.0)
+        draws = np.inf if on_grid else worth
         mean, covariance = _moments(weights, means)
         covariance = covariance + np.tensordot(weights, covariances, 1)
         shared = (mean, covariance), _moments(weights, places)

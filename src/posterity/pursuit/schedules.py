@@ -70,8 +70,9 @@ class Schedule(LambdaSchedule):
             ParameterError: unless that is a positive number.
         """
         del log_ratios
-        RETURNED.check(value=self.function(t))
-        return (float(self.function(t)),)
+        value = self.function(t)
+        RETURNED.check(value=value)
+        return (float(value),)
 
 
 @dataclasses.dataclass(frozen=True)
