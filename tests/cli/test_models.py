@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -288,8 +289,22 @@ def test_a_class_that_a_site_never_saw():
     np.testing.assert_allclose(sum(chances[f"p{k}"] for k in range(3)), 1, atol=1e-6)
     scored = document("evaluate", "f.safetensors", "south.csv")["all"]
     assert 0.4 < scored["accuracy"] < 1
+    note = "no record is of ['c']: the prior alone"
+    data = document(*f"fit north.csv {options} -o n.safetensors".split())
+    assert any(note in line for line in data["notes"])
     refuse(f"fit north.csv {options.split(' --cat')[0]} -o n.safetensors", 2, "multinomial; names")
     refuse(f"fit north.csv {options} --offset x -o n.safetensors", 2, "multinomial")
+
+
+def test_classes_that_columns_tell_apart_are_noted_and_names_are_apart():
+    x = np.linspace(-3, 3, 60)
+    label = np.array(["low down", "b", "b:x"])[np.digitize(x, [-1, 1])]
+    put("t.csv", {"x": x, "x:x": np.sin(9 * x), "class": label})
+    options = "--model multinomial --target class --category 'class=low down,b,b:x'"
+    line = f"fit t.csv {options} --without x:x -o t.safetensors"
+    data = document(*shlex.split(line))
+    assert data["parameters"][1]["name"] == "b:x" and "apart without an error" in data["notes"][-1]
+    refuse(f"fit t.csv {options} -o t.safetensors", 4, "'b:x:x'")
 
 
 @pytest.mark.parametrize(("hazard", "slopes", "within"), [

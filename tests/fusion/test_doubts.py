@@ -1,5 +1,6 @@
 """Warnings of sites that contradict each other, say nothing, differ too much, or may be one."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,25 @@ def test_components_that_only_their_priors_hold_apart_may_be_one() -> None:
         sites.append(made.conjugate_site(f"site {k}", base, data, far))
     with pytest.warns(FusionWarning, match="may be one"):
         assert fuse(sites).components == 2
+
+
+@pytest.mark.parametrize("size", [2, 20])
+@pytest.mark.parametrize("apart", [True, False])
+def test_slices_that_may_be_clusters_of_their_own_are_warned_of(size: int, apart: bool) -> None:
+    """Two clusters of which each site has one, three deviations apart, beside one that is as wide
+    as the two along a line; both are merged of two slices.
+    """
+    rng, sites = np.random.default_rng(0), {}
+    for k in range(300):
+        mean = rng.normal(size=(1, size))
+        mean[0, 0] += 3.0 * (k % 2) if apart else 2.0 * rng.normal()
+        law = Gaussian.from_standard(mean / 10, np.eye(size)[None] / 100)
+        sites[f"site {k}"] = Plate(law)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        fused = fuse(sites)
+    assert fused.components == 1 and not fused.components_evidence
+    assert any("may be several" in str(line.message) for line in heard) == apart
 
 
 def _pairs(sites: dict[str, Ledger]) -> Any:

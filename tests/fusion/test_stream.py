@@ -223,6 +223,16 @@ def test_what_is_matched_in_memory_keeps_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_of_something_else_is_no_checkpoint_in_memory_either(tmp_path):
+    """The command removes its checkpoint at the end."""
+    posterity.save(line(1)[0], other := tmp_path / "other")
+    with pytest.raises(ArtifactError, match="no checkpoint of 'fuse'"):
+        fuse(line(12), checkpoint=other)
+    (torn := tmp_path / "torn").write_bytes(other.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match="bytes"):
+        fuse(line(12), checkpoint=torn)
+
+
 # --- however it comes ----------------------------------------------------------------------------
 
 

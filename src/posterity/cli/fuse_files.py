@@ -80,9 +80,10 @@ def fused(
         before, about = files.read_prior(prior)
         inputs.record["prior"] = about.digest
     bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
+    bytes_of["checkpoint"] = checkpoint
     large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
     if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
-        bytes_of = {"budget": BUDGET, "checkpoint": checkpoint} | bytes_of
+        bytes_of = {"budget": BUDGET} | bytes_of
     with bar(f"Fusing {len(paths)} files") as moved:
         sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
         return fuse(sites, prior=before, **options, **bytes_of, progress=moved), inputs

@@ -239,13 +239,13 @@ def design(
     reading, notes = _labelled(whole, recipe, reading, wanted)
     notes += strange
     values = _values(whole, recipe, reading, wanted)
-    names = recipe.inputs()
-    columns = _columns(recipe, values, whole)
-    if len(set(names)) < len(names):
+    names, columns = recipe.inputs(), _columns(recipe, values, whole)
+    if len(set(own := recipe.coefficients())) < len(own):
+        twice = next(name for name in own if own.count(name) > 1)
         raise StructureError(
-            found=f"coefficients {some(names)}, of which two have one name",
+            found=f"two coefficients {twice!r}",
             expected="a name for each",
-            fix="Rename a column.",
+            fix="Rename a column or a level.",
         )
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":

@@ -37,6 +37,10 @@ _SURE = 4.0
 """Variance over that given all other coefficients, from which on a diagonal law has a note."""
 _FAR = 3.0
 """Prior standard deviations from the prior's mean from which on a coefficient has a note."""
+_TOLD_APART = (
+    "the columns tell the classes apart without an error: the prior alone keeps coefficients "
+    "finite, and a Gaussian is a rough picture of what is left open"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +68,9 @@ class Fit:
     steps: int
     noise_variance: float | None
     notes: tuple[str, ...]
+    kept: np.ndarray
     third: np.ndarray | None = None
     rounded: int = 1
-    kept: np.ndarray | None = None
 
     @property
     def nats(self) -> float | None:
@@ -231,7 +235,8 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         for name, sd in zip(data.names, data.x.std(0), strict=True)
         if sd < 0.1 * width
     ]
-    return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
+    used = len(data.x), data.dropped, found.steps
+    return Fit(ledger, recipe, *used, None, (*data.notes, *notes), data.kept)
 
 
 def _regression(
@@ -277,7 +282,7 @@ def _regression(
         )
     third = third_derivatives(recipe, data, posterior)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, noise, notes, third, kept=data.kept)
+    return Fit(ledger, recipe, *used, noise, notes, data.kept, third)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -338,11 +343,16 @@ def _notes(
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: the prior alone keeps coefficients finite"
+    if recipe.model == "multinomial":
+        seen = np.isin(np.arange(len(recipe.levels)), y)
+        if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
+            yield f"no record is of {some(none)}: the prior alone keeps their coefficients finite"
+        size = len(recipe.inputs())
+        odds = data.x[:, :size] @ mean.reshape(-1, size).T
+        if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
+            yield _TOLD_APART
     if recipe.model == "logistic":
         if (y == y[0]).all():
             yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
         elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
-            yield (
-                "the columns tell the classes apart without an error: the prior alone keeps "
-                "coefficients finite, and a Gaussian is a rough picture of what is left open"
-            )
+            yield _TOLD_APART

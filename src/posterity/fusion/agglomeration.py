@@ -28,6 +28,11 @@ PATIENCE = 16
 """Merges of slices without progress after which it ends."""
 DIRECTIONS = 64
 """Directions of a location up to which they are told apart."""
+RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
+"""The mean deviation of a normal distribution over its standard deviation, and the standard error
+of that ratio, in one over the square root of what it is estimated from (geary1935)."""
+ERRORS = 3.0
+"""Standard errors of that ratio beyond which what was merged may be several."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,9 +166,11 @@ def merge_slices(clustering: Clustering) -> Clustering:
     """The clustering with slices of one component merged, or itself where there are none."""
     clustering = _halves_merged(clustering)
     local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
-    few = not 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
     many = counts >= MANY
-    if few or not (apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)).any():
+    if (
+        not _directed(local)
+        or not (apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)).any()
+    ):
         return clustering
     places, best, waited = Places.of(local), clustering, 0
     least = places.length(clustering)
@@ -172,6 +179,28 @@ def merge_slices(clustering: Clustering) -> Clustering:
         if (length := places.length(clustering)) < least:
             least, best, waited = length, clustering, 0
     return best
+
+
+def hollow(clustering: Clustering) -> list[int]:
+    """Groups that may be several: along the line on which their members differ most these lie
+    further from their middle, for how wide they are, than those of a normal distribution would.
+    """
+    if not _directed(clustering.local):
+        return []
+    places, groups = Places.of(clustering.local), []
+    for group in np.flatnonzero(clustering.counts >= 2 * MANY).tolist():
+        own = places.points[clustering.labels == group]
+        own = own - own.mean(0)
+        along = own @ np.linalg.svd(own, full_matrices=False)[2][0]
+        ratio = np.abs(along).mean() / max(along.std(), np.finfo(float).tiny)
+        if (ratio - RATIO) * np.sqrt(len(along)) > ERRORS * SCATTER:
+            groups.append(group)
+    return groups
+
+
+def _directed(local: LocalComponents) -> bool:
+    """Whether there are directions of a location to tell apart, and components enough to do so."""
+    return 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
 
 
 def _merged(clustering: Clustering, first: int, second: int) -> Clustering:

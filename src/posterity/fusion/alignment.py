@@ -148,6 +148,11 @@ class Alignment:
         reasons = [] if self.identified else [NO_SCALE]
         if not self.judged:
             reasons.append("the number of components was not compared with others")
+        if several := len(self.confidence.hollow):
+            reasons.append(
+                f"{several} of {self.components} components were merged of slices along a line, "
+                "and may be several: the middle of that line holds few"
+            )
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
             by = (
@@ -241,6 +246,7 @@ class Aligner:
         result = matched.result
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
+        confidence.joined = result.joined
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)

@@ -6,6 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
-from posterity.checkpoint import opened
+from posterity.checkpoint import Checkpoint, opened
 from posterity.checks import check_proper
 from posterity.errors import (
     FusionWarning,
@@ -175,16 +176,20 @@ def fuse(
 @contextlib.contextmanager
 def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
     """Where the search of plates in passes stands, kept at the path; None if nothing is."""
-    tables = {p: block for p, block in sites.blocks.items() if isinstance(block, BlockTable)}
-    if path is None or not tables:
+    if path is None:
         yield None
         return
+    tables = {p: block for p, block in sites.blocks.items() if isinstance(block, BlockTable)}
     how = plan.matching, str(plan.divergence), plan.components, plan.absorb, plan.bytes
     parts = {
         "sites": {p: np.sort(table.keys) for p, table in tables.items()},
         "settings": list(map(repr, how)),
         "prior": plan.prior,
     }
+    if not tables:
+        Checkpoint(Path(path), "fuse", digests(parts)).load()  # refuses a file of anything else
+        yield None
+        return
     with opened(path, "fuse", digests(parts)) as file:
         yield Stages(file)
 
