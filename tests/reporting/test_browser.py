@@ -6,10 +6,14 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from reporting import pages
 
-from posterity import Ledger, report
+from posterity import Beta, Ledger, federate, report
+from posterity.federation import Gossip
+from posterity.graphs import ring
+from posterity.models import BetaBernoulli
 from posterity.receipt import Receipt
 from posterity.reporting.markup import shown
 from posterity.summary import summarise
@@ -71,6 +75,7 @@ def view(browser, tmp_path):
     def opened(made, **options):
         made.save(tmp_path / "report.html")
         tab = browser.new_context(**options).new_page()
+        tab.set_default_timeout(200_000)  # of a machine that is busy
         tab.on("request", lambda request: requests.append(request.url))
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -205,6 +210,28 @@ def test_it_fits(width, view, tmp_path):
     for made in everything(tmp_path).values():
         tab = view(made, viewport={"width": width, "height": 700})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_walk_goes_step_by_step(view):
+    sites = {name: np.array([1, 0, 1]) for name in ("north", "<b>", "\U0001f3e5")}
+    schedule = Gossip(ring(list(sites)))
+    run = federate(sites, BetaBernoulli(), Beta.from_standard(1.0, 1.0), schedule=schedule)
+    visits = run.trace
+    tab = view(report(run))
+    slider, output = tab.locator(".walk input"), tab.locator(".walk output")
+    told = lambda n: f"Visit {n + 1} of {len(visits)}: {visits[n].site}, {visits[n].outcome}"
+    assert output.text_content().startswith(told(0))
+    assert len(visits) > 2 and tab.locator(".walk .here text").text_content() == visits[0].site
+    tab.locator(".walk button", has_text="Back").click()
+    assert output.text_content().startswith(told(0))
+    tab.locator(".walk button", has_text="Next").click()
+    assert output.text_content().startswith(told(1))
+    assert tab.locator(".walk line.on").count() == int(visits[0].site != visits[1].site)
+    slider.focus()
+    tab.keyboard.press("End")
+    assert output.text_content().startswith(told(len(visits) - 1))
+    assert slider.get_attribute("aria-valuetext") == output.text_content()
+    assert tab.locator(".walk .here text").text_content() == visits[-1].site
 
 
 def test_it_prints(view):

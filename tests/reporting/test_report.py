@@ -1,5 +1,6 @@
 """Pages as a parser sees them: whole, safe, and with the posterior's own numbers."""
 
+import dataclasses
 import itertools
 import json
 import re
@@ -12,11 +13,14 @@ from reporting import pages
 
 import posterity
 from posterity import Gaussian, Ledger, fuse, report
+from posterity.artifact import digest
+from posterity.artifact.recipe import Recipe, as_provenance
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.federation.state import Visit
 from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.evaluation import evaluated
-from posterity.reporting.markup import shown
+from posterity.reporting.markup import Ids, shown
+from posterity.reporting.sources import Source
 from posterity.reporting.verbs import federation
 from posterity.summary import summarise
 
@@ -195,6 +199,18 @@ def test_a_receipt_is_checked_against_its_ledgers():
     assert "was not given" in report("receipt.json", "other.safetensors").html
 
 
+def test_a_receipt_that_does_not_hold_is_told_first():
+    ledger = pages.clinics()
+    done = posterity.forget(ledger, "site 001")
+    other = posterity.forget(pages.clinics(seed=7), "site 001").ledger
+    posterity.save(other, "other.safetensors")
+    forged = dataclasses.replace(done.receipt, after=digest(other))
+    page = pages.Page(report(forged, ledger, "other.safetensors").html)
+    crossed = [li["text"] for li in page.of("li", "no")]
+    assert "Every other factor is the same, to the last bit" in crossed
+    assert page.found["li"][0]["text"] == "The receipt of forgetting site 001 does not hold."
+
+
 def test_files_are_fused_and_a_result_is_known_by_its_inputs():
     for name, seed in (("north", 0), ("south", 1)):
         one = pages.clinics(1, 3, seed)
@@ -226,8 +242,6 @@ def test_matches_have_their_margins():
 
 
 def test_visits_are_told_one_by_one():
-    from posterity.reporting.markup import Ids
-    from posterity.reporting.sources import Source
 
     visits = [
         Visit(0, "a", "updated", change=1.0),
@@ -262,7 +276,6 @@ def test_predictions_are_judged_as_evaluate_does():
 
 
 def test_survival_is_predicted_beside_what_was_seen(monkeypatch):
-    from posterity.artifact.recipe import Recipe, as_provenance
     from posterity.reporting import evaluation
 
     recipe = Recipe("survival", "time", ("age",), event="event", cuts=(5.0,)).filled(("age",))
@@ -333,7 +346,6 @@ def test_axes_of_counts_have_whole_numbers():
 
 
 def test_several_levels_are_judged_and_have_their_units():
-    from posterity.artifact.recipe import Recipe, as_provenance
     from posterity.reporting import evaluation
     from posterity.reporting.words import effects_of
 
@@ -373,3 +385,32 @@ def test_mixtures_pursuits_networks_and_students():
     student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
     posterity.save(student, "student.safetensors", provenance={"columns": '["age","dose"]'})
     assert "Columns: age, dose." in report("student.safetensors").html
+
+
+@pytest.mark.parametrize(
+    "recipe, match",
+    [
+        (Recipe("logistic", "ill", ("age",)).filled(("age",)), "of 2 inputs, among them 'dose'"),
+        (
+            Recipe("survival", "ill", ("age",), event="event", hazard="weibull").filled(("age",)),
+            "of a survival model",
+        ),
+    ],
+)
+def test_a_student_that_a_table_does_not_suit_is_refused(recipe, match):
+    from posterity.distillation import Head, Student
+    from posterity.families.layers import Layers
+
+    layers = Layers.dense(2, 5, 2)
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
+    known = {"columns": '["age","dose"]'} | as_provenance(recipe)
+    posterity.save(student, "student.safetensors", provenance=known)
+    Path("test.csv").write_text("age,ill,event\n50,1,1\n60,0,0\n")
+    with pytest.raises(StructureError, match=match):
+        report("student.safetensors", data="test.csv")
+
+
+def test_a_long_run_says_what_is_drawn_of_it():
+    visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
+    page = "".join(federation(Source("", pages.clinics(), visits=visits), Ids()))
+    assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page

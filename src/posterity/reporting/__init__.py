@@ -122,8 +122,12 @@ class _Page:
     def fill(self) -> None:
         """Make all sections."""
         for source, before, after in self.subjects.receipts:
-            self._name(f"A receipt of forgetting {listed(source.value.sites)}")
-            self.add("The receipt", verbs.receipt(source, before, after))
+            gone, verification = listed(source.value.sites), verbs.checked(source, before, after)
+            self._name(f"A receipt of forgetting {gone}")
+            if verification is not None:
+                holds = "holds" if verification.passed else "does not hold"
+                self.short.append(f"The receipt of forgetting {gone} {holds}.")
+            self.add("The receipt", verbs.receipt(source, before, after, verification))
         several, names = len(self.subjects.main) > 1, [one.name for one in self.subjects.main]
         for number, source in enumerate(self.subjects.main, 1):
             name = source.name if names.count(source.name) == 1 else f"{source.name} {number}"

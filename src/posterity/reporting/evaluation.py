@@ -82,7 +82,16 @@ def evaluated(
     log_score, y = None, data.y
     if hasattr(value, "head"):
         names = inputs_of(provenance, value.network.inputs) if _named(value) else ()
-        x = data.x[:, [data.names.index(name) for name in names or data.names]]
+        names = names or data.names
+        missing = [name for name in names if name not in data.names]
+        if missing or len(names) != value.network.inputs:
+            raise StructureError(
+                found=f"a student of {value.network.inputs} inputs"
+                + (f", among them {missing[0]!r}" if missing else ""),
+                expected=f"inputs that its recipe makes of a table: {', '.join(data.names)}",
+                fix="Leave the data out, or name the posterior that it learned from.",
+            )
+        x = data.x[:, [data.names.index(name) for name in names]]
         prediction = value.predict(x)
         mean = np.asarray(prediction.mean)
         mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()

@@ -11,7 +11,7 @@ import numpy as np
 
 from posterity.plots.matches import Kind
 from posterity.plots.matches import read as read_matches
-from posterity.receipt import Receipt, verify
+from posterity.receipt import Receipt, Verification, verify
 from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
 from posterity.reporting.markup import (
     Ids,
@@ -34,6 +34,8 @@ COLUMNS, LINES = 40, 40
 """Fused components and sites of a picture of a matching."""
 VISITS = 2000
 """Visits of a walk that can be gone through."""
+POINTS = 600
+"""Visits that have a point in the picture of convergence."""
 NODES = 40
 """Sites of a picture of a walk."""
 CELLS = {
@@ -151,6 +153,8 @@ def federation(source: Source, ids: Ids) -> list[Markup]:
     headers = ["Site", *(kind.capitalize() for kind in kinds)]
     parts.append(table("Visits by site and outcome", headers, rows, len(sites) - len(rows)))
     if 1 < len(sites) <= NODES:
+        if len(visits) > VISITS:
+            parts.append(paragraph(f"The last {VISITS:,} of {len(visits):,} visits can be walked."))
         parts.append(_walk(visits[-VISITS:], sites, _links(value), ids))
     return parts
 
@@ -170,7 +174,7 @@ def _convergence(visits: Sequence[Any], sites: Sequence[str]) -> Markup:
             "first."
         )
         return paragraph(text)
-    every = max(1, len(known) // 600)
+    every = max(1, -(-len(known) // POINTS))
     known = known[::every]
     across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0, whole=True)
     up = Axis.around(label, [nats for *_, nats in known], log=True)
@@ -180,7 +184,8 @@ def _convergence(visits: Sequence[Any], sites: Sequence[str]) -> Markup:
     drawing = chart("Convergence: " + what, across, up, [points], _trail(trail, across, up))
     rows = [[f"{n:.0f}", v.site, v.outcome, shown(nats, 3)] for n, v, nats in known]
     numbers = table("Visits", ["Visit", "Site", "Outcome", "Nats"], rows[:300], len(rows) - 300)
-    caption = f"Convergence: {what}, on a logarithmic scale. Each step down is ten times less."
+    caption = f"Convergence: {what}, on a logarithmic scale."
+    caption += f" One visit in {every} is drawn." if every > 1 else ""
     return figure(drawing, caption, numbers)
 
 
@@ -350,15 +355,26 @@ NOT_SHOWN = (
 )
 
 
-def receipt(source: Source, before: Source | None, after: Source | None) -> list[Markup]:
-    """What a receipt shows, checked against the ledgers if they are there, and what it does not."""
+def checked(source: Source, before: Source | None, after: Source | None) -> Verification | None:
+    """A receipt checked against its ledgers; None where one of them is not there."""
+    if before is None or after is None:
+        return None
+    return verify(source.value, before.posterior, after.posterior)
+
+
+def receipt(
+    source: Source,
+    before: Source | None,
+    after: Source | None,
+    verification: Verification | None,
+) -> list[Markup]:
+    """What a receipt shows, as :func:`checked`, and what it does not."""
     value: Receipt = source.value
-    parts = [paragraph(value.statement)]
-    if before is not None and after is not None:
-        verification = verify(value, before.posterior, after.posterior)
+    parts = [paragraph(f"The receipt says: {value.statement}")]
+    if verification is not None:
         verdict = "Every claim was checked against the two ledgers, and holds."
         if not verification.passed:
-            verdict = "The receipt does not hold: see the claims that are crossed out."
+            verdict = "The receipt does not hold: see the claims that are marked with a cross."
         parts.append(tag("p", verdict, class_="note good" if verification.passed else "note"))
         claims = verification.claims.items()
         marks = [
