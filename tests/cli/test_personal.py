@@ -1,5 +1,6 @@
-"""Partial pooling in a configuration."""
+"""Partial pooling, as a configuration asks for it and as its file predicts."""
 
+import csv
 import shutil
 from pathlib import Path
 
@@ -7,11 +8,16 @@ import numpy as np
 import pytest
 from cli.commands import call, document, refuse
 from cli.configurations import LOGISTIC
+from scipy.special import expit, logsumexp, ndtr
+from scipy.stats import multivariate_normal, norm
 
+import posterity
 from posterity.cli.federate import OPTIONS
 from posterity.cli.jobs import federation_of
 from posterity.cli.options import read
-from posterity.models import LogisticRegression, PersonalRegression
+from posterity.federation import site_posterior
+from posterity.inference.population import population
+from posterity.models import LogisticRegression, PersonalRegression, Records
 
 
 def configured(personal):
@@ -69,3 +75,128 @@ def test_false_leaves_a_regression_as_it_is(folder):
 def test_what_a_configuration_cannot_mean_is_refused(folder, personal, code, words):
     configured(personal)
     refuse("federate own.toml", code, words)
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+SITES = tuple(f"h{place}" for place in range(4))
+
+
+def hospitals(count, sample):
+    """Tables h0.csv, ... of two columns, whose intercepts differ; the arrays of each."""
+    rng = np.random.default_rng(5)
+    tables = {}
+    for site in SITES:
+        x = rng.normal(size=count).round(3)
+        y = sample(rng, rng.normal(0.5, 0.8) + x)
+        tables[site] = x, y
+        with Path(f"{site}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("x", "y"), *zip(x, y, strict=True)])
+    return tables
+
+
+def federated(*options):
+    sites = [word for site in SITES for word in ("--site", f"{site}={site}.csv")]
+    data = document(
+        "federate", *sites, "--target", "y", "--intercept", "--personal", "intercept",
+        "--prior-sd", "2", "--tolerance", "0.001", "-o", "f.safetensors", *options,
+    )  # fmt: skip
+    assert data["status"]["state"] == "converged"
+
+
+def predicted(table, *options):
+    Path("new.csv").write_text(table)
+    notes = document("predict", "f.safetensors", "new.csv", "-o", "p.csv", *options)["notes"]
+    with Path("p.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}, notes
+
+
+def exactly(tables, site, x, spreads):
+    """Weights, means and deviations of ``x · β`` by log spread: all records' joint Gaussian."""
+    rows = [np.column_stack([np.ones(len(own)), own]) for own, _ in tables.values()]
+    design, y = np.concatenate(rows), np.concatenate([y for _, y in tables.values()])
+    which = np.repeat(np.arange(len(tables)), [len(own) for own in rows])
+    new = np.array([1.0, x])
+    log, means, deviations = [], [], []
+    for s in spreads:
+        same = np.exp(2 * s) * (which[:, None] == which)
+        covariance = 4 * design @ design.T + same + 0.49 * np.eye(len(y))
+        ahead = 4 * design @ new + np.exp(2 * s) * (which == SITES.index(site) if site else 0.0)
+        solved = np.linalg.solve(covariance, ahead)
+        means.append(solved @ y)
+        deviations.append(np.sqrt(4 * new @ new + np.exp(2 * s) - solved @ ahead))
+        log.append(
+            multivariate_normal.logpdf(y, np.zeros(len(y)), covariance)
+            + norm.logpdf(s, np.log(0.5), np.hypot(1.5, 0.75))
+        )
+    return np.exp(log - logsumexp(log)), np.array(means), np.array(deviations)
+
+
+def test_a_known_site_and_an_unseen_one_are_predicted_as_all_records_together_say(folder):
+    """Of normal records the posterior is exact for each spread, and one spread is summed over."""
+    tables = hospitals(12, lambda rng, f: (f + 0.7 * rng.normal(size=len(f))).round(4))
+    federated("--model", "linear", "--noise-variance", "0.49")
+    table = "x,hospital\n0.5,h1\n-1.0, new \n2.0,h3\n0.5,\n,h2\n"
+    ours, notes = predicted(table, "--site-column", "hospital")
+    assert "2 records are predicted as of a site unseen (['new'])" in notes
+    assert np.isnan(ours["mean"][4]), "a value is missing"
+    for place, (site, x) in enumerate([("h1", 0.5), (None, -1.0), ("h3", 2.0), (None, 0.5)]):
+        weights, means, deviations = exactly(tables, site, x, np.linspace(-4, 3, 61))
+        mean = weights @ means
+        variance = weights @ (deviations**2 + (means - mean) ** 2)
+        np.testing.assert_allclose(ours["mean"][place], mean, atol=0.05 * variance**0.5)
+        np.testing.assert_allclose(ours["variance"][place], variance, rtol=0.1)
+        for end, level in (("low", 0.05), ("high", 0.95)):
+            below = weights @ ndtr((ours[end][place] - means) / deviations)
+            assert abs(below - level) < 0.01, (place, end)
+    unseen, notes = predicted("x\n0.5\n")
+    np.testing.assert_allclose(unseen["mean"], ours["mean"][3])
+    assert any("--site-column NAME" in note for note in notes)
+    scored = document("evaluate", "f.safetensors", "h1.csv", "--site-column", "y")
+    assert scored["all"]["records"] == 12
+    refuse("predict f.safetensors new.csv -o q.csv --site-column clinic", 4, "'clinic'")
+
+
+def test_chances_are_those_that_draws_of_each_site_give(folder):
+    tables = hospitals(30, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
+    federated("--model", "logistic")
+    table = "x,hospital\n0.5,h1\n-1.0,h3\n0.5,elsewhere\n"
+    ours, _ = predicted(table, "--site-column", "hospital")
+    model = PersonalRegression(LogisticRegression(), (0,))
+    ledger = posterity.load("f.safetensors")
+    factors = [ledger.factor(site) for site in SITES]
+    shared = population(ledger.prior, ledger.posterior, factors, np.array([0])).law
+    draws = [site_posterior(model, shared)]
+    for site in ("h3", "h1"):
+        x, y = tables[site]
+        records = Records((np.column_stack([np.ones(len(x)), x]), y), np.ones(len(x)))
+        draws.insert(0, site_posterior(model, shared, records))
+    x = np.array([[1.0, 0.5], [1.0, -1.0], [1.0, 0.5]])
+    theirs = [own.predict(x[k : k + 1])[0] for k, own in enumerate(draws)]
+    spread = draws[-1].posterior.components.mean.std()
+    np.testing.assert_allclose(ours["p"], theirs, atol=4 * 0.25 * spread / 512**0.5)
+    assert ours["high"][2] - ours["low"][2] > ours["high"][0] - ours["low"][0]
+
+
+def test_counts_where_sites_differ_have_a_median_and_no_mean(folder):
+    """A log-normal spread leaves no finite expectation, of a site that nobody has seen."""
+    hospitals(10, lambda rng, f: rng.poisson(np.exp(f)))
+    federated("--model", "poisson")
+    ours, _ = predicted("x,hospital\n0.5,h1\n0.5,z\n", "--site-column", "hospital")
+    assert list(ours) == ["median", "low", "high"]
+    assert all(ours["low"] < ours["median"]) and all(ours["median"] < ours["high"])
+    scored = document("evaluate", "f.safetensors", "h1.csv", "--site-column", "x")
+    assert "rmse" not in scored["all"] and scored["all"]["log_score"] < 0
+    # A posterior without its ledger knows no site, and not how much too narrow it is.
+    about = posterity.inspect("f.safetensors").provenance
+    posterity.save(posterity.load("f.safetensors").posterior, "f.safetensors", provenance=about)
+    alone, notes = predicted("x,hospital\n0.5,h1\n", "--site-column", "hospital")
+    assert any("(['h1'])" in note for note in notes) and "too narrow" in notes[0]
+    np.testing.assert_allclose(np.log(alone["median"][0]), np.log(ours["median"][1]), atol=0.3)
+
+
+def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):
+    hospitals(10, lambda rng, f: rng.poisson(np.exp(f)))
+    document("fit", "h0.csv", "--model", "poisson", "--target", "y", "-o", "f.safetensors")
+    refuse("predict f.safetensors h1.csv -o q.csv --site-column x", 2, "--site-column; --by")

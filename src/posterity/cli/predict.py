@@ -60,6 +60,7 @@ def _report(data: Data) -> str:
     examples=[
         "posterity predict both.safetensors new.csv -o predictions.csv",
         "posterity predict both.safetensors new.csv -o predictions.csv --convert ldl=38.67",
+        "posterity predict federated.safetensors new.csv -o predictions.csv --site-column hospital",
         "posterity predict network.safetensors new.npz -o predictions.npz --samples 200",
     ],
 )
@@ -71,7 +72,9 @@ def predict(settings: Settings) -> Data:
     that of a new record; entropy is all uncertainty of a label and mutual_information the part
     that more data would take away, in nats; variance is that of the mean, noise_variance that of
     what is observed about it. A regression's file knows its columns and units: new records come as
-    they are, and those with a missing value have empty cells.
+    they are, and those with a missing value have empty cells. Where sites have coefficients of
+    their own, --site-column names the site of each record: a site of the file predicts by its
+    own, and any other as one that nobody has seen.
     """
     from posterity.cli.predictors import columns_of, predicted
 
@@ -177,7 +180,7 @@ def evaluate(settings: Settings) -> Data:
     """
     import numpy as np
 
-    from posterity.cli.predictors import columns_of, predicted
+    from posterity.cli.predictors import columns_of, predicted, texts_of
     from posterity.fitting.scores import scores
 
     file, inputs = _files(settings)
@@ -202,7 +205,7 @@ def evaluate(settings: Settings) -> Data:
 
     whole, groups = score(np.arange(len(y))), {}
     if (by := settings["by"]) is not None:
-        names = _groups(inputs, by)[found.kept]
+        names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
     if plot is not None:
         from posterity.plots.calibration import plot_calibration
@@ -223,19 +226,3 @@ def evaluate(settings: Settings) -> Data:
         "plot": None if plot is None else str(plot),
         "notes": list(found.notes),
     }
-
-
-def _groups(inputs: Path, by: str) -> "np.ndarray":
-    """The texts of a column of a table."""
-    import numpy as np
-
-    from posterity.adapters.tables.reader import read_cells
-
-    cells = read_cells(inputs, unnamed=True)
-    if by not in cells.header:
-        raise StructureError(
-            found=f"no column {by!r} in {str(inputs)!r}",
-            expected="the column that --by names",
-            fix="Name it as the table does.",
-        )
-    return np.array([text.strip() for text in cells.column(by)])

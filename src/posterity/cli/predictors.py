@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.adapters.tables.reader import clean, read_cells
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
 from posterity.cli import files
@@ -109,6 +110,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
         parts = _in_target_units(recipe, _called(call, x, inputs))
     else:
+        from posterity.fitting.pooled import by_site, is_pooled, part_of
         from posterity.fitting.predict import log_predictive
         from posterity.fitting.predict import predict as of_regression
 
@@ -123,9 +125,28 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
                 fix="Give --times T,T,...",
             )
         options = {"level": settings["level"], "times": settings["times"] or ()}
-        parts = of_regression(posterior, recipe, data, noise_variance=noise, **options)
+        laws: list[tuple[Any, Any]] = [(posterior, np.arange(len(data.x)))]
+        column = settings["data.site_column"]
+        if pooled := is_pooled(posterior):
+            labels = None if column is None else texts_of(inputs, column)[data.kept]
+            laws, more = by_site(value, data, labels)
+            notes += more
+        elif column is not None:
+            raise UsageError(
+                found=f"--site-column {column} for a posterior of one set of coefficients",
+                expected="sites with coefficients of their own (personal=), as federate finds them",
+                fix="Leave it out; posterity evaluate scores sites apart by --by.",
+            )
+        of = [(law, part_of(data, rows)) for law, rows in laws]
+        order = np.argsort(np.concatenate([rows for _, rows in laws]))
+        made = [
+            of_regression(law, recipe, own, noise_variance=noise, median=pooled, **options)
+            for law, own in of
+        ]
+        parts = {name: np.concatenate([one[name] for one in made])[order] for name in made[0]}
         if scored:
-            log_score = log_predictive(posterior, recipe, data, noise)
+            scores = [log_predictive(law, recipe, own, noise) for law, own in of]
+            log_score = np.concatenate(scores)[order]
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
     flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
@@ -144,6 +165,22 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         whole[name][data.kept] = own
     found = (y, log_score, data.times, tuple(notes))
     return Predicted(whole, data.kept, about.kind, recipe, *found)
+
+
+def texts_of(inputs: Path, name: str) -> np.ndarray:
+    """The texts of a column of a table, record by record.
+
+    Raises:
+        StructureError: if it has no such column.
+    """
+    cells = read_cells(inputs, unnamed=True)
+    if name not in cells.header:
+        raise StructureError(
+            found=f"no column {name!r} in {str(inputs)!r}",
+            expected="the column that names groups or sites of records",
+            fix="Name it as the table does.",
+        )
+    return np.array([clean(text) for text in cells.column(name)])
 
 
 def _check_used(settings: Settings, recipe: Recipe | None) -> None:

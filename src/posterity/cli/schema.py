@@ -121,6 +121,12 @@ PREDICTING = (
     Option("inputs.array", TEXT, "Which array of an .npz, if several."),
     Option("data.like", FILE, "A file whose model, columns and units are those of a posterior."),
     *READING,
+    Option(
+        "data.site_column",
+        TEXT,
+        "Where sites have coefficients of their own: the column that names each record's site; all "
+        "are of an unseen one if left out.",
+    ),
     Option("times", list_of(POSITIVE), "Of survival: when; at its cuts if left out."),
     Option("level", SHARE, "Probability of the intervals.", default=0.9),
     Option(

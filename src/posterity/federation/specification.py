@@ -298,8 +298,13 @@ def _gossip(
     return Gossip(network, walk=route, start=start)
 
 
-def make_update(options: Options) -> LocalUpdate:
-    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``."""
+def make_update(options: Options) -> LocalUpdate | None:
+    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``.
+
+    None without options: then the model's own rule is taken, as where none is passed in Python.
+    """
+    if not options:
+        return None
     options = dict(options)
     if {"estimator", "samples"} & set(options):
         kind = one_of(ESTIMATORS, options.pop("estimator", None), "update.estimator")

@@ -108,6 +108,7 @@ def predict(
     noise_variance: float | None = None,
     level: float = 0.9,
     times: Sequence[float] = (),
+    median: bool = False,
 ) -> dict[str, np.ndarray]:
     """Predictions by name.
 
@@ -118,6 +119,8 @@ def predict(
         noise_variance: of a linear model, in the unit of its posterior.
         level: of the intervals, which are equal-tailed.
         times: of survival, those at which its probability is wanted.
+        median: of a count or a positive number the ``median`` of its expectation is wanted, and no
+            ``mean`` and ``variance``: these are infinite where sites' spread is log-normal.
 
     Returns:
         Each is (n,), but for one. Of a label ``p``, the probability of the second level, between
@@ -150,6 +153,10 @@ def predict(
         }
     if recipe.model not in ("linear", "logistic"):
         exposure = np.ones(len(low)) if data.exposure is None else data.exposure
+        if median:
+            ends = {"median": f.quantile(0.5), "low": low, "high": high}
+            with np.errstate(over="ignore"):
+                return {name: np.exp(end) * exposure for name, end in ends.items()}
         rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
         square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -208,17 +215,20 @@ def log_predictive(
     return f.log_average(density) - np.log(scale)
 
 
-PAIRS, ROWS = 512, 1 << 10
-"""Mirrored draws of coefficients for survival, and records that are predicted at a time."""
+PAIRS, FEWEST, ROWS = 512, 16, 1 << 10
+"""Mirrored draws of coefficients for survival, of each of many components of a mixture at least,
+and records that are predicted at a time."""
 
 
 def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
     """Quasi-random draws (m, d) of the coefficients, in the order of the columns; their weights."""
     weights, parts, names = _gaussians(posterior)
     places = order(names or data.names, data.names, "the posterior", "the table")
-    nodes = normal_pairs(len(places), PAIRS)
-    shares = np.repeat(weights / len(nodes), len(nodes))
-    draws = [q.mean + nodes @ np.linalg.cholesky(_covariance(q)).T for q in parts]
+    pairs = min(PAIRS, max(FEWEST, 4 * PAIRS // len(parts)))
+    shares = np.repeat(weights / (2 * pairs), 2 * pairs)
+    nodes = [normal_pairs(len(places), pairs, seed) for seed in range(len(parts))]
+    roots = [np.linalg.cholesky(_covariance(q)).T for q in parts]
+    draws = [q.mean + own @ root for q, own, root in zip(parts, nodes, roots, strict=True)]
     return np.concatenate(draws)[:, places], shares
 
 

@@ -61,7 +61,8 @@ def scores(
     if times is not None:
         time, event, entry = times.T
         return result | {"concordance": concordance(time, event, entry, parts["risk"])}
-    result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
+    if "mean" in parts:
+        result["rmse"] = float(np.sqrt(((y - parts["mean"]) ** 2).mean()))
     if "target_low" in parts:
         inside = (parts["target_low"] <= y) & (y <= parts["target_high"])
         result |= {"coverage": float(inside.mean()), "level": level}

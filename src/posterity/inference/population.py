@@ -36,6 +36,15 @@ ASTRAY = 0.02
 """What may be left of it where sites that are hardly in doubt found it under other spreads."""
 
 
+class Nodes(NamedTuple):
+    """The joint law of ``c`` and ``s``: places of ``s``, and a Gaussian of ``c`` at each."""
+
+    weights: Float[np.ndarray, " m"]
+    log_spread: Float[np.ndarray, "m p"]
+    mean: Float[np.ndarray, "m d"]
+    covariance: Float[np.ndarray, "m d d"]
+
+
 class Population(NamedTuple):
     """What sites share, by sums over nodes."""
 
@@ -43,6 +52,8 @@ class Population(NamedTuple):
     """Gaussians of ``coefficients`` and ``log_spread``, with the moments that were found."""
     draws: float
     """How many independent draws the nodes were worth; infinite where they are a grid."""
+    nodes: Nodes | None = None
+    """Those sums are over; None where ``law`` is the posterior itself."""
 
 
 def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> Population:
@@ -54,21 +65,17 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     under quite other spreads than there are now, so early in a run; ``draws`` tell.
     """
     c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
-    nodes, chances = grids(len(own))[0]
-    spreads = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
-    variance = np.zeros((len(spreads), len(c.linear)))
-    variance[:, own] = np.exp(2 * spreads)
-    given = [Normal.of(factor.coefficients) for factor in factors]
-    found = [message_of(one, variance, chances) for one in given if one.precision.any()]
-    messages = [message for message in found if message is not None]
-    if len(messages) < len(found):
+    every = messages(posterior, factors, own)
+    found = [message for message in every if message is not None]
+    if len(found) < len(every):
         return Population(posterior, 0.0)
+    found = [message for message in found if message.precision.any()]
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
     shared = (c.mean, c.covariance), (s.mean, s.covariance)
-    draws = np.inf
-    for turn in range(PLACED if messages else 0):
-        places, widths = _places(*shared[1], turn, len(messages) * len(c.linear) ** 3)
-        log, means, covariances = _integrated(messages, before, c, places, own)
+    draws, at = np.inf, None
+    for turn in range(PLACED if found else 0):
+        places, widths = _places(*shared[1], turn, len(found) * len(c.linear) ** 3)
+        log, means, covariances = _integrated(found, before, c, places, own)
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
         draws = np.inf if len(own) in LINES else float(1 / (weights**2).sum())
@@ -77,11 +84,22 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
         mean, covariance = _moments(weights, means)
         covariance = covariance + np.tensordot(weights, covariances, 1)
         shared = (mean, covariance), _moments(weights, places)
+        at = Nodes(weights, places, means, covariances)
     laws = {}
     for name, moments in zip(("coefficients", "log_spread"), shared, strict=True):
         names = names_of(getattr(posterior, name))
         laws[name] = with_names(Gaussian.from_standard(*moments), names)
-    return Population(Product(laws), draws)
+    return Population(Product(laws), draws, at)
+
+
+def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | None]:
+    """The Gaussian that stands for each site's records, by its factor (see :func:`message_of`)."""
+    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    nodes, chances = grids(len(own))[0]
+    variance = np.zeros((len(nodes), len(c.linear)))
+    variance[:, own] = np.exp(2 * (s.mean + nodes @ np.linalg.cholesky(s.covariance).T))
+    given = [Normal.of(factor.coefficients) for factor in factors]
+    return [message_of(one, variance, chances) if one.precision.any() else one for one in given]
 
 
 def message_of(

@@ -1,0 +1,152 @@
+"""A site's coefficients under partial pooling, from what its file says of all sites."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from posterity.errors import StructureError
+from posterity.families import Gaussian, Mixture, Product
+from posterity.families.names import names_of, some
+from posterity.fitting.design import Design
+from posterity.inference.pooling import Normal, grids
+from posterity.inference.population import Nodes, messages, population
+from posterity.ledger import Ledger
+
+BLOCKS = {"coefficients", "log_spread"}
+"""What sites share: the population's coefficients, and how far sites differ from them."""
+LIGHT, MOST = 1e-8, 128
+"""The chance of a spread below which it is left out of sums over spreads, and their terms."""
+
+
+def is_pooled(posterior: Any) -> bool:
+    """Whether a posterior is that of a regression whose sites have coefficients of their own."""
+    return isinstance(posterior, Product) and dict(posterior.independent_blocks()).keys() == BLOCKS
+
+
+def site_coefficients(
+    value: Any, sites: Iterable[str | None]
+) -> tuple[dict[str | None, Mixture], list[str]]:
+    """By site the law of its coefficients, of None that of a site that nobody has seen; and notes.
+
+    A site's own coefficients are ``β ~ N(c, D(s))`` with variances ``exp(2 s)``. At each of the
+    nodes over the log spreads ``s``, ``c`` is Gaussian and integrated out in closed form, so the
+    law is a mixture of Gaussians, one a node. The records of a site of the file enter by the
+    Gaussian that stands for their likelihood, which its factor determines
+    (:func:`posterity.inference.population.message_of`).
+
+    Args:
+        value: the ledger, or a posterior, which knows no site's records.
+        sites: those that are wanted, each one of the ledger's, or None.
+
+    Raises:
+        StructureError: for a posterior without names, and for a site whose factor does not
+            determine its likelihood.
+    """
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in sorted(BLOCKS))
+    if not names or not set(differ) <= set(names) or not differ:
+        raise StructureError(
+            found=f"coefficients without names: {posterior!r}",
+            expected="a name for each, by which columns are found",
+            fix="Federate tables with a header, or predict in Python by run.site(name).",
+        )
+    own = np.array([names.index(name) for name in differ])
+    known = value.sites if isinstance(value, Ledger) else ()
+    at: Nodes | None = None
+    if known:
+        factors = [value.factor(site) for site in known]
+        at = population(value.prior, posterior, factors, own).nodes
+    notes = [] if at is not None else [
+        "the posterior of what sites share is taken as it is, which with few sites is too narrow"
+    ]  # fmt: skip
+    at = _thinned(_independent(posterior, len(own)) if at is None else at)
+    size = len(names)
+    result: dict[str | None, Mixture] = {}
+    for site in sites:
+        message: Normal | None = Normal(np.zeros(size), np.zeros((size, size)))
+        if site is not None:
+            factor: Any = value.factor(site)
+            (message,) = messages(posterior, [factor], own)
+            if message is None or factor.coefficients.diagonal:
+                raise StructureError(
+                    found=f"a factor of site {site!r} that does not determine what its records say "
+                    "of its own coefficients",
+                    expected="a full Gaussian, which the site found under the spreads that there "
+                    "are now",
+                    fix="Federate until it has converged; or leave --site-column out, for an "
+                    "unseen site.",
+                )
+        mean, covariance = _given_spreads(message, at, own)
+        components = Gaussian.from_standard(mean, covariance).named(names)
+        result[site] = Mixture.from_standard(at.weights, components)
+    return result, notes
+
+
+def _independent(posterior: Any, count: int) -> Nodes:
+    """The posterior of ``c`` and ``s``, which are independent in it."""
+    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    nodes, chances = grids(count)[0]
+    places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
+    same = np.ones((len(chances), 1))
+    return Nodes(chances, places, same * c.mean, same[:, None] * c.covariance)
+
+
+def _thinned(at: Nodes) -> Nodes:
+    """Some hundred nodes: every other one on a line, else those at equal shares of the chance."""
+    if at.log_spread.shape[1] == 1:
+        step = -(-int((at.weights > LIGHT).sum()) // MOST)
+        kept = np.flatnonzero(at.weights > LIGHT)[::step]
+        weights = at.weights[kept]
+    else:
+        turn = np.lexsort(at.log_spread.T)
+        shares = (np.arange(MOST) + 0.5) / MOST * at.weights.sum()
+        kept = turn[np.searchsorted(np.cumsum(at.weights[turn]), shares)]
+        weights = np.ones(MOST)
+    return Nodes(weights / weights.sum(), at.log_spread[kept], at.mean[kept], at.covariance[kept])
+
+
+def _given_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
+    count, deviation = len(own), np.exp(at.log_spread)
+    both = deviation[:, :, None] * deviation[:, None, :]
+    inner = np.eye(count) + message.precision[np.ix_(own, own)] * both
+    left = np.linalg.inv(inner / both)  # the covariance of β - c given c
+    along = np.tile(np.eye(at.mean.shape[1]), (len(at.mean), 1, 1))  # dβ / dc
+    along[:, own] -= left @ message.precision[own]
+    mean = (along @ at.mean[..., None])[..., 0]
+    mean[:, own] += left @ message.linear[own]
+    covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
+    covariance[:, own[:, None], own] += left
+    return mean, covariance
+
+
+def by_site(
+    value: Any, data: Design, labels: np.ndarray | None
+) -> tuple[list[tuple[Mixture, np.ndarray]], list[str]]:
+    """Laws of coefficients, each with the rows of the records that it predicts; and notes.
+
+    Args:
+        value: the ledger or posterior.
+        data: the records.
+        labels: the site of each record (n,); all are of an unseen one if left out.
+    """
+    known = set(value.sites) if isinstance(value, Ledger) else set[str]()
+    rows = np.full(len(data.x), "") if labels is None else labels
+    places: dict[str | None, list[int]] = {}
+    for place, label in enumerate(rows.tolist()):
+        places.setdefault(label if label in known else None, []).append(place)
+    laws, notes = site_coefficients(value, places)
+    if unseen := places.get(None):
+        which = sorted({label for label in rows[unseen].tolist() if label})
+        named = f" ({some(which)})" if which else ""
+        tail = "" if labels is not None else ": --site-column NAME says which site a record is of"
+        notes.append(f"{len(unseen)} records are predicted as of a site unseen{named}{tail}")
+    return [(laws[site], np.array(own)) for site, own in places.items()], notes
+
+
+def part_of(data: Design, rows: np.ndarray) -> Design:
+    """Some of the records."""
+    fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
+    each = {name: getattr(data, name) for name in fields}
+    return data._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
