@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-experiments test-data test-adapters test-wheel test-engine lint format types docs dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-experiments test-data test-adapters test-wheel test-oldest test-engine test-browser lint format types docs dist dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -41,7 +41,7 @@ test-slow: $(VENV)/.test ## run the tests that take more than some seconds: simu
 	$(PYTEST) $(PYTEST_FLAGS) -m slow
 
 test-all: $(VENV)/.test ## run both, which are collected once
-	$(PYTEST) $(PYTEST_FLAGS) -m 'not experiment and not data and not wheel and not engine'
+	$(PYTEST) $(PYTEST_FLAGS) -m 'not experiment and not data and not wheel and not engine and not browser'
 
 test-offline: $(VENV)/.test ## run both without a network (on Linux)
 	.ci/offline $(MAKE) test-all
@@ -62,6 +62,16 @@ test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, w
 test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
 	$(PYTEST) -n 0 -m wheel tests/anywhere
 
+test-browser: $(VENV)/.browser ## open reports in Chromium, where that is installed
+	$(PYTEST) -n 0 -m browser tests/reporting
+
+test-oldest: $(VENV)/.publish ## run quick tests with the oldest releases that pyproject.toml allows
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable '.[test]'
+	.venv-oldest/bin/python -m pytest $(PYTEST_FLAGS) -W ignore::DeprecationWarning tests/test_ledger.py \
+	  tests/artifact tests/graphs tests/models tests/federation/test_run.py tests/fusion/test_fuse.py \
+	  tests/adapters tests/conformance tests/test_progress.py
+
 test-engine: .venv-engine/.engine ## run deployments over NVFlare and Flower, in namespaces of their own
 	.ci/apart .venv-engine/bin/python -m pytest -n 0 -m engine -W ignore tests/deployment
 
@@ -79,6 +89,12 @@ types: $(VENV)/.lint $(VENV)/.demo ## check types
 docs: $(VENV)/.docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+dist: $(VENV)/.publish ## build the wheel and the source distribution into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
 dev: $(VENV)/.dev ## install everything that development needs
 
 clean: ## remove what these commands made, the environments too
@@ -86,9 +102,14 @@ clean: ## remove what these commands made, the environments too
 	find src tests experiments -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # One stamp an extra, so that the demo does not wait for what only the tests need.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(VENV)/.python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.publish $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(VENV)/.python
 	@echo "Installing posterity[$*] into $(VENV) (once; it can take a few minutes)"
 	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.browser: pyproject.toml $(VENV)/.test
+	@echo "Installing posterity[browser] into $(VENV) (once; it can take a few minutes)"
+	@$(PIP) --editable '.[browser]'
 	@touch $@
 
 # Apart from the other tests, because it is large. One version, so that a run can be repeated.

@@ -6,12 +6,15 @@ the names that docstrings put into roles (``:func:`fuse```).
 """
 
 import ast
+import json
 import re
 import textwrap
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import griffe
+import latex2mathml.converter
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent
@@ -23,9 +26,38 @@ ADAPTERS = (
 MODULES = (
     *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
-    *("fitting", *(f"adapters.{name}" for name in ADAPTERS), "summary", "plots", "errors"),
+    *(
+        "fitting",
+        *(f"adapters.{name}" for name in ADAPTERS),
+        "progress",
+        "sklearn",
+        "summary",
+        "plots",
+        "reporting",
+        "errors",
+    ),
     *(f"engine.privacy.{part}" for part in ("aggregation", "noise", "membership")),
 )
+VERBS = {
+    "fuse": "fusion.fuse",  # modules of the same names stand beside the first five
+    "federate": "federation.federate",
+    "forget": "federation.forget",
+    "pursue": "pursuit.pursue",
+    "distill": "distillation.distill",
+    **{"save": "artifact", "load": "artifact", "inspect": "artifact", "verify": "receipt"},
+    "report": "reporting",
+}
+"""What the reference opens with, on a page of its own, and the modules that it is in."""
+BASES = (
+    "ExponentialFamily",
+    "Distribution",
+    "Model",
+    "Estimator",
+    "at_rest",
+    "concatenate",
+    "stack",
+)
+"""What is for those who extend the library, and comes last on its page."""
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"(\w+)\s*=\s*\{(.*?)\},?\s*\n(?=\s*\w+\s*=|\Z)", re.DOTALL)
 ROLE = re.compile(r":(?:func|class|meth|attr|mod|data):`~?([^`]+)`")
@@ -93,8 +125,15 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made."""
     listed = "\n".join(_reference(key, entry) for key, entry in sorted(entries().items()))
     made = {"references.md": f"# References\n\n{listed}"}
+    verbs = "\n\n".join(f"::: posterity.{home}.{name}" for name, home in VERBS.items())
+    made["api/verbs.md"] = (
+        "# The verbs\n\nFive verbs, and what saves, loads, inspects and verifies a file. All of "
+        f"them are in `posterity` itself.\n\n{verbs}\n"
+    )
     for module in MODULES:
-        names = "\n\n".join(f"::: posterity.{module}.{name}" for name in public(module))
+        shown = [n for n in public(module) if VERBS.get(n, "").partition(".")[0] != module]
+        shown.sort(key=BASES.__contains__)
+        names = "\n\n".join(f"::: posterity.{module}.{name}" for name in shown)
         made[f"api/{module.replace('.', '-')}.md"] = f"# posterity.{module}\n\n{names}\n"
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
@@ -110,9 +149,36 @@ def cited(text: str) -> str:
     return "".join(parts)
 
 
+def measured(markdown: str) -> str:
+    """Numbers in the place of ``{{experiment: key/of/it}}``, from the experiment's results."""
+
+    def number(found: Any) -> str:
+        value = json.loads((ROOT / f"experiments/{found[1]}/results/expected.json").read_text())
+        for part in found[2].split("/"):
+            value = value[int(part) if isinstance(value, list) else part]
+        return f"{value:.3g}"
+
+    return re.sub(r"\{\{(\w+): (.+?)\}\}", number, markdown)
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Link the citations of a page."""
+    """Link the citations of a page, and fill in the paper's numbers."""
+    if page.file.src_path == "paper.md":
+        markdown = measured(markdown)
     return markdown if page.file.src_path == "references.md" else cited(markdown)
+
+
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Formulas as MathML, which browsers draw by themselves: nothing is fetched."""
+    return FORMULA.sub(_formula, html)
+
+
+def _formula(found: Any) -> str:
+    display = "block" if found[2] == "[" else "inline"
+    return latex2mathml.converter.convert(unescape(found[3]), display=display)
 
 
 def fenced(docstring: str) -> str:
@@ -127,7 +193,8 @@ class Docstrings(griffe.Extension):
 
     def __init__(self) -> None:
         self.keys = "|".join(entries())
-        self.known = {n: f"posterity.{m}.{n}" for m in reversed(MODULES) for n in public(m)}
+        homes = {n: m for m in reversed(MODULES) for n in public(m)} | VERBS
+        self.known = {name: f"posterity.{home}.{name}" for name, home in homes.items()}
 
     def on_instance(self, *, node: Any, obj: Any, **_: Any) -> None:
         """After a class, function or attribute was read."""

@@ -27,6 +27,7 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks.network import Faults, Network
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
@@ -42,7 +43,6 @@ from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope, PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Change, Outgoing, Store
-from posterity.engine.transports.memory import Faults, Network
 from posterity.errors import ArtifactError, PosterityError
 from posterity.families import Beta
 from posterity.federation import Token, federate
@@ -198,12 +198,7 @@ class World:
         path = self.folder / f"{site}.db"
         for file in self.folder.glob(f"{site}.db*"):
             file.unlink()
-        tombstones = {
-            name: known
-            for agent in self.agents.values()
-            for name, known in agent.memory.tombstones.items()
-        }
-        memory = self.kind(site).MEMORY.empty(site, epoch if self.kinds.floor else 0, tombstones)
+        memory = self.kind(site).MEMORY.empty(site, epoch if self.kinds.floor else 0)
         self.kinds.disk.create(path, Step(memory).change).close()
         self.checkpoints.pop(site, None)
         self.open(site)

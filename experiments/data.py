@@ -28,7 +28,7 @@ Images = NDArray[np.float32]
 FOLDER_VARIABLE = "POSTERITY_DATA"
 REPOSITORY = Path(__file__).resolve().parents[1]
 BESIDE = REPOSITORY.parent / "shared" / "data"
-KEPT = REPOSITORY / "experiments" / "heart" / "data"
+KEPT = REPOSITORY / "src" / "posterity" / "cli" / "data"
 SUMS = "SHA256SUMS"
 
 
@@ -261,8 +261,20 @@ def mnist() -> Digits:
         UsageError: if ``POSTERITY_DATA`` names no folder, or if there is none.
         ArtifactError: if a file is missing or altered.
     """
-    arrays = _arrays("mnist.npz", "x_train", "y_train", "x_test", "y_test")
-    x_train, y_train, x_test, y_test = arrays
+    return _digits("mnist.npz")
+
+
+def fashion_mnist() -> Digits:
+    """Fashion-MNIST (H. Xiao, K. Rasul, R. Vollgraf), as :func:`mnist`; labels are of clothes.
+
+    Raises:
+        UsageError, ArtifactError: as :func:`mnist`.
+    """
+    return _digits("fashion_mnist.npz")
+
+
+def _digits(name: str) -> Digits:
+    x_train, y_train, x_test, y_test = _arrays(name, "x_train", "y_train", "x_test", "y_test")
     return Digits(
         intensities(x_train), y_train.astype(np.int64), intensities(x_test), y_test.astype(np.int64)
     )

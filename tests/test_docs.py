@@ -20,13 +20,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 QUICK = [
+    "docs/progress.md",
     "README.md",
+    "docs/index.md",
     "docs/quickstart.md",
     "docs/artifact.md",
     "docs/ledger.md",
     "docs/families.md",
     "docs/new-family.md",
     "docs/cli.md",
+    "docs/report.md",
+    "docs/cookbook/auditor.md",
+    "docs/cookbook/privacy-officer.md",
     "docs/import.md",
     "docs/adapters/tables.md",
     "docs/adapters/statsmodels.md",
@@ -64,9 +69,9 @@ SLOW = [
 PAGES = [*QUICK, *SLOW]
 COMPUTING = ["docs/personal.md"]
 """Pages whose programs run for longer than they compile, and are optimised as users' are."""
-ELSEWHERE = ["docs/adapters/torch.md", "docs/deploy.md"]
-"""Run where torch is installed, by tests/adapters/test_torch_posterior.py; and with agents that go
-on beside the commands, by tests/engine/test_deploy.py."""
+ELSEWHERE = ["docs/adapters/torch.md", "docs/deploy.md", "docs/cookbook/story.md"]
+"""Run where torch is installed, by tests/adapters/test_torch_posterior.py; with agents that go on
+beside the commands, by tests/engine/test_deploy.py; and by tests/cli/test_story.py."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"

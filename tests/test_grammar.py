@@ -45,7 +45,7 @@ def test_random_verbs_take_a_key_and_long_ones_a_checkpoint() -> None:
         return {verb for verb, (it, _) in VERBS.items() if word in inspect.signature(it).parameters}
 
     assert has("key") == {"federate", "pursue", "distill", "train"}
-    assert has("checkpoint") == {"federate", "pursue", "distill"}
+    assert has("checkpoint") == {"fuse", "federate", "pursue", "distill"}
     assert {"federate", "pursue", "distill"} <= has("tolerance")
     assert {"federate", "distill", "train"} <= has("steps")
 

@@ -18,6 +18,7 @@ from experiments.dark_knowledge import CACHE, RESULTS, figures, peers_modes, pee
 from experiments.dark_knowledge.peers_nuts import Array
 from posterity import distill
 from posterity.distillation import Box, Langevin
+from posterity.distillation.sampling import kernels
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.models.forward import outputs
@@ -212,7 +213,7 @@ def teacher(thin: int) -> Langevin:
     net = NeuralNetwork.of_layers(LAYERS, likelihood="gaussian", noise_variance=noise_variance())
     prior = GaussianPrior(PRIOR_VARIANCES).network(LAYERS)
     records = x.astype(np.float32), y.astype(np.float32)[:, None]
-    return Langevin(net, prior, records, thin=thin)
+    return Langevin(net, prior, records, kernel=kernels.SGLD(), thin=thin)
 
 
 def sampled(seed: int, effort: Effort) -> Band:

@@ -182,6 +182,7 @@ def network() -> NeuralNetwork:
 
 def teacher(**options: Any) -> Langevin:
     """Chains on the twenty records."""
+    options = {"kernel": SGLD(), **options}
     x, y = data()
     net = network()
     records = x.astype(np.float32), y.astype(np.int32)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.gfvl.walks import positions
 from posterity.arguments import COUNT, Constraint
 from posterity.arrays.keys import of_jax
 from posterity.arrays.setting import Setting
@@ -20,10 +21,11 @@ from posterity.errors import ConvergenceWarning
 from posterity.families import ExponentialFamily
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
-from posterity.federation.site import ERROR, failure_of, not_finite
+from posterity.federation.site import ERROR, failure_of
 from posterity.federation.state import improper_without
 from posterity.graphs.topology import Network, check_sites
-from posterity.graphs.walks import MetropolisHastings, Walk, positions
+from posterity.graphs.walks import MetropolisHastings, Walk
+from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax, jnp, program
 from posterity.models import Model, Records
@@ -120,7 +122,7 @@ def simulate(
     >>> trial.posteriors.a[:, -1].tolist()
     [5.0, 5.0]
     """
-    network = graph if isinstance(graph, Network) else Network.from_graph(graph, sites)
+    network = graph if isinstance(graph, Network) else Network.from_graph(graph)
     run = start(sites, model, prior, update=update, weights=weights)
     COUNT.check(visits=visits, repetitions=repetitions, every=every)
     check_sites(network.names, run.agreement.sites, "nodes for")

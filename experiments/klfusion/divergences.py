@@ -31,7 +31,7 @@ from experiments.klfusion.local_fits import (
     fill_cache,
     load_point,
 )
-from experiments.klfusion.metrics import hausdorff, size_error
+from experiments.klfusion.metrics import hausdorff, predictive_log_prob, size_error
 from experiments.klfusion.ours import to_plate
 from posterity.errors import IdentificationWarning
 
@@ -91,7 +91,7 @@ def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, i
     seconds = time.perf_counter() - start
     assert isinstance(posterior, posterity.Plate)
     means = np.asarray(posterior.members.mean)  # pyright: ignore[reportAttributeAccessIssue]
-    likelihood = float(np.mean(posterior.predictive_log_prob(held_out)))
+    likelihood = float(np.mean(predictive_log_prob(posterior, held_out)))
     truth = repetition.true_means
     return hausdorff(means, truth), size_error(means, truth), likelihood, seconds
 

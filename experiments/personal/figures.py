@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ COLORS = {POOLED: "#222222", LOCAL: "#999999", PARTIAL: "#c1121f"}
 PARTS = {"population": "#1d70b8", "log spread": "#e08e0b", "sites": "#2a9d4b"}
 
 
-def draw(summary: Mapping[str, Any], folder: Path) -> None:
-    """Write `personal.png`."""
+def draw(summary: Mapping[str, Any], points: Sequence[Any], folder: Path) -> None:
+    """Write `personal.png`; ``points`` are means of parameters by NUTS and by partial pooling."""
     with harness.figure(folder / "personal.png", 1, 3, figsize=(13, 4)) as axes:
         _by_spread(axes[0, 0], summary["results"])
         _real(axes[0, 1], summary["results"])
-        _agreement(axes[0, 2], summary["NUTS"])
+        _agreement(axes[0, 2], points)
 
 
 def _by_spread(axis: Axes, results: Mapping[str, Any]) -> None:
@@ -67,10 +67,9 @@ def _real(axis: Axes, results: Mapping[str, Any]) -> None:
     axis.set_title("4 hospitals; 35 blocks of handwritten digits")
 
 
-def _agreement(axis: Axes, sampled: Mapping[str, Any]) -> None:
+def _agreement(axis: Axes, points: Sequence[Any]) -> None:
     for part, color in PARTS.items():
-        ours = np.concatenate([s[part]["means"]["ours"] for s in sampled.values()])
-        theirs = np.concatenate([s[part]["means"]["NUTS"] for s in sampled.values()])
+        ours, theirs = (np.concatenate([p[part][who] for p in points]) for who in ("ours", "NUTS"))
         axis.plot(theirs, ours, ".", color=color, label=f"mean, {part}", markersize=4)
     ends = np.array(axis.get_xlim())
     axis.plot(ends, ends, color="#bbbbbb", linewidth=0.8, zorder=0)

@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
+from scipy.stats import rankdata
 
-from experiments.heart.metrics import log_likelihoods
+from experiments.heart.metrics import mean_log_likelihood
 from experiments.personal.methods import Study, prior, train
 from experiments.personal.studies import Array
 from posterity.errors import MissingExtraError
 from posterity.federation import Run
 from posterity.models import LogisticRegression, hierarchical
 
-WARMUP, DRAWS = 500, 2000
+WARMUP, DRAWS = 500, 4000
 
 
-def compare_with_nuts(study: Study, run: Run, seed: int) -> dict[str, Any]:
-    """Means and deviations of ours beside those of NUTS, and held-out log likelihoods."""
+def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:
+    """What is held out, and means and deviations of parameters, by NUTS and by partial pooling.
+
+    ``points`` are those means, for the figure.
+    """
     draws = nuts(study, seed)
-    shared: Any = run.population.law
-    sites = {name: run.site(name) for name in study}
+    law: Any = run.population.law
+    sites = [run.site(name) for name in study]
+    moments = [np.concatenate(each) for each in zip(*map(_moments, sites), strict=True)]
     own = draws["sites"]
+    parts = {
+        "population": (_moments(law.coefficients), draws["coefficients"]),
+        "log spread": (_moments(law.log_spread), draws["log_spread"]),
+        "sites": (moments, own.reshape(len(own), -1)),
+    }
+    chances = {
+        "ours": [
+            one.predict(split.x_test) for one, split in zip(sites, study.values(), strict=True)
+        ],
+        "NUTS": [expit(own[:, k] @ s.x_test.T).mean(0) for k, s in enumerate(study.values())],
+    }
+    labels = np.concatenate([split.y_test for split in study.values()])
+    scores = {who: _scores(np.concatenate(each), labels) for who, each in chances.items()}
+    less = {name: scores["ours"][name] - theirs for name, theirs in scores["NUTS"].items()}
     return {
-        "population": _beside(_moments(shared.coefficients), draws["coefficients"]),
-        "log spread": _beside(_moments(shared.log_spread), draws["log_spread"]),
-        "sites": _beside(
-            tuple(
-                np.concatenate(parts) for parts in zip(*map(_moments, sites.values()), strict=True)
-            ),
-            own.reshape(len(own), -1),
-        ),
-        "log likelihood": {
-            "ours": _mean(
-                [sites[n].log_predictive((s.x_test, s.y_test)) for n, s in study.items()]
-            ),
-            "NUTS": _mean(
-                [
-                    log_likelihoods(expit(own[:, k] @ s.x_test.T).mean(0), s.y_test)
-                    for k, s in enumerate(study.values())
-                ]
-            ),
+        **{name: _beside(*pair) for name, pair in parts.items()},
+        **scores,
+        "ours less NUTS": less,
+        "points": {
+            name: {"ours": own[0].round(4).tolist(), "NUTS": theirs.mean(0).round(4).tolist()}
+            for name, (own, theirs) in parts.items()
         },
     }
 
@@ -52,27 +60,25 @@ def _moments(q: Any) -> tuple[Array, Array]:
     return q.mean, np.sqrt(np.diagonal(q.covariance))
 
 
-def _beside(ours: tuple[Array, ...], draws: Array) -> dict[str, Any]:
-    mean, deviation = draws.mean(0), draws.std(0)
-    errors, ratios = np.abs(ours[0] - mean) / deviation, ours[1] / deviation
+def _beside(ours: Sequence[Array], draws: Array) -> dict[str, float]:
+    deviation = draws.std(0)
+    ratios = ours[1] / deviation
     return {
-        "error of a mean, in standard deviations": _range(errors),
-        "ratio of standard deviations": _range(ratios),
-        "means": {"ours": ours[0].round(4).tolist(), "NUTS": mean.round(4).tolist()},
-        "standard deviations": {
-            "ours": ours[1].round(4).tolist(),
-            "NUTS": deviation.round(4).tolist(),
-        },
+        "largest error of a mean, in standard deviations": float(
+            (np.abs(ours[0] - draws.mean(0)) / deviation).max()
+        ),
+        "least ratio of standard deviations": float(ratios.min()),
+        "largest ratio of standard deviations": float(ratios.max()),
     }
 
 
-def _range(values: Array) -> dict[str, float]:
-    found = {"least": values.min(), "median": np.median(values), "largest": values.max()}
-    return {name: round(float(value), 4) for name, value in found.items()}
-
-
-def _mean(scores: list[Array]) -> float:
-    return float(np.concatenate(scores).mean())
+def _scores(chances: Array, labels: Array) -> dict[str, float]:
+    """Nats a held-out record, and the area under the receiver operating characteristic."""
+    ones, ranks = labels == 1, np.asarray(rankdata(chances))
+    count = int(ones.sum())
+    above = ranks[ones].sum() - count * (count + 1) / 2
+    area = above / (count * (len(labels) - count))
+    return {"log likelihood": mean_log_likelihood(chances, labels), "AUC": float(area)}
 
 
 def nuts(study: Study, seed: int) -> dict[str, Array]:

@@ -6,6 +6,7 @@ under the cache folder: a stopped run goes on where it was.
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -18,22 +19,24 @@ from experiments.personal.summary import GOAL, summarise
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = harness.CACHES / "personal"
-SEEDS = {"made": 6, "far apart": 3, "hospitals": 1, "writers": 1}
+SEEDS = {"alike": 24, "made": 6, "far apart": 3, "clustered": 3, "hospitals": 1, "writers": 1}
 
 FAR = 2.0
 """A spread from which on local fits need many more looks, and time."""
 STUDIES: dict[str, tuple[str, Callable[[int], studies.Study]]] = {
     **{
         f"made, spread {spread:g}": (
-            "made" if spread < FAR else "far apart",
+            "far apart" if spread >= FAR else "made" if spread else "alike",
             functools.partial(studies.made, spread),
         )
         for spread in studies.SPREADS
     },
+    "clustered": ("clustered", studies.clustered),
     "hospitals": ("hospitals", studies.hospitals),
     "writers": ("writers", studies.writers),
 }
-SAMPLED = ("made, spread 0.6", "hospitals")
+SAMPLED = {"made, spread 0": 6, "made, spread 0.6": 6, "clustered": 3, "hospitals": 1}
+"""Seeds of the studies of which NUTS samples the posterior too."""
 
 
 def run(*, most: int = 99, cache: Path = CACHE, results: Path = RESULTS) -> dict[str, Any]:
@@ -42,16 +45,23 @@ def run(*, most: int = 99, cache: Path = CACHE, results: Path = RESULTS) -> dict
         name: [compared(name, seed, cache) for seed in range(min(most, SEEDS[kind]))]
         for name, (kind, _) in STUDIES.items()
     }
-    sampled = {name: sampled_too(name, cache) for name in SAMPLED}
+    sampled = {
+        name: [sampled_too(name, seed, cache) for seed in range(min(most, count))]
+        for name, count in SAMPLED.items()
+    }
+    points = [seed.pop("points") for seeds in sampled.values() for seed in seeds]
     summary = {
         "goal": GOAL,
         "results": summarise(found),
-        "NUTS": sampled,
-        "runs": {name: [seed["run"] for seed in seeds] for name, seeds in found.items()},
+        "NUTS": {name: harness.over_seeds(seeds) for name, seeds in sampled.items()},
+        "states": {
+            name: dict(collections.Counter(seed["run"]["state"] for seed in seeds))
+            for name, seeds in found.items()
+        },
         "settings": _settings(),
     }
     harness.write(results, "expected", summary)
-    draw(summary, results)
+    draw(summary, points, results)
     return summary
 
 
@@ -61,10 +71,10 @@ def compared(name: str, seed: int, cache: Path = CACHE) -> Any:
     return harness.kept(cache, f"{name}-{seed}", find)
 
 
-def sampled_too(name: str, cache: Path = CACHE) -> Any:
-    """The partially pooled fit of the first seed beside NUTS."""
-    find = lambda: reference.compare_with_nuts(*_fitted(name, 0), 0)
-    return harness.kept(cache, f"NUTS-{name}", find)
+def sampled_too(name: str, seed: int, cache: Path = CACHE) -> Any:
+    """The partially pooled fit of one seed beside NUTS."""
+    find = lambda: reference.compare_with_nuts(*_fitted(name, seed), seed=seed)
+    return harness.kept(cache, f"NUTS-{name}-{seed}", find)
 
 
 @functools.cache
@@ -82,7 +92,7 @@ def _settings() -> dict[str, Any]:
             "sites": studies.MADE_SITES,
             "records": {"training": studies.MADE_TRAIN, "held out": studies.MADE_TEST},
         },
-        "NUTS": {"warm-up": reference.WARMUP, "draws": reference.DRAWS, "seed": 0},
+        "NUTS": {"warm-up": reference.WARMUP, "draws": reference.DRAWS},
         "versions": harness.versions("numpyro", "scikit-learn"),
     }
 
@@ -95,6 +105,8 @@ def main() -> None:
     summary = run(most=arguments.seeds, cache=arguments.cache, results=arguments.results)
     for name, study in summary["results"].items():
         print(name, study["partial pooling less the better"])
+    for name, study in summary["NUTS"].items():
+        print(name, study["ours less NUTS"], study["log spread"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Three studies of sites that may differ: made up, four hospitals, and thirteen writers.
+"""Four studies of sites that may differ: made up, of two kinds, hospitals, and writers.
 
 Every site's columns are made from its own records alone, by constants fixed before the data are
 seen. A study is drawn anew for each seed: the records themselves where they are made up, else who
@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 SPREADS = (0.0, 0.15, 0.3, 0.6, 1.2, 2.4)
 POPULATION = np.array([0.3, 1.0, -1.0])
 MADE_SITES, MADE_TRAIN, MADE_TEST = 12, 30, 200
+CLUSTERS, CLUSTERED_TRAIN, CLUSTERED_TEST, CLUSTERED_COLUMNS = 29, 370, 200, 10
 BLOCK = 50
 """Images a site: consecutive ones, which are mostly of one writer."""
 FREQUENCIES = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
@@ -53,6 +54,21 @@ def made(spread: float, seed: int) -> Study:
         study[f"site {k:02d}"] = Split(
             x[:MADE_TRAIN], y[:MADE_TRAIN], x[MADE_TRAIN:], y[MADE_TRAIN:]
         )
+    return study
+
+
+def clustered(seed: int) -> Study:
+    """29 sites of 370 records and ten columns, spreads uniform from 0.1 to 0.8."""
+    rng, d = np.random.default_rng([seed, 2]), CLUSTERED_COLUMNS
+    center, spread = 0.7 * rng.normal(size=d), rng.uniform(0.1, 0.8, d)
+    study = {}
+    for k in range(CLUSTERS):
+        own, at = center + spread * rng.normal(size=d), CLUSTERED_TRAIN
+        x = np.column_stack(
+            [np.ones(at + CLUSTERED_TEST), rng.normal(size=(at + CLUSTERED_TEST, d - 1))]
+        )
+        y: Array = (rng.random(len(x)) < np.asarray(expit(x @ own))).astype(float)
+        study[f"site {k:02d}"] = Split(x[:at], y[:at], x[at:], y[at:])
     return study
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.pursuit import CACHE, RESULTS
+from experiments.pursuit import CACHE, RESULTS, peers
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families import Gaussian
 from posterity.pursuit import Fixed
@@ -152,19 +152,13 @@ def found_a_path(target: Problem, seed: int, budget: int) -> Found:
 
 def sampled(target: Problem, seed: int, budget: int) -> Found:
     """By NumPyro's NUTS: one chain, as far as the gradients go."""
-    from numpyro.infer import MCMC, NUTS
-
-    kernel = NUTS(potential_fn=lambda z: -target.log_density(z))
-    chain = MCMC(kernel, num_warmup=500, num_samples=2000, progress_bar=False)
-    start = 0.1 * jax.random.normal(jax.random.key(seed), (target.size,))
-    chain.warmup(
-        jax.random.key(seed), init_params=start, extra_fields=("num_steps",), collect_warmup=True
+    start = 0.1 * np.random.default_rng(seed).normal(size=(1, target.size))
+    draws, before, each = peers.drawn_by_nuts(
+        target.log_density, start, key=jax.random.key(seed), warmup=500, draws=2000
     )
-    spent = int(np.sum(chain.get_extra_fields()["num_steps"]))
-    chain.run(jax.random.key(seed + 1), init_params=start, extra_fields=("num_steps",))
-    total = spent + np.cumsum(chain.get_extra_fields()["num_steps"])
+    total = before + np.cumsum(each)
     kept = max(int((total <= budget).sum()), 2)
-    return Found(np.asarray(chain.get_samples())[:kept], int(total[kept - 1]))
+    return Found(draws[:kept], int(total[kept - 1]))
 
 
 METHODS: dict[str, Callable[[Problem, int, int], Found]] = {

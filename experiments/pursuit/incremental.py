@@ -11,7 +11,6 @@ the same command goes on where it was. `--only-kept` reads what there is.
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.data import intensities, mnist, read
+from experiments.data import fashion_mnist, mnist
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import CACHE, RESULTS
 from experiments.pursuit import incremental_peers as peers
@@ -74,12 +73,8 @@ class Setting:
 
 def load(name: str) -> Images:
     """One of the two sets."""
-    if name == "mnist":
-        found = mnist()
-        return Images(found.x_train, found.y_train, found.x_test, found.y_test)
-    with np.load(io.BytesIO(read("fashion_mnist.npz")), allow_pickle=False) as arrays:
-        x, x_test = intensities(arrays["x_train"]), intensities(arrays["x_test"])
-        return Images(x, arrays["y_train"].astype(int), x_test, arrays["y_test"].astype(int))
+    found = mnist() if name == "mnist" else fashion_mnist()
+    return Images(found.x_train, found.y_train, found.x_test, found.y_test)
 
 
 # --- measuring -----------------------------------------------------------------------------------

@@ -318,32 +318,43 @@ def nuts(
 
     Source: hoffman2014; phan2019.
     """
-    from numpyro.infer import MCMC, NUTS
     from sklearn.mixture import GaussianMixture
 
-    density = in_units(target)
     start = np.random.default_rng(seed).normal(size=(chains, target.size))
     with jax.enable_x64(True):
-        sampler = MCMC(
-            NUTS(potential_fn=lambda z: -density(z)),
-            num_warmup=warmup,
-            num_samples=draws,
-            num_chains=chains,
-            chain_method="vectorized",
-            progress_bar=False,
+        points, before, each = drawn_by_nuts(
+            in_units(target), start, key=jax.random.key(seed), warmup=warmup, draws=draws
         )
-        key = jax.random.key(seed)
-        sampler.warmup(
-            key, init_params=jnp.asarray(start), extra_fields=("num_steps",), collect_warmup=True
-        )
-        count = int(np.asarray(sampler.get_extra_fields()["num_steps"]).sum())
-        sampler.run(sampler.post_warmup_state.rng_key, extra_fields=("num_steps",))
-        count += int(np.asarray(sampler.get_extra_fields()["num_steps"]).sum())
-        points = np.asarray(sampler.get_samples(), np.float64)
+    count = before + int(each.sum())
     fitted = GaussianMixture(components, covariance_type="diag", n_init=3, random_state=seed)
     fitted.fit(points)
     law = Gaussians.of(fitted.weights_, fitted.means_, np.sqrt(fitted.covariances_))
     return Found(stretched(law, target.reach), count)
+
+
+def drawn_by_nuts(
+    log_density: Callable[[Any], Any], start: Any, *, key: Any, warmup: int, draws: int
+) -> tuple[Any, int, Any]:
+    """Draws (n, d) of NumPyro's NUTS, chain by chain, from starts (chains, d).
+
+    Also the gradients of the warmup, and those of each draw (n,).
+    """
+    from numpyro.infer import MCMC, NUTS
+
+    sampler = MCMC(
+        NUTS(potential_fn=lambda z: -log_density(z)),
+        num_warmup=warmup,
+        num_samples=draws,
+        num_chains=len(start),
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    start, counted = jnp.asarray(start if len(start) > 1 else start[0]), ("num_steps",)
+    sampler.warmup(key, init_params=start, extra_fields=counted, collect_warmup=True)
+    before = int(np.sum(sampler.get_extra_fields()["num_steps"]))
+    sampler.run(sampler.post_warmup_state.rng_key, extra_fields=counted)
+    each = np.asarray(sampler.get_extra_fields()["num_steps"])
+    return np.asarray(sampler.get_samples(), np.float64), before, each
 
 
 # --- units -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import posterity
 from experiments import harness
 from experiments.pursuit import peers
 from experiments.pursuit.targets import Array
-from posterity.distillation import Langevin
+from posterity.distillation import SGLD, Langevin
 from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian
 from posterity.models import Model
@@ -152,6 +152,7 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
     with warnings.catch_warnings():
         # that chains have not met is said by their score
         warnings.simplefilter("ignore", ConvergenceWarning)
+        options = {"kernel": SGLD(), **options}
         chains = Langevin(problem.model, problem.prior, problem.train, **options)
         found = chains.sample(draws, key=jax.random.key(seed)).stack
     leaves = jax.tree.leaves(found)

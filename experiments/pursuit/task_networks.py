@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from posterity.arrays import keys
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.federation.keys import site_key
@@ -19,7 +20,6 @@ from posterity.networks.training import (
     COOLING,
     RATE,
     batches,
-    generator,
     initial,
     prior_arrays,
     step,
@@ -48,7 +48,7 @@ def trained(
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
         first, run = jax.random.split(key)
         state, moments = initial(started(bound, None, key=first)), prior_arrays(prior)
-        chosen = batches(len(x), min(batch, len(x)), generator(key))
+        chosen = batches(len(x), min(batch, len(x)), keys.of_numpy(key))
         for count, rows in zip(range(steps), chosen, strict=False):
             rate = RATE * min(1.0, (steps - count) / max(COOLING * steps, 1))
             state, _ = step_of(

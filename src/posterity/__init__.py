@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from posterity.ledger import Ledger
     from posterity.pursuit import Pursuit, pursue
     from posterity.receipt import Receipt, verify
+    from posterity.reporting import Report, report
 
 from posterity.lazy import exports
 from posterity.version import __version__
@@ -57,6 +58,7 @@ __all__ = [
     "Product",
     "Pursuit",
     "Receipt",
+    "Report",
     "Student",
     "Transformed",
     "Wishart",
@@ -69,6 +71,7 @@ __all__ = [
     "kl_matrix",
     "load",
     "pursue",
+    "report",
     "save",
     "verify",
 ]
@@ -87,6 +90,7 @@ _HOMES = {
     "networks": (),
     "pursuit": ("Pursuit", "pursue"),
     "receipt": ("Receipt", "verify"),
+    "reporting": ("Report", "report"),
 }
 _ELSEWHERE = {name for names in _HOMES.values() for name in names} | {"__version__"}
 __getattr__, __dir__ = exports(

@@ -42,11 +42,15 @@ class Constraint:
         return dataclasses.replace(self, holds=lambda value: value is None or self.holds(value))
 
 
+def number_of(kind: type, holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether a value is a number of this kind, as True and False are not, for which it holds."""
+    return lambda x: isinstance(x, kind) and not isinstance(x, bool) and holds(x)
+
+
 def at_least(least: int) -> Constraint:
     """Whole numbers from ``least`` on."""
-    return Constraint(
-        f"a whole number, at least {least}", lambda n: isinstance(n, Integral) and int(n) >= least
-    )
+    holds = number_of(Integral, lambda n: int(n) >= least)
+    return Constraint(f"a whole number, at least {least}", holds)
 
 
 def one_of(*choices: str) -> Constraint:
@@ -57,11 +61,9 @@ def one_of(*choices: str) -> Constraint:
 
 COUNT = at_least(1)
 NATURAL = at_least(0)
-POSITIVE = Constraint(
-    "a positive number", lambda x: isinstance(x, Real) and 0 < float(x) < math.inf
-)
+POSITIVE = Constraint("a positive number", number_of(Real, lambda x: 0 < float(x) < math.inf))
 FLAG = Constraint("True or False", lambda value: isinstance(value, bool))
-SHARE = Constraint("a number in (0, 1]", lambda x: isinstance(x, Real) and 0 < float(x) <= 1)
+SHARE = Constraint("a number in (0, 1]", number_of(Real, lambda x: 0 < float(x) <= 1))
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -3,6 +3,9 @@
 import functools
 from typing import Any, ClassVar
 
+CHOOSE = " (docs/how-to-choose.md)"
+"""Where a warning that asks for a decision points."""
+
 
 class PosterityError(Exception):
     """The root of all errors that posterity raises on purpose.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.tree_sums import TreeSum
@@ -36,7 +37,7 @@ def handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
     """True if one who stays or joins, or all together, gained what a leaver, or all, had.
 
     The whole of it, or of its precision, its precision_mean, … alone, or a multiple, be that
-    negative.
+    negative; also with the components of a plate in another order.
     """
     zero, metric = before.prior.zero(), _Metric(before)
     of = lambda ledger, site: ledger.factor(site) if site in ledger.sites else zero
@@ -51,7 +52,12 @@ def handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
     gains.append(_sum([*(b for _, b in changed), *(a * -1.0 for a in own)]))
     joined = [not np.any(a.natural_parameters) for a in own]
     rows = zip([*own, _sum(own)], gains, [*joined, any(joined)], strict=True)
-    return any(_is_handed_on(metric, *row, part) for row in rows for part in known)
+    return any(
+        _is_handed_on(metric, own, gain, joins, lost)
+        for own, gain, joins in rows
+        for part in known
+        for lost in _orders(part, gain)
+    )
 
 
 def _is_handed_on(metric: "_Metric", own: Any, gain: Any, joined: bool, lost: Any) -> bool:
@@ -100,6 +106,28 @@ class _Metric:
             return 0.0, 1.0
         multiple = self.inner(gain, lost) / self.length(lost) ** 2
         return multiple, self.length(gain - lost * multiple) / self.length(gain)
+
+
+def _orders(lost: Any, gain: Any) -> list[Any]:
+    """The factor as it is, and with its exchangeable components in the order of a gain's."""
+    other = _in_order_of(lost, gain)
+    return [lost] if other == lost else [lost, other]
+
+
+def _in_order_of(lost: Any, gain: Any) -> Any:
+    """The factor with the components of its plates where those of a gain are most like them."""
+    if lost.is_plate and not lost.batch_shape:
+        rows = [
+            np.concatenate([np.reshape(leaf, (law.size, -1)) for leaf in leaves(law)], axis=1)
+            for law in (lost, gain)
+        ]
+        scale = np.maximum(np.abs(rows[0]).max(axis=0), np.finfo(float).tiny)
+        _, places = linear_sum_assignment((rows[1] / scale) @ (rows[0] / scale).T, maximize=True)
+        return map_leaves(lambda leaf: np.asarray(leaf)[places], lost)
+    if lost.composed and not lost.is_plate:
+        parts = zip(lost.parts(), gain.parts(), strict=True)
+        return lost.rebuild([_in_order_of(*part) for part in parts])
+    return lost
 
 
 def _sum(factors: Sequence[Any]) -> Any:

@@ -62,9 +62,9 @@ def test_events_without_names_and_within_others(arviz: Any) -> None:
     )  # fmt: skip
     found = to_arviz(blocks, key=KEY, chains=1, draws=5).posterior
     assert {name: part.shape for name, part in found.data_vars.items()} == {
-        "noise": (1, 5), "inner/pi": (1, 5, 3), "inner/m": (1, 5, 2)
+        "noise": (1, 5), "inner.pi": (1, 5, 3), "inner.m": (1, 5, 2)
     }  # fmt: skip
-    assert np.allclose(found["inner/pi"].values.sum(-1), 1)
+    assert np.allclose(found["inner.pi"].values.sum(-1), 1)
 
 
 def test_columns_have_names(arviz: Any) -> None:

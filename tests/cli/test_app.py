@@ -111,3 +111,10 @@ def test_help_and_reports_wait_for_no_numbers():
     code = f"import sys, posterity.cli; assert 'rich' not in sys.modules; import {reports}; "
     done = run("-c", f"{code} print({heavy} & set(sys.modules))")
     assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_models_of_help_are_those_of_recipes():
+    from posterity.artifact import recipe
+    from posterity.cli import fit
+
+    assert fit.MODELS == recipe.MODELS

@@ -14,7 +14,7 @@ from posterity.cli import options
 from posterity.cli.distill import OPTIONS
 from posterity.cli.teachers import distillation_of
 from posterity.distillation import Box, Langevin, Mixup, Perturbed, Pool, Student, online
-from posterity.distillation.sampling.kernels import SGHMC, SGLD
+from posterity.distillation.sampling.kernels import SGHMC
 from posterity.distillation.sampling.schedules import Polynomial
 from posterity.families import Gamma, Gaussian, Network
 from posterity.networks import Layers
@@ -259,7 +259,7 @@ def test_a_configuration_says_all_there_is(folder):
         '[data]\nfile = "sick.csv"\n[model]\ntarget = "sick"\n[output]\nfile = "a.safetensors"\n'
     )
     plain = configured("network.toml")
-    assert plain.teacher.kernel == SGLD()
+    assert plain.teacher.kernel == SGHMC(friction=None)
     assert plain.teacher.layers == Layers.dense(2, 50, 2)
     assert isinstance(plain.inputs, Perturbed)
 

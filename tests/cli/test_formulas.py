@@ -70,7 +70,7 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
     line = ("--model", "logistic", "--category", "smoker=no,ex,yes", "--center", "age=60")
     data = document("fit", "t.csv", "--formula", formula, *line, "-o", "m.safetensors")
     names = [row["name"] for row in data["parameters"]]
-    assert {"smoker[yes]:age", "log(ldl)", "bs(bp)[4]"} <= {*names}
+    assert {"age:smoker[yes]", "log(ldl)", "bs(bp)[4]"} <= {*names}
     assert ["spline", "bp", 3.0, 60.0, 200.0, 130.0] in [t[0] for t in data["recipe"]["terms"]]
     succeed("predict", "m.safetensors", "t.csv", "-o", "p.csv")
     q = posterity.load("m.safetensors").posterior
@@ -168,3 +168,12 @@ def test_a_formula_of_survival_is_described_without_its_baseline():
     survival = Recipe("survival", event="dead", cuts=(1.0, 2.0))
     (line, *_) = with_formula(survival, "time ~ x").describe()
     assert line.startswith("Predicts time from hazards that change at 1.0, 2.0, x of x:")
+
+
+def test_the_order_of_an_interaction_is_no_matter():
+    one, other = (
+        with_formula(Recipe("linear"), f"y ~ {terms}").filled(("a", "b"))
+        for terms in ("a * b", "b * a")
+    )
+    assert set(one.coefficients()) == set(other.coefficients())
+    assert one.canonical() == other.canonical()

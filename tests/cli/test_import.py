@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -172,3 +174,48 @@ def test_names_of_sites_stay_on_one_line():
     posterity.save(DiagonalGaussian.from_standard([0.0], [1.0]), "q.safetensors")
     error = fail(2, "forget", "q.safetensors", "-o", "o.safetensors", "--site", "a\rb")
     assert "on one line" in error["expected"]
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
+def test_what_r_writes_is_fused_with_what_fit_writes():
+    """By the function that the page has, of glm, coxph and survreg."""
+    page = (Path(__file__).parents[2] / "docs" / "import.md").read_text()
+    (function,) = re.findall("```r\n(.*?)```", page, re.DOTALL)
+    rng = np.random.default_rng(0)
+    for site in ("n", "s"):
+        x = rng.normal(size=300)
+        ill = rng.random(300) < 1 / (1 + np.exp(0.5 - 0.8 * x))
+        time = np.round(rng.exponential(size=300) / np.exp(0.5 * x), 3) + 0.001
+        lines = [
+            f"{a!r},{int(b)},{c!r}" for a, b, c in zip(x.tolist(), ill, time.tolist(), strict=True)
+        ]
+        Path(f"{site}.csv").write_text("\n".join(["x,ill,time", *lines]) + "\n")
+    Path("site.R").write_text(
+        function
+        + """
+        t <- read.csv("s.csv")
+        write_site(glm(ill ~ x, binomial, t, epsilon = 1e-12), "glm")
+        if (!requireNamespace("survival", quietly = TRUE)) quit()
+        library(survival)
+        write_site(coxph(Surv(time, ill) ~ x, t), "cox")
+        write_site(survreg(Surv(time, ill) ~ x, t), "survreg")
+        """
+    )
+    subprocess.run(["Rscript", "site.R"], check=True, capture_output=True)
+    options = "--model logistic --target ill --columns x"
+    for site in ("n", "s"):
+        succeed(*f"fit {site}.csv {options} -o {site}.safetensors".split())
+    line = "--covariance glm-covariance.csv --site s --flat-prior --prior n.safetensors"
+    succeed(*f"import glm.csv {line} -o r.safetensors".split())
+    succeed("fuse", "n.safetensors", "r.safetensors", "-o", "b.safetensors")
+    succeed("fuse", "n.safetensors", "s.safetensors", "-o", "c.safetensors")
+    ours, theirs = (posterity.load(f"{name}.safetensors").posterior for name in "cb")
+    assert float(ours.kl(theirs)) < 0.01
+    succeed("predict", "b.safetensors", "s.csv", "-o", "p.csv")
+    if Path("cox.csv").exists():
+        for name, count in (("cox", 1), ("survreg", 3)):
+            covariance = f"{name}-covariance.csv"
+            told = document(
+                "import", f"{name}.csv", "--covariance", covariance, "-o", "x.safetensors"
+            )
+            assert len(told["parameters"]) == count

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,20 @@ from scipy.stats import nbinom
 import posterity
 from posterity.adapters.tables.reader import read_cells
 from posterity.artifact.recipe import Recipe
+from posterity.families import Gaussian
 from posterity.fitting import fit
 from posterity.fitting.design import design
+from posterity.fitting.one_shot import _of_classes
 from posterity.fitting.predict import log_predictive, predict
+from posterity.inference import PredictorQuadrature
 from posterity.models import (
     Adjusted,
     GammaRegression,
     LogisticRegression,
+    MultinomialRegression,
     NegativeBinomialRegression,
     PoissonRegression,
+    Records,
 )
 
 api = pytest.importorskip("statsmodels.api")
@@ -188,6 +194,160 @@ def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
     found = predict(made.ledger.posterior, made.recipe, data, times=[1.0])["survival_1"]
     line = best.x[2] * own["x"] + best.x[3] * own["z"]
     np.testing.assert_allclose(found, np.exp(-cumulative(best.x, 1.0) * np.exp(line)), atol=0.02)
+
+
+def choices(seed, count, beta):
+    """Classes a, b and c of records whose log odds against a are linear in two columns."""
+    rng, x = covariates(seed, count)
+    odds = np.exp(np.column_stack([np.zeros(count), x @ beta.T]))
+    shares = odds.cumsum(1) / odds.sum(1, keepdims=True)
+    y = (rng.random(count)[:, None] > shares).sum(1)
+    return x, y, {"x": x[:, 1], "z": x[:, 2], "class": np.array([*"abc"])[y]}
+
+
+BETA = np.array([[0.3, 0.7, -0.5], [-0.4, -0.6, 0.9]])
+
+
+def test_multinomial_classes_are_near_maximum_likelihood_under_a_wide_prior():
+    """Beside statsmodels' search, and predictions beside its own."""
+    x, y, table = choices(3, COUNT, BETA)
+    put("t.csv", table)
+    recipe = Recipe("multinomial", "class", ("x", "z"), categories={"class": ("a", "b", "c")},
+                    prior_sd={"": 1e3})  # fmt: skip
+    made = fit("t.csv", recipe)
+    q = made.ledger.posterior
+    assert q.names[:3] == ("b:intercept", "b:x", "b:z")
+    other = api.MNLogit(y, x).fit(disp=0)
+    close(q, other.params.T.ravel(), other.cov_params())
+    assert 0 < made.nats < 0.1
+    data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+    found = predict(q, made.recipe, data)
+    np.testing.assert_allclose(found["mean"], other.predict(), atol=0.02)
+    assert abs(log_predictive(q, made.recipe, data).mean() - other.llf / COUNT) < 0.02
+
+
+def test_a_multinomial_model_of_two_classes_is_logistic_regression():
+    rng, x = covariates(2, 60)
+    y = rng.integers(0, 2, 60)
+    q = Gaussian.from_standard(rng.normal(size=3), np.diag([0.3, 0.2, 0.4]))
+    one, other = MultinomialRegression(2), LogisticRegression()
+    records = Records.of((x, y))
+    value, factor = one.expected_factor(q, records)
+    wanted = PredictorQuadrature().evaluate(other, q, records)
+    np.testing.assert_allclose(value, wanted.value, rtol=1e-10)
+    np.testing.assert_allclose(factor.precision, wanted.gradient.precision, rtol=1e-8)
+    np.testing.assert_allclose(factor.precision_mean, wanted.gradient.precision_mean, rtol=1e-8)
+    z = rng.normal(size=3)
+    np.testing.assert_allclose(
+        one.log_likelihood(z, (x, y)), other.log_likelihood(z, (x, y)), rtol=1e-12
+    )
+
+
+def test_a_multinomial_factor_is_the_gradient_of_its_expectation():
+    """And third derivatives are how its precision changes with the mean."""
+    x, y, _ = choices(1, 40, BETA)
+    model, rng = MultinomialRegression(3), np.random.default_rng(0)
+    root = 0.2 * rng.normal(size=(6, 6))
+    covariance, mean, records = root @ root.T + 0.01 * np.eye(6), rng.normal(size=6), (
+        Records.of((np.tile(x, 2), y)))  # fmt: skip
+    at = lambda mean: model.expected_factor(Gaussian.from_standard(mean, covariance), records)
+    _, factor = at(mean)
+    slope = factor.precision_mean - factor.precision @ mean
+    third = _of_classes(model, Gaussian.from_standard(mean, covariance), *records.data)
+    for place, step in enumerate(1e-4 * np.eye(6)):
+        above, below = at(mean + step), at(mean - step)
+        np.testing.assert_allclose((above[0] - below[0]) / 2e-4, slope[place], atol=1e-6)
+        bend = (below[1].precision - above[1].precision) / 2e-4
+        np.testing.assert_allclose(bend, third[place], atol=1e-4)
+        moved = [one.precision_mean - one.precision @ (mean + side * step)
+                 for side, (_, one) in ((1, above), (-1, below))]  # fmt: skip
+        np.testing.assert_allclose((moved[1] - moved[0]) / 2e-4, factor.precision[place], atol=1e-4)
+    np.testing.assert_allclose(third, third.transpose(1, 2, 0), atol=1e-6)
+
+
+def test_a_class_that_a_site_never_saw():
+    """One shot says that it does not know; a federation ends where all records do."""
+    _, y, table = choices(4, 300, BETA)
+    north = np.arange(300) < 150
+    north &= y != 2
+    sites = {"north": north, "south": np.arange(300) >= 150}
+    options = "--model multinomial --target class --category class=a,b,c"
+    for name, rows_ in {**sites, "all": sites["north"] | sites["south"]}.items():
+        put(f"{name}.csv", {key: own[rows_] for key, own in table.items()})
+        succeed(*f"fit {name}.csv {options} -o {name}.safetensors".split())
+    fused = document("fuse", *(f"{site}.safetensors" for site in sites), "-o", "both.safetensors")
+    assert fused["one_shot"] is None and "['north'] do not tell" in fused["warnings"][0]
+    line = f"federate --site north=north.csv --site south=south.csv {options} --intercept"
+    data = document(*line.split(), "-o", "f.safetensors")
+    assert data["status"]["state"] == "converged", data["status"]
+    wanted, one_shot, found = (
+        posterity.load(f"{name}.safetensors").posterior for name in ("all", "both", "f")
+    )
+    assert float(found.kl(wanted)) < 1e-3 < 0.01 < float(one_shot.kl(wanted))
+    succeed("predict", "f.safetensors", "south.csv", "-o", "p.csv")
+    chances = rows("p.csv")
+    np.testing.assert_allclose(sum(chances[f"p{k}"] for k in range(3)), 1, atol=1e-6)
+    scored = document("evaluate", "f.safetensors", "south.csv")["all"]
+    assert 0.4 < scored["accuracy"] < 1
+    note = "no record is of ['c']: the prior alone"
+    data = document(*f"fit north.csv {options} -o n.safetensors".split())
+    assert any(note in line for line in data["notes"])
+    refuse(f"fit north.csv {options.split(' --cat')[0]} -o n.safetensors", 2, "multinomial; names")
+    refuse(f"fit north.csv {options} --offset x -o n.safetensors", 2, "multinomial")
+
+
+def test_classes_that_columns_tell_apart_are_noted_and_names_are_apart():
+    x = np.linspace(-3, 3, 60)
+    label = np.array(["low down", "b", "b:x"])[np.digitize(x, [-1, 1])]
+    put("t.csv", {"x": x, "x:x": np.sin(9 * x), "class": label})
+    options = "--model multinomial --target class --category 'class=low down,b,b:x'"
+    line = f"fit t.csv {options} --without x:x -o t.safetensors"
+    data = document(*shlex.split(line))
+    assert data["parameters"][1]["name"] == "b:x" and "apart without an error" in data["notes"][-1]
+    refuse(f"fit t.csv {options} -o t.safetensors", 4, "'b:x:x'")
+
+
+@pytest.mark.parametrize(("hazard", "slopes", "within"), [
+    ("gompertz", (-40.0, -1.0, 10.0, 40.0), 2e-4), ("weibull", (-0.8, -0.5, 0.0, 3.0, 6.0), 1e-3),
+])  # fmt: skip
+def test_cumulative_hazards_are_their_integrals(hazard, slopes, within):
+    """The records at which a hazard is taken add up to its closed form, however steep it is."""
+    put("t.csv", {"time": [1.0, 0.7], "entry": [0.0, 0.1], "dead": [1, 0]})
+    recipe = Recipe("survival", "time", (), event="dead", entry="entry", hazard=hazard)
+    data = design(read_cells(Path("t.csv")), recipe)
+    assert data.y.sum() == 1
+    ends = {1.0: 0.0, 0.7: 0.1}
+    weibull = lambda t, b: t ** (b + 1) / (b + 1)
+    part = weibull if hazard == "weibull" else lambda t, b: np.expm1(b * t) / b
+    for slope in slopes:
+        total = (data.exposure * np.exp(data.x @ [0.0, slope])).sum()
+        wanted = sum(part(end, slope) - part(start, slope) for end, start in ends.items())
+        np.testing.assert_allclose(total, wanted, within)
+
+
+@pytest.mark.parametrize("options", [{"cuts": (1.0,)}, {"hazard": "weibull"}])
+def test_records_that_end_at_their_entry(options):
+    columns = {"time": [0.0, 0.0, 2.0, 1.5], "dead": [0, 0, 1, 1]}
+    put("t.csv", columns)
+    put("u.csv", {name: own[2:] for name, own in columns.items()})
+    recipe = Recipe("survival", "time", (), event="dead", **options)
+    made, fewer = fit("t.csv", recipe, "s"), fit("u.csv", recipe, "s")
+    assert made.ledger == fewer.ledger
+    assert any(note.startswith("2 records censored") for note in made.notes)
+    put("t.csv", {"time": [0.0, 2.0], "dead": [1, 1]})
+    line = "fit t.csv --model survival --target time --event dead -o s.safetensors"
+    refuse(line, 5, "line 2; half the unit")
+
+
+def test_times_and_positive_values_have_a_unit():
+    put("t.csv", {"months": [12.0, 24.0, 6.0], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
+    put("u.csv", {"months": [1.0, 2.0, 0.5], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
+    line = "fit t.csv --model survival --target months --event dead --unit months=months"
+    succeed(*line.split(), "-o", "t.safetensors")
+    more = "fit u.csv --like t.safetensors --unit months=years -o u.safetensors"
+    refuse(more, 2, "--convert months")
+    succeed(*more.split(), "--convert", "months=12", "--site", "t")
+    assert posterity.load("t.safetensors") == posterity.load("u.safetensors")
 
 
 def test_ordinal_levels_are_climbed_one_by_one():

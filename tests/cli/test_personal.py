@@ -40,6 +40,7 @@ def test_a_configuration_says_what_differs_between_sites(folder, personal, colum
     configured(personal)
     run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
     assert run.agreement.model == PersonalRegression(LogisticRegression(), columns)
+    assert run.agreement.update.pools  # as by default in Python
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
 
 
@@ -53,6 +54,22 @@ def test_files_name_what_differs_between_sites(folder):
     configured('["u"]')
     call("federate", "own.toml")
     refuse("diff first.safetensors coupled.safetensors", 4, "log_spread; ['u']")
+
+
+@pytest.mark.parametrize(
+    ("personal", "spread"), [('["sex"]', [2.5, 2.5]), ("{sex = 0.3}", [0.3, 0.3])]
+)
+def test_a_column_of_texts_stands_for_all_its_levels(folder, personal, spread):
+    rows = [f"{dose},{'fmx'[dose % 3]},{dose % 2}" for dose in range(12)]
+    Path("texts.csv").write_text("\n".join(["dose,sex,ill", *rows]))
+    Path("own.toml").write_text(
+        '[sites]\na = "texts.csv"\n[data]\ncategory = {sex = ["f", "m", "x"]}\n'
+        '[model]\nkind = "logistic-regression"\ntarget = "ill"\nintercept = true\n'
+        f'personal = {personal}\n[output]\nfile = "own.safetensors"\n'
+    )
+    run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
+    assert run.agreement.model.personal == (2, 3)
+    np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
 
 
 def test_false_leaves_a_regression_as_it_is(folder):

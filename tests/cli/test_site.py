@@ -55,8 +55,8 @@ def test_what_is_agreed_on_is_said_in_words(sites):
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        ("site init", 2, "0 folders"),
-        ("site init x y --name n", 2, "2 folders"),
+        ("site init", 2, "0 arguments"),
+        ("site init x y --name n", 2, "2 arguments"),
         ("site init x", 2, "no name"),
         ("site init x --name ' '", 2, "a name"),
         ("site init x --name n --transport pigeon", 2, "unix"),
@@ -67,7 +67,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site status nowhere", 5, "site.toml"),
         ("site begin a --number 0", 2, "--number = 0"),
         ("site begin a --number x", 2, "--number"),
-        ("site begin a b", 2, "2 folders"),
+        ("site begin a b", 2, "2 arguments"),
         ("site forget a", 2, "--yes"),
         ("site pass-over a", 2, "no sites"),
         ("site pass-over a --site a", 5, "pass over"),
@@ -75,7 +75,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site audit a", 2, "output.file"),
         ("site audit a -o no/audit.json", 5, "no/audit.json"),
         ("site result a -o out.safetensors", 5, "no posterior yet"),
-        ("site send a", 2, "1 files"),
+        ("site send a", 2, "1 arguments"),
         ("site send a nothing --to b", 5, "nothing"),
         ("site send a prior.safetensors", 2, "no to"),
         ("site send a prior.safetensors --to z", 5, "'z'"),

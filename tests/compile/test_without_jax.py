@@ -65,6 +65,7 @@ REGRESSIONS = [
     ["show", "a.st"],
     ["federate", "both.toml"],
     ["federate", "both.toml"],  # done already
+    ["federate", "both.toml", "--personal", "true", "-o", "own.st"],
     [
         "forget",
         "both.st",

@@ -25,6 +25,7 @@ from posterity.distillation import (
 from posterity.distillation.distill import LEAST, PROBE, Distillation, set_up
 from posterity.distillation.online import _offered, chunk
 from posterity.distillation.sampling.langevin import _kept, _several
+from posterity.distillation.teachers import Health
 from posterity.errors import (
     ArtifactError,
     ConvergenceWarning,
@@ -123,6 +124,30 @@ def test_other_networks_optimisers_and_inputs() -> None:
 
 
 # --- what is said --------------------------------------------------------------------------------
+
+
+def test_a_student_of_its_teachers_layers_begins_at_its_weights() -> None:
+    """After one step at a rate of next to nothing it is the network that was drawn."""
+    drawn = np.random.default_rng(0).normal(size=(1, NET.size))
+    x = points()[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = distill(Draws(NET, drawn, x=x), steps=1, learning_rate=1e-12)
+    np.testing.assert_allclose(
+        found.student.predict(x).mean, Draws(NET, drawn).predict(x).mean, atol=1e-5
+    )
+    assert found.halves is None  # the teacher was asked in one half alone
+
+
+def test_a_student_of_chains_under_a_prior_of_another_family_begins_at_random() -> None:
+    """Such chains move in other coordinates, and have no network of weights to begin from."""
+    prior = Gaussian.from_standard(np.zeros(NET.size), np.eye(NET.size))
+    options = {"kernel": SGLD(step_size=1e-3), "burn_in": 0, "chains": 2}
+    teacher = Langevin(NET, prior, points(), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = distill(teacher, steps=1)
+    assert found.steps == 1
 
 
 def test_a_student_that_is_not_its_teacher_yet_is_said() -> None:
@@ -279,6 +304,13 @@ def test_numbers_are_no_programs() -> None:
     _quiet(LEAST)
     programs = chunk._cache_size()
     _quiet(LEAST + 7, learning_rate=1e-2, tolerance=0.5)
+    assert chunk._cache_size() == programs
+    stack = np.zeros((3, LAYERS.size))
+    for rhat in (1.01, 1.02):  # diagnostics of chains are no part of a program either
+        teacher = Draws(NET, stack, diagnostics=Health((f"R-hat {rhat}",), None, rhat, 9.0))
+        with pytest.warns(ConvergenceWarning, match=f"R-hat {rhat}"):
+            distill(teacher, inputs=BOX, steps=LEAST)
+        programs = max(programs, chunk._cache_size()) if rhat == 1.01 else programs
     assert chunk._cache_size() == programs
     data, prior, _ = line()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from posterity.distillation import Langevin
-from posterity.errors import StructureError, UsageError
+from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 from tests.distillation.examples import KEY
@@ -48,6 +48,18 @@ def test_a_varying_noise_is_found_where_it_is() -> None:
     spread = np.sqrt(found.variance + found.noise_variance)[:, 0]
     inside = np.abs(y - found.mean[:, 0]) < 0.6745 * spread
     assert abs(inside.mean() - 0.5) < 4 * 0.5 / 600**0.5
+
+
+def test_noise_that_is_not_normal_is_said() -> None:
+    """Chains of a line through records of which a tenth is ten times as noisy as the others."""
+    x = RNG.normal(size=(600, 1))
+    wide = np.where(np.arange(600) % 10, 0.1, 1.0)
+    y = x[:, 0] + wide * RNG.normal(size=600)
+    net = NeuralNetwork.regression(Layers.dense(1, 1), y)
+    assert net.layers is not None
+    teacher = Langevin(net, GaussianPrior(1.0).network(net.layers), (x, y), chains=4, climb=500)
+    with pytest.warns(ConvergenceWarning, match="the noise is not normal"):
+        teacher.sample(50, key=KEY)
 
 
 def test_values_and_layers_that_do_not_fit() -> None:

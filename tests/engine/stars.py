@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from engine.coins import PRIOR
 
+from benchmarks.network import Faults, Network
 from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
-from posterity.engine.transports.memory import Faults, Network
 from posterity.federation.site import Site
 
 SITES = ("a", "b", "c", "d")

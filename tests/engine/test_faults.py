@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.faults import MUTANTS, campaign, caught
+from benchmarks.network import Faults, Network
 from posterity.engine.store import Outgoing
-from posterity.engine.transports.memory import Faults, Network
 from posterity.errors import UsageError
 
 SEEDS = {

@@ -51,8 +51,8 @@ def caught(fuzz, target, numbers=range(400)) -> str | None:
 
 
 def test_a_reader_that_raises_what_python_does_is_caught(fuzz, monkeypatch):
-    monkeypatch.setattr(signing, "parsed", lambda text, what: json.loads(text))
-    assert "JSONDecodeError" in str(caught(fuzz, fuzz.envelope))
+    monkeypatch.setattr(signing, "read_json", lambda content, what: json.loads(content))
+    assert "DecodeError" in str(caught(fuzz, fuzz.envelope))
 
 
 def test_a_refusal_that_changes_a_memory_is_caught(fuzz, monkeypatch):

@@ -17,7 +17,6 @@ from posterity.engine.log import (
     key_name,
     leaf_hash,
     verify_consistency,
-    verify_inclusion,
 )
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PublicKey, from_base64
@@ -35,24 +34,6 @@ def test_roots_are_those_of_another_library():
         judge.append_entry(entry)
         assert TREE.root(size) == Tree(ENTRIES[:size]).root() == judge.get_root()
     assert leaf_hash(b"") == judge.hash_buff(b"")
-
-
-def test_every_entry_has_a_proof_at_every_size():
-    for size in range(1, MOST + 1):
-        for index in range(size):
-            path = TREE.inclusion(index, size)
-            verify_inclusion(ENTRIES[index], index, size, path, TREE.root(size))
-            wrong = [
-                (b"another", index, size, path),
-                (ENTRIES[index], (index + 1) % size, size, path) if size > 1 else None,
-                (ENTRIES[index], index, size, (*path, b"\x00" * 32)),
-                (ENTRIES[index], index, size, path[:-1]) if path else None,
-                (ENTRIES[index], -1, size, path),
-                (ENTRIES[index], size, size, path),
-            ]
-            for arguments in filter(None, wrong):
-                with pytest.raises(Refusal):
-                    verify_inclusion(*arguments, TREE.root(size))
 
 
 def test_every_size_continues_every_smaller_one():
@@ -89,8 +70,6 @@ def test_a_rewritten_log_has_no_proof(entries, data):
 
 def test_what_is_not_in_the_log_has_no_proof():
     for call in (
-        lambda: TREE.inclusion(MOST),
-        lambda: TREE.inclusion(3, 3),
         lambda: TREE.root(MOST + 1),
         lambda: TREE.root(-1),
         lambda: TREE.consistency(5, 4),

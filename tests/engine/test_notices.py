@@ -407,6 +407,24 @@ def test_who_lost_its_store_and_says_nothing_of_it_is_counted_once():
     assert resting(coins).epoch[0] > 1
 
 
+@pytest.mark.parametrize("fenced", [True, False], ids=["by an epoch", "not at all"])
+def test_who_lost_its_store_is_sent_the_tombstones_and_keeps_nothing_of_the_forgotten(fenced):
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    begun = coins.begin("b")
+    tokens = [opened(m.content) for m in begun.sent if isinstance(opened(m.content).body, Token)]
+    late = dataclasses.replace(tokens[0], receiver="c").sealed(KEYS["b"])  # holds b's factor
+    walked(coins, begun)
+    walked(coins, coins.forget("b"))
+    number = coins.memories["a"].highest + 1
+    coins.memories["c"] = Memory.empty("c", number if fenced else 0)
+    walked(coins, coins.deliver("c", late))
+    walked(coins, coins.begin("d", number))
+    memory = coins.memories["c"]
+    assert memory.gone == {"b"} and memory.own.counted and TOKEN not in memory.outbox
+    assert json.loads(coins.deliver("c", late).entries[0])["reason"] == "tombstone"
+    assert digest(resting(coins).posterior) == in_process("a", "c", "d")
+
+
 def test_a_forgetting_goes_on_without_who_is_first_by_name():
     coins = Coins(terms(**UNTIL_CONVERGED))
     walked(coins, coins.begin("b"))

@@ -107,7 +107,7 @@ def test_receipts_that_nobody_fetches_are_bounded():
 def test_who_waits_gets_what_comes_and_is_let_go_at_the_end():
     post, got = Post(), []
     threads = [
-        threading.Thread(target=lambda: got.append(post.collect(10.0, most=9, size=9)))
+        threading.Thread(target=lambda: got.append(post.collect(60.0, most=9, size=9)))
         for _ in range(2)
     ]
     start = time.monotonic()
@@ -119,4 +119,4 @@ def test_who_waits_gets_what_comes_and_is_let_go_at_the_end():
     post.close()
     for thread in threads:
         thread.join()
-    assert sorted(got) == [[], [A]] and time.monotonic() - start < 5.0
+    assert sorted(got) == [[], [A]] and time.monotonic() - start < 30.0

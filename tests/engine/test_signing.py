@@ -21,6 +21,7 @@ from posterity.engine.signing import (
     PrivateKey,
     PublicKey,
     Statement,
+    read_json,
     statement_of,
 )
 from posterity.errors import ArtifactError
@@ -162,3 +163,9 @@ def test_private_keys_are_their_owners_files(tmp_path):
     for text in ("", "AAAA", str(PUBLIC["a"])[:-1], str(PUBLIC["a"]) + "\n"):
         with pytest.raises(Refusal):
             PublicKey.of(text)
+
+
+def test_half_a_surrogate_pair_is_refused_where_json_is_read() -> None:
+    assert read_json(rb'{"a": "\ud83d\ude00"}', "letter") == {"a": "\U0001f600"}
+    with pytest.raises(Refusal):
+        read_json(rb'{"a": ["\ud800"]}', "letter")

@@ -11,10 +11,11 @@ import posterity
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
+from posterity.engine.course import RUN, SITE, ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
-from posterity.engine.star import QUESTION, RUN, SITE, ServerMemory
+from posterity.engine.star import QUESTION
 from posterity.engine.store import Outgoing, Store
 from posterity.errors import ArtifactError
 from posterity.families import Beta, Gamma
@@ -300,6 +301,36 @@ def test_a_site_that_lost_its_store_answers_again():
     star.memories["b"] = star.memories["b"].empty("b", 1)
     star.run()
     assert stands_at(star, in_process(kind="asynchronous"))
+
+
+def test_a_site_that_lost_its_store_after_a_forgetting_is_let_in_by_the_present_epoch():
+    star = Star(terms(), killed=0.0)
+    star.command("server", "begin")
+    star.run(20)
+    star.command("c", "forget")
+    star.run()
+    number = star.memories["server"].epoch[0]
+    star.memories["b"] = Memory.empty("b", number)
+    star.command("server", "resume")
+    star.run(1000)
+    assert star.memories["b"].gone == {"c"} and star.reasons("b")[-1] == "tombstone"
+    assert star.course.status.converged
+    assert digest(star.course.run.posterior) == digest(forget(in_process(), "c").posterior)
+
+
+def test_a_question_of_a_server_without_a_tombstone_is_refused_until_it_has_it():
+    star = Star(terms(), killed=0.0)
+    star.command("server", "begin")
+    star.run(20)
+    star.command("c", "forget")
+    star.run()
+    number = star.memories["server"].epoch[0]
+    star.memories["server"] = star.loaded("server", Step(ServerMemory.empty("server")))
+    star.command("server", "begin", number + 1)
+    star.run()
+    assert "tombstone" in star.reasons("a")
+    assert star.memories["server"].gone == {"c"}
+    assert digest(star.course.run.posterior) == digest(forget(in_process(), "c").posterior)
 
 
 def test_new_terms_are_taken_over_and_who_joins_by_them_is_asked():

@@ -166,14 +166,14 @@ def test_half_a_message_holds_nobody_up_for_long(server, client):
         assert client.ask("echo")[0]["ok"]
         start = time.monotonic()
         assert connection.recv(1) == b""
-        assert time.monotonic() - start < 5.0
+        assert time.monotonic() - start < 20.0
 
 
 def test_a_client_does_not_wait_for_ever(server):
     with Client(server.path, timeout=0.2) as client:
         with pytest.raises(SiteError, match="no answer"):
             client.ask("wait", seconds=1.0)
-        assert client.ask("wait", wait=2.0, seconds=0.4)[0]["ok"]
+        assert client.ask("wait", wait=20.0, seconds=0.4)[0]["ok"]
 
 
 def test_a_client_without_a_server_says_so(tmp_path):

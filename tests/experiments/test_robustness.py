@@ -1,12 +1,14 @@
 """A few of the random problems, and what is made of their figures."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 
 from experiments.robustness import problems, run, situations
 from experiments.robustness.problems import Problem
+from experiments.robustness.unfinished import unfinished
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.models import LogisticRegression
 
@@ -92,3 +94,8 @@ def test_situations_are_judged_by_their_truth() -> None:
         "right": 3, "wrong, silent": 1, "right, warned of sites that differ": 1
     }  # fmt: skip
     assert found["silent"] == [1] and not found["goals"][0]["met"]
+
+
+def test_how_far_a_run_is_astray_may_not_be_known_but_is_no_error():
+    row = unfinished(320)  # whose way to the optimum leads where rates overflow
+    assert row["state"] == "not converged" and row["said"] == math.inf

@@ -22,6 +22,7 @@ from experiments.gfvl.simulate import (
     group_sizes,
     simulate,
 )
+from experiments.gfvl.walks import positions
 from posterity.errors import (
     ConvergenceWarning,
     ParameterError,
@@ -33,7 +34,7 @@ from posterity.families import Beta, Gaussian
 from posterity.federation import federate
 from posterity.federation.federate import start
 from posterity.federation.schedules import Schedule
-from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, positions, ring
+from posterity.graphs import MetropolisHastings, Network, NonBacktracking, complete, ring
 from posterity.inference import LocalUpdate
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.models import BetaBernoulli, BetaExponential, LogisticRegression, Records

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from federation.examples import NORMAL, logistic_site
 
-from posterity.families import Gaussian
+from posterity.families import Dirichlet, Gaussian, Plate, Product
 from posterity.federation import federate, forget
 from posterity.federation.federate import start
 from posterity.handing_on import handed_on
@@ -84,3 +84,32 @@ def forged(site, before, after, kind):
 def test_what_was_handed_on_beside_an_honest_refinement_is_found(kind, refinements):
     found = [handed_on([s], old, forged(s, old, new, kind)) for s, old, new in refinements]
     assert np.mean(found) > (0.3 if kind in IN_PART else 0.7)
+
+
+def components(rng, records):
+    """What a site's records say of the means of four clusters, and of how many are in each."""
+    counts = rng.multinomial(records, [0.4, 0.3, 0.2, 0.1]).astype(float)
+    means = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]]) + rng.normal(size=(4, 2))
+    precision = counts[:, None, None] * np.eye(2)
+    return Plate(Gaussian(counts[:, None] * means, precision), Dirichlet(counts))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_components_in_another_order_are_found_too(wrapped):
+    wrap = (lambda law: Product(mixture=law)) if wrapped else (lambda law: law)
+    prior = Plate(Gaussian(np.zeros((4, 2)), np.tile(np.eye(2), (4, 1, 1))), Dirichlet(np.zeros(4)))
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        before, honest = Ledger(wrap(prior)), Ledger(wrap(prior))
+        factors = {site: components(rng, 100) for site in SITES}
+        for site, factor in factors.items():
+            before = before.update(site, wrap(factor))
+            if site != "ash":
+                gain = components(rng, 2) * (0.01 if site == "elm" else 0.1)
+                honest = honest.update(site, wrap(factor + gain))
+        assert not handed_on(["ash"], before, honest)
+        for share in (1.0, 0.5):
+            moved = factors["ash"].reordered(np.array([2, 0, 3, 1])) * share
+            entry = honest.entries["elm"]
+            forgery = {"elm": entry._replace(factor=entry.factor + wrap(moved))}
+            assert handed_on(["ash"], before, Ledger(wrap(prior), {**honest.entries, **forgery}))

@@ -51,6 +51,13 @@ def test_a_run_leaves_a_symmetric_saddle_and_tells_of_both_optima(schedule):
     assert run.second.posterior.mean == pytest.approx(-run.posterior.mean, abs=1e-3)
 
 
+def test_an_optimum_that_is_out_of_the_question_is_no_alarm():
+    prior = Gaussian.from_standard([1.0], [[0.05]])  # 3 is 120 nats likelier than -3
+    run = federate(SQUARES, square, prior)
+    assert run.second is not None and run.second.lower < -50
+    assert run.status.converged and float(run.posterior.mean[0]) == pytest.approx(3, abs=0.1)
+
+
 def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
     run = start(SQUARES, square, CENTRED).advance(2)
     assert abs(float(run.posterior.mean[0])) < 1e-6

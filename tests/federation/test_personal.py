@@ -13,7 +13,14 @@ from scipy.special import expit, gammaln, logsumexp
 
 from posterity import load, save
 from posterity.arrays.tree import structure
-from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
+from posterity.errors import (
+    ArtifactError,
+    ConvergenceWarning,
+    LedgerError,
+    ParameterError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Gaussian, Product
 from posterity.federation import Gossip, federate, forget
 from posterity.federation.personal import site_posterior
@@ -208,6 +215,18 @@ def test_a_users_own_model_has_local_parameters():
         assert np.exp(found).sum() == pytest.approx(1, abs=1e-3)
     with pytest.raises(UsageError, match="log_predictive"):
         run.site("few").predict(np.ones((1, 1)))
+
+
+def test_what_diverged_has_a_population_all_the_same():
+    """Columns a million times too large: all of the weight is on one node."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(50), rng.normal(size=50)])
+    y = (rng.uniform(size=50) < 0.5).astype(float)
+    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+    with pytest.warns(ConvergenceWarning, match="diverged"):
+        sites = {"a": (x * 1e6, y), "b": (x[:30], y[:30])}
+        run = federate(sites, LogisticRegression(), prior, personal=True, tolerance=0.01)
+    assert run.population.law.is_proper()
 
 
 def test_what_would_take_for_ever_is_refused_before_it_begins():

@@ -1,5 +1,6 @@
 """Warnings of sites that contradict each other, say nothing, differ too much, or may be one."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats
 from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, NormalWishart, Plate, fuse
 from posterity.errors import FusionWarning
 from posterity.families import stack
-from posterity.families.marginals import BETA, Closed, Normal
+from posterity.families.marginals import BETA, NORMAL, Closed
 from posterity.fusion.doubts import apart, jointly
 from tests.fusion import made
 
@@ -59,10 +60,42 @@ def test_a_prior_far_from_all_records_is_no_contradiction(seed: int) -> None:
     data = [rng.normal(30.0, 1.0, (count, 2)) for count in (20, 40, 400, 30)]
     sites = [made.conjugate_site(f"site {k}", base, [x]) for k, x in enumerate(data)]
     assert not fuse(sites, components=1).warnings
+    assert fuse(sites).components == 1
     data[1] += [3.0, 0.0]  # ten standard errors
     sites = [made.conjugate_site(f"site {k}", base, [x]) for k, x in enumerate(data)]
     with pytest.warns(FusionWarning, match="'site 1'|differ"):
         fuse(sites, components=1)
+
+
+def test_components_that_only_their_priors_hold_apart_may_be_one() -> None:
+    rng, base, sites = np.random.default_rng(0), Dirichlet.from_standard(np.ones(1)), []
+    for k, sure in enumerate((0.001, 10.0, 0.001, 10.0)):
+        far = NormalWishart.from_inverse_scale(
+            np.full((1, 2), 30.0), np.full(1, sure), 4 * np.eye(2)[None], np.full(1, 4.0)
+        )
+        data = [rng.normal(size=(50, 2))]
+        sites.append(made.conjugate_site(f"site {k}", base, data, far))
+    with pytest.warns(FusionWarning, match="may be one"):
+        assert fuse(sites).components == 2
+
+
+@pytest.mark.parametrize("size", [2, 20])
+@pytest.mark.parametrize("apart", [True, False])
+def test_slices_that_may_be_clusters_of_their_own_are_warned_of(size: int, apart: bool) -> None:
+    """Two clusters of which each site has one, three deviations apart, beside one that is as wide
+    as the two along a line; both are merged of two slices.
+    """
+    rng, sites = np.random.default_rng(0), {}
+    for k in range(300):
+        mean = rng.normal(size=(1, size))
+        mean[0, 0] += 3.0 * (k % 2) if apart else 2.0 * rng.normal()
+        law = Gaussian.from_standard(mean / 10, np.eye(size)[None] / 100)
+        sites[f"site {k}"] = Plate(law)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        fused = fuse(sites)
+    assert fused.components == 1 and not fused.components_evidence
+    assert any("may be several" in str(line.message) for line in heard) == apart
 
 
 def _pairs(sites: dict[str, Ledger]) -> Any:
@@ -116,7 +149,7 @@ def test_clusters_that_a_site_moved_are_warned_of() -> None:
 
 
 def test_deviations_between_laws_are_those_of_their_difference() -> None:
-    normal = lambda loc, scale: Normal(np.array([loc]), np.array([scale]))
+    normal = lambda *of: Closed(NORMAL, tuple(np.array([one]) for one in of))
     np.testing.assert_allclose(apart(normal(0.0, 3.0), normal(20.0, 4.0)), [4.0], rtol=1e-6)
     # A law that is certain leaves the other's own tail.
     beta = Closed(BETA, (np.array([1.0]), np.array([101.0])))

@@ -23,6 +23,7 @@ from posterity import (
     NormalWishart,
     Plate,
     Product,
+    checkpoint,
     fuse,
 )
 from posterity.arrays.tree import leaves
@@ -171,6 +172,65 @@ def test_sites_that_take_an_eighth_of_the_budget_are_matched_in_memory():
     assert fuse(sites, matching="kl-fusion", budget=8 * size).components == 5
     with pytest.raises(UsageError, match=r"kl-fusion.*an eighth"):
         fuse(sites, matching="kl-fusion", budget=8 * size - 8)
+
+
+# --- killed on the way ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [({}, 1), ({}, 6), ({"divergence": "forward"}, 1), ({"components": 7}, 1)],
+    ids=["begun", "fewer", "forward", "components"],
+)
+def test_a_stream_that_was_killed_goes_on_from_its_checkpoint(
+    tmp_path, monkeypatch, options, after
+):
+    """To the last bit, without the passes that were made before."""
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(alignment, "LEAST", 8)  # a sample so small that groups are dissolved
+    sites = site_plates(2, 40, weighted=False, spread=0.3)
+    options = {**options, "budget": TABLES, "checkpoint": tmp_path / "fusion.checkpoint"}
+    made, kept, sweep, keep = [], [], passes.Passes.sweep, passes.Stages.keep
+
+    def counted(self, *arguments, **more):
+        made.append(None)
+        return sweep(self, *arguments, **more)
+
+    def killed(self, *arguments):
+        keep(self, *arguments)
+        kept.append(None)
+        if len(kept) == after:
+            raise MemoryError
+
+    monkeypatch.setattr(passes.Passes, "sweep", counted)
+    whole = fuse(sites, **options | {"checkpoint": tmp_path / "whole"})
+    needed = len(made)
+    with monkeypatch.context() as dying, pytest.raises(MemoryError):
+        dying.setattr(passes.Stages, "keep", killed)
+        fuse(sites, **options)
+    made.clear()
+    resumed = fuse(sites, **options)
+    assert identical(resumed, whole) and len(made) < needed
+    assert partition(resumed) == partition(whole)
+    with pytest.raises(ArtifactError, match="other settings"):
+        fuse(sites, **options | {"matching": "hungarian", "components": None})
+    with pytest.raises(ArtifactError, match="other sites"):
+        fuse(dict(list(sites.items())[1:]), **options)
+
+
+def test_what_is_matched_in_memory_keeps_nothing(tmp_path):
+    fuse(line(12), checkpoint=tmp_path / "nothing")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_something_else_is_no_checkpoint_in_memory_either(tmp_path):
+    """The command removes its checkpoint at the end."""
+    posterity.save(line(1)[0], other := tmp_path / "other")
+    with pytest.raises(ArtifactError, match="no checkpoint of 'fuse'"):
+        fuse(line(12), checkpoint=other)
+    (torn := tmp_path / "torn").write_bytes(other.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match="bytes"):
+        fuse(line(12), checkpoint=torn)
 
 
 # --- however it comes ----------------------------------------------------------------------------

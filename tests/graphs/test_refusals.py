@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.gfvl.walks import positions
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs import (
     MetropolisHastings,
@@ -14,8 +15,6 @@ from posterity.graphs import (
     WeightedMetropolisHastings,
     cover_times,
     grid,
-    hitting_times,
-    positions,
     ring,
     star,
 )
@@ -27,7 +26,7 @@ THREE, TWENTY, LARGE = (Network.from_graph(ring(size)) for size in (3, 20, 5000)
 GRID = Network.from_graph(grid(4, 5))
 
 walk = partial(positions, STAR, WALK, key=KEY)
-wait = partial(hitting_times, STAR, WALK, repetitions=1, key=KEY)
+wait = partial(cover_times, STAR, WALK, repetitions=1, key=KEY)
 NAME = (UsageError, "Name a site")
 AS_MANY = (UsageError, "as many starts as repetitions")
 MEASURE = (UsageError, "cover_times")
@@ -40,15 +39,15 @@ USES = {
     "two starts": (lambda: walk(hops=3, start=[0, 1], repetitions=3), *AS_MANY),
     "no repetition": (lambda: walk(hops=3, repetitions=0), *AS_MANY),
     "hops": (lambda: walk(hops=-1), UsageError, "hops=-1"),
-    **{f"wait at {site}": (partial(wait, site), *NAME) for site in ("z", 7, -1, 1.5)},
-    "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*hitting"),
+    **{f"wait at {site}": (partial(wait, sites=[site]), *NAME) for site in ("z", 7, -1, 1.5)},
+    "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*cover"),
     "no chain": (lambda: ONWARD.transition_matrix(THREE), UsageError, "cover_times"),
     "covered later": (
         lambda: cover_times(TWENTY, ONWARD, limit=18, repetitions=9, key=KEY),
         UsageError, "9 of 9 repetitions .* after 18 hops.*Raise limit",
     ),
     "hit later": (
-        lambda: hitting_times(TWENTY, ONWARD, 1, start=0, limit=0, repetitions=9, key=KEY),
+        lambda: cover_times(TWENTY, ONWARD, sites=[1], start=0, limit=0, repetitions=9, key=KEY),
         UsageError, "Raise limit",
     ),
 }  # fmt: skip

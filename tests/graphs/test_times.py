@@ -9,13 +9,13 @@ from experiments.gfvl.theory import (
     expected_hitting_time,
     link_transition_matrix,
 )
+from experiments.gfvl.walks import positions
 from posterity.graphs import Network, complete, ring, star, times
-from posterity.graphs.times import cover_times, hitting_times, sampled_cover_time
+from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.walks import (
     MetropolisHastings,
     NonBacktracking,
     WeightedMetropolisHastings,
-    positions,
 )
 
 KEY = jax.random.key(0)
@@ -114,9 +114,11 @@ def test_measured_times_on_an_uneven_network_have_the_expected_mean(walk):
     draw = {"repetitions": 2500, "key": KEY}
     agree(cover_times(LOLLIPOP, walk, **draw), expected_cover_time(LOLLIPOP, walk))
     agree(cover_times(LOLLIPOP, walk, start="6", **draw), expected_cover_time(LOLLIPOP, walk, "6"))
-    agree(hitting_times(LOLLIPOP, walk, "6", **draw), expected_hitting_time(LOLLIPOP, walk, "6"))
     agree(
-        hitting_times(LOLLIPOP, walk, 6, start="0", **draw),
+        cover_times(LOLLIPOP, walk, sites=["6"], **draw), expected_hitting_time(LOLLIPOP, walk, "6")
+    )
+    agree(
+        cover_times(LOLLIPOP, walk, sites=[6], start="0", **draw),
         expected_hitting_time(LOLLIPOP, walk, 6, "0"),
     )
 
@@ -131,7 +133,7 @@ def test_walks_that_never_turn_round_hit_as_their_links_do():
         np.eye(away.sum()) - matrix[np.ix_(away, away)], np.ones(away.sum())
     )
     expected = 1 + hops[source == 0].mean()
-    agree(hitting_times(LOLLIPOP, walk, site, repetitions=5000, key=KEY, start=0), expected)
+    agree(cover_times(LOLLIPOP, walk, sites=[site], repetitions=5000, key=KEY, start=0), expected)
 
 
 def test_a_ring_without_turns_is_covered_in_one_round():
@@ -144,7 +146,7 @@ def test_times_are_those_of_the_positions_walked():
     network = Network.from_graph(star(40))
     draw = {"repetitions": 20, "key": KEY}
     cover = cover_times(network, WALK, **draw)
-    hit = hitting_times(network, WALK, 3, **draw)
+    hit = cover_times(network, WALK, sites=[3], **draw)
     walked = np.asarray(positions(network, WALK, hops=int(cover.max()), **draw))
     for one, covered, met in zip(walked, cover, hit, strict=True):
         assert len(set(one[: covered + 1])) == 40 > len(set(one[:covered]))
@@ -154,7 +156,7 @@ def test_times_are_those_of_the_positions_walked():
 def test_nothing_to_walk_takes_no_hops():
     alone = Network.from_graph(complete(1))
     assert cover_times(alone, WALK, repetitions=3, key=KEY).tolist() == [0] * 3
-    there = hitting_times(LOLLIPOP, WALK, "2", repetitions=3, key=KEY, start="2")
+    there = cover_times(LOLLIPOP, WALK, sites=["2"], repetitions=3, key=KEY, start="2")
     assert there.tolist() == [0] * 3
     assert expected_hitting_time(LOLLIPOP, WALK, "2", start="2") == 0
 

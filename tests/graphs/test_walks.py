@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.gfvl.theory import link_transition_matrix
+from experiments.gfvl.walks import positions
 from posterity.graphs import Network, complete, random_regular, ring, star
 from posterity.graphs.walks import (
     NOWHERE,
@@ -18,7 +19,6 @@ from posterity.graphs.walks import (
     NonBacktracking,
     WalkState,
     WeightedMetropolisHastings,
-    positions,
 )
 
 KEY = jax.random.key(0)

@@ -67,6 +67,9 @@ def test_parameters_are_the_laws(name: str) -> None:
         for found, parameters in ((again, own), (moved, other)):
             np.testing.assert_allclose(said(parameters, z), known(found, z), rtol=1e-9)
         still = move(own, jnp.zeros(form.moves))
+        if name in ("diagonal", "full"):
+            halved = np.asarray(form.deviation(form.narrowed(own)))
+            np.testing.assert_allclose(halved, np.asarray(form.deviation(own)) / 2, rtol=1e-9)
     for one, two in zip(jax.tree.leaves(again), jax.tree.leaves(law), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
     for one, two in zip(jax.tree.leaves(still), jax.tree.leaves(own), strict=True):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posterity.families import Beta, DiagonalGaussian, NormalGamma, NormalWishart, Plate
+from experiments.klfusion.metrics import predictive_log_prob
+from posterity.families import Beta, DiagonalGaussian, Plate
 from tests.laws.table import to_jax
 from tests.statistical.test_samples import COUNT, typical, within
 
@@ -20,19 +21,6 @@ def densities(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
     return np.exp((logdet - squared) / 2 - np.log(2 * np.pi))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("NormalWishart", marks=pytest.mark.slow), "NormalGamma"]
-)
-def test_predictive_is_the_average_density(name: str) -> None:
-    p: NormalWishart | NormalGamma = typical(name)
-    with jax.enable_x64(True):
-        mean, precision = jax.jit(lambda key: to_jax(p).sample(key, (COUNT,)))(jax.random.key(3))
-    precision = np.asarray(precision)
-    if name == "NormalGamma":
-        precision = precision[..., None] * np.eye(2)
-    within(densities(np.asarray(mean), precision), np.exp(p.predictive_log_prob(POINTS)), name)
-
-
 @pytest.mark.slow
 def test_predictive_of_a_plate_weighs_its_members() -> None:
     plate: Plate = typical("Plate-Dirichlet")
@@ -40,7 +28,7 @@ def test_predictive_of_a_plate_weighs_its_members() -> None:
         draw = jax.jit(lambda key: to_jax(plate).sample(key, (COUNT,)))
         (mean, precision), weights = jax.tree.map(np.asarray, draw(jax.random.key(4)))
     parts = [weights[:, [k]] * densities(mean[:, k], precision[:, k]) for k in range(3)]
-    within(sum(parts), np.exp(plate.predictive_log_prob(POINTS)), "the plate's predictive")
+    within(sum(parts), np.exp(predictive_log_prob(plate, POINTS)), "the plate's predictive")
 
 
 def test_mean_weights_of_sticks_are_the_stick_breaking_means() -> None:

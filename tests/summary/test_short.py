@@ -72,11 +72,11 @@ def test_it_is_quick_whatever_the_size():
     rng = np.random.default_rng(0)
     large = Gaussian(np.zeros(3000), np.eye(3000))
     wide = DiagonalGaussian(rng.normal(size=10**6), np.ones(10**6))
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert repr(large) == "Gaussian(d=3000)"
     assert repr(wide).endswith("999997 more)")
     assert "3000" in large._repr_html_()
-    assert time.perf_counter() - begun < 1.0
+    assert time.process_time() - begun < 1.0
 
 
 def test_ledgers_fusions_and_receipts():

@@ -1,7 +1,7 @@
 """ArviZ: draws of any law of the library, for its summaries, diagnostics and plots.
 
 ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come from its own
-``from_dict``. Tested with 0.23.
+``from_dict``. Tested with 0.23 and 1.3.
 """
 
 import math
@@ -20,8 +20,8 @@ from posterity.families.plate import Plate
 from posterity.families.product import Product
 from posterity.families.transformed import Transformed
 
-SEPARATOR = "/"
-"""Between the names of a block and of what is in it."""
+SEPARATOR = "."
+"""Between the names of a block and of what is in it; in a ``DataTree`` a slash is a path."""
 EVENT = "z"
 """The name of an event that has none."""
 
@@ -36,7 +36,7 @@ def to_arviz(
 ) -> Any:
     """Independent draws of a posterior as ArviZ has those of samplers.
 
-    Blocks of an event go by their names, those within others as ``outer/inner``; parts of a tuple
+    Blocks of an event go by their names, those within others as ``outer.inner``; parts of a tuple
     go by their numbers; an event that is one array is ``z``. Axes of events are called
     ``NAME_dim_0`` and so on, and their coordinates are the names that the law has.
 

@@ -69,12 +69,8 @@ def channels_first(student: Student) -> Iterator[ChannelsFirst]:
         flattens = images and not isinstance(layer, Conv)
         if isinstance(layer, Conv):
             if layer.padding == "same":
-                step = layer.stride
-                height, width = (
-                    max((-(-size // step) - 1) * step + window - size, 0)
-                    for size, window in zip(image[:2], layer.window, strict=True)
-                )
-                pads = (height // 2, width // 2, height - height // 2, width - width // 2)
+                (top, bottom), (left, right) = map(layer.pads, image[:2], layer.window)
+                pads = (top, left, bottom, right)
             kernel = kernel.transpose(3, 2, 0, 1)
         else:
             if flattens:

@@ -75,6 +75,11 @@ def data(key: KeyArray) -> np.ndarray:
     return key.array if isinstance(key, Words) else np.asarray(jax.random.key_data(key))
 
 
+def of_numpy(key: KeyArray) -> np.random.Generator:
+    """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
+    return np.random.default_rng(np.asarray(data(key), np.uint32))
+
+
 def with_data(words: np.ndarray, name: str) -> KeyArray:
     """The key of this generator that has these words; a ValueError if it has no such keys."""
     if name != THREEFRY:

@@ -154,7 +154,6 @@ def newton(
     start: Float[np.ndarray, " d"],
     *,
     most: int,
-    close: float = CLOSE,
 ) -> Mode:
     """The mode of a log density by Newton's method with shortened steps.
 
@@ -164,7 +163,6 @@ def newton(
             its curvature (twice what the step gains there).
         start: (d,).
         most: points to look at.
-        close: half the squared length of a step that is taken to be the last.
 
     Source: nocedal2006, section 3.3.
     """
@@ -177,7 +175,7 @@ def newton(
         rounding = min(1e-14 * (1 + abs(energy)), ROUNDED)
         return Point(at, direction, *map(np.asarray, (energy, rounding, squared, finite)))
 
-    end = search(look, np.asarray(start, np.float64), most=most, close=close)
+    end = search(look, np.asarray(start, np.float64), most=most)
     best = end.best
     distance = float(np.sqrt(best.squared)) if best.finite else np.inf
     at = best.at + best.direction if distance < 1 else best.at

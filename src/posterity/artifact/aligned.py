@@ -27,10 +27,10 @@ def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     law = value.prior if isinstance(value, Ledger) else value
     if not isinstance(law, Distribution):
         return {}
-    found = {path: law.names} if law.is_plate and law.names else {}
+    labels = {path: law.names} if law.is_plate and law.names else {}
     for name, part in parts_of(law).items():
-        found |= labels_in(part, joined(path, name))
-    return found
+        labels |= labels_in(part, joined(path, name))
+    return labels
 
 
 def coordinates_in(value: Any) -> dict[str, tuple[str, ...]]:
@@ -77,25 +77,25 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     Raises:
         StructureError: that names one with other names, and the first.
     """
-    found = dict(posteriors)
-    if not any(map(names_in, found.values())):
-        return found, {}
+    laws = dict(posteriors)
+    if not any(map(names_in, laws.values())):
+        return laws, {}
     names = {place: coordinates_in(value) for place, value in posteriors.items()}
-    if found and all(is_topics(q) and names[place].get("members") for place, q in found.items()):
-        found, union = one_vocabulary(found)
-        return found, {"members": union}
+    if laws and all(is_topics(q) and names[place].get("members") for place, q in laws.items()):
+        laws, union = one_vocabulary(laws)
+        return laws, {"members": union}
     wanted, first = {}, ""
     for place, own in names.items():  # part by part: a site may name some, another site others
         first = first or (place if own else "")
         wanted = {**own, **wanted}
-    labels = {place: labels_in(value) for place, value in found.items()}
-    found = {
+    labels = {place: labels_in(value) for place, value in laws.items()}
+    laws = {
         place: ordered(named(q, names[place]), wanted, repr(place), repr(first))
         if names[place]
         else q
-        for place, q in found.items()
+        for place, q in laws.items()
     }
-    return {p: named(q, {**names_in(q), **labels[p]}) for p, q in found.items()}, wanted
+    return {p: named(q, {**names_in(q), **labels[p]}) for p, q in laws.items()}, wanted
 
 
 def unnamed_parts(value: Any) -> frozenset[str]:

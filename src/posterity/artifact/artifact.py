@@ -34,7 +34,7 @@ from posterity.ledger import Ledger
 __all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
 
 Posterior = Distribution | Ledger
-"""What a site sends. Files hold architectures and dictionaries of values too."""
+"""A posterior that a site sends. Files hold architectures and dictionaries of values too."""
 
 
 def save(

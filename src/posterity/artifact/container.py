@@ -32,7 +32,7 @@ CODES = {
     **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
     **{f"uint{n}": f"U{n}" for n in (8, 16, 32, 64)},
 }
-"""What safetensors calls NumPy's types: those that files of ours hold."""
+"""Names in safetensors of NumPy's types: those that files of ours hold."""
 _TYPES = {code: name for name, code in CODES.items()}
 _CHUNK = 2**20
 _LARGE = 2**26
@@ -247,7 +247,7 @@ def _filled(file: File, buffer: Buffer) -> Buffer:
 def parsed(text: str, what: str) -> dict[str, Any]:
     """A JSON object without keys that come twice; an ArtifactError if it is anything else."""
     try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=_no_number)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
     except (ValueError, RecursionError) as error:
         raise altered(f"a {what} that cannot be read ({error})") from error
     if not isinstance(value, dict):
@@ -263,5 +263,6 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _no_number(text: str) -> float:
+def no_number(text: str) -> float:
+    """Refuse NaN and infinity, as a hook of ``json.loads``."""
     raise ValueError(f"{text} is no number of JSON")

@@ -30,11 +30,11 @@ TOGETHER = 512
 """Files that are read at a time."""
 DATA = b'{\\"data\\":\\"'
 MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
-"""How every header begins, up to the digest of the arrays."""
+"""The beginning of every header, up to the digest of the arrays."""
 SHA = b'","sha256":"'
-"""What comes before the digest of the manifest."""
+"""The bytes before the digest of the manifest."""
 SITES = b',\\"sites\\":[\\"'
-"""What comes before the name of a ledger's only site."""
+"""The bytes before the name of a ledger's only site."""
 
 
 class Several(NamedTuple):

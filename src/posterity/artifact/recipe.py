@@ -23,7 +23,7 @@ VERSION = 3
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
 """Models of counts, which have exposures, and those of a known dispersion."""
-LABELS = ("logistic", "ordinal")
+LABELS = ("logistic", "ordinal", "multinomial")
 """Models whose target has levels by name."""
 MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
 FAMILIES = ("gaussian", "diagonal")
@@ -33,25 +33,27 @@ ESTIMATE = "estimate"
 PRIOR_SD: Mapping[str, Mapping[str, float]] = {
     "linear": {"": 1e6},
     "mixture": {"": 10.0},
+    "multinomial": {"": 10.0},
 }
 """Of coefficients, or of components' means, where no other is asked for; see :data:`USUAL_SD`."""
 USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
 """Of models with a link. An intercept is the predictor where all columns are 0, which may be far
 from any record."""
 FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
-LINKS = {"linear": "identity", "logistic": "logit", "ordinal": "logit"}
+LINKS = {"linear": "identity", **dict.fromkeys(LABELS, "logit")}
 """The function of the target's mean that is linear in the coefficients; of all others it is the
 logarithm, of survival that of the hazard."""
 HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
-"""What a log hazard is linear in, beside columns."""
-MOST_SITES = 10_000
-"""Sites of which a file says one by one how many records they had."""
+"""The covariate that a log hazard is linear in, beside columns."""
+MOST_SITES, MOST_NUMBERS = 10_000, 200_000
+"""Sites of which a file says one by one how many records they had, and third derivatives of all of
+them that it holds at most."""
 
 
 Factor = tuple[Any, ...]
-"""What is done to a column, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
+"""A function, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
 POWERS, DEGREES = range(2, 10), range(1, 6)
-"""Of columns, and of splines."""
+"""Powers of columns, and degrees of splines."""
 Term = tuple[Factor, ...]
 """Factors whose product is a column of the design, or several."""
 FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")
@@ -109,7 +111,7 @@ class Recipe:
     exposure: str | None = None
     event: str | None = None
     entry: str | None = None
-    cuts: tuple[float, ...] = ()
+    cuts: tuple[float | int, ...] = ()
     hazard: str | None = None
     dispersion: float | None = None
     offset: str | None = None
@@ -123,7 +125,7 @@ class Recipe:
 
     @property
     def regression(self) -> bool:
-        """Whether a target is predicted from a linear predictor."""
+        """True if a target is predicted from a linear predictor."""
         return self.model != "mixture"
 
     @property
@@ -155,6 +157,8 @@ class Recipe:
         options: dict[str, Any] = dataclasses.asdict(self)
         del options["without"]
         options["columns"] = sorted(self.columns or ())
+        if self.intercept:  # else the first category stands for it
+            options["terms"] = sorted(self.terms, key=lambda term: (len(term), str(term)))
         options["center"] = {name: float(value) for name, value in self.center.items() if value}
         options["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
         wide = self.prior_sd.get("")
@@ -166,8 +170,23 @@ class Recipe:
         options["version"] = VERSION
         return json.dumps(options, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
+    @property
+    def in_one_form(self) -> bool:
+        """Whether coefficients have no affine function to those in other units and levels."""
+        return bool(self.terms or self.baseline or self.model == "multinomial")
+
     def coefficients(self) -> tuple[str, ...]:
-        """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``."""
+        """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``.
+
+        Of a multinomial model those of each level but the first: ``mild:intercept``, ``mild:age``.
+        """
+        names = self.inputs()
+        if self.model != "multinomial":
+            return names
+        return tuple(f"{level}:{name}" for level in self.levels[1:] for name in names)
+
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the columns of the design."""
         names = [INTERCEPT] if self.intercept and self.regression else []
         names = list(self.baseline) or names
         for term in self.coded():
@@ -222,8 +241,9 @@ class Recipe:
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
-            if (wide := usual.get(INTERCEPT)) and (self.baseline or not self.intercept):
-                usual = {"": usual[""]} | dict.fromkeys(self.baseline, wide)
+            if wide := usual.pop(INTERCEPT, None):
+                ones = [INTERCEPT] if self.intercept else []
+                usual |= dict.fromkeys(self.baseline or ones, wide)
             own["prior_sd"] = usual | dict(self.prior_sd)
         if self.model == "linear" and self.noise_variance is None:
             own["noise_variance"] = ESTIMATE
@@ -235,7 +255,7 @@ class Recipe:
         """Sentences that say what is predicted from what, for people."""
         used = [self._column(name) for name in self.columns or ()]
         if self.terms:
-            written = self.coefficients()[len(self.baseline) or int(self.intercept) :]
+            written = self.inputs()[len(self.baseline) or int(self.intercept) :]
             used = [f"{', '.join(written)} of {', '.join(used)}"]
         if not self.regression:
             return [f"A mixture of {self.components} components of {', '.join(used)}."]
@@ -312,8 +332,8 @@ def _is_term(term: Any) -> bool:
     return True
 
 
-def _ascending(bounds: Sequence[float]) -> bool:
-    """Whether inner knots, ascending, lie between a lower and an upper bound, which come first."""
+def _ascending(bounds: Sequence[float | int]) -> bool:
+    """True if inner knots, ascending, lie between a lower and an upper bound, which come first."""
     knots = [bounds[0], *bounds[2:], bounds[1]]
     return all(one <= other for one, other in itertools.pairwise(knots)) and knots[0] < knots[-1]
 
@@ -347,7 +367,7 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "component_sd": _OPTIONAL(_POSITIVE),
     "version": lambda value: value in (2, VERSION),
 }
-"""What each key of a recipe in a file may hold; keys of later versions than 2 may be missing."""
+"""Conditions on each key of a recipe in a file; keys of later versions than 2 may be missing."""
 
 
 def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
@@ -396,6 +416,9 @@ def as_provenance(
     sites = sites or {}
     if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
         sites = {"": together(sites.values()) | {"sites": len(sites)}}
+    if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
+        short = lambda own: {key: value for key, value in own.items() if key != "third"}
+        sites = {site: short(own) for site, own in sites.items()}
     text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
 
@@ -410,9 +433,12 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         sites = json.loads(provenance.get(SITES, "{}"))
     except (ValueError, RecursionError):
         sites = None
-    numbers = ("records", "dropped", "noise_variance", "nats", "sites")
+    numbers = ("records", "dropped", "noise_variance", "sites")
     if not isinstance(sites, dict) or not all(
-        isinstance(own, dict) and all(_number(own.get(key, 0)) for key in numbers)
+        isinstance(own, dict)
+        and all(_number(own.get(key, 0)) for key in numbers)
+        and isinstance(own.get("third", []), list)
+        and all(map(_number, own.get("third", [])))
         for own in sites.values()
     ):
         raise altered("a table of sites that is no JSON object of numbers by site")
@@ -426,7 +452,7 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     {'records': 40, 'noise_variance': 3.5}
     """
     sites, total = list(sites), {}
-    for key in ("records", "dropped", "nats"):
+    for key in ("records", "dropped"):
         if known := [own[key] for own in sites if key in own]:
             total[key] = sum(known)
     # Numbers of records may be rounded to 0.
@@ -494,9 +520,14 @@ def check_recipe(recipe: Recipe) -> None:
             "them of --model survival alone",
         ),
         (
-            recipe.model == "ordinal" and not recipe.levels,
-            f"ordinal {recipe.target!r} without levels",
-            "their names, ascending (--category TARGET=A,B,C)",
+            recipe.model in ("ordinal", "multinomial") and not recipe.levels,
+            f"{recipe.model} {recipe.target!r} without levels",
+            "all their names, of ordinal ones ascending (--category TARGET=A,B,C)",
+        ),
+        (
+            recipe.model == "multinomial" and (bool(apart) or recipe.family != "gaussian"),
+            f"an offset, weights or a diagonal family {model}",
+            "none of them",
         ),
         (bool(recipe.cuts and recipe.hazard), "both cuts and a hazard", "one"),
         (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.artifact.cubics import moved as moved_cubic
 from posterity.artifact.manifest import digest
 from posterity.artifact.recipe import (
     ESTIMATE,
@@ -95,10 +96,14 @@ def reconciled(
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
             notes.append(f"{site!r} is put into the {what} of {first!r}")
-            for own in _sites_of(values[site], site):
-                if "noise_variance" in facts.get(own, {}):
-                    ratio = _scale(recipe, common.target) / _scale(common, common.target)
-                    facts[own]["noise_variance"] *= ratio**2
+            ratio = _scale(recipe, common.target) / _scale(common, common.target)
+            for own in (facts.get(name, {}) for name in _sites_of(values[site], site)):
+                if "noise_variance" in own:
+                    own["noise_variance"] *= ratio**2
+                if "third" in own:
+                    own["third"] = moved_cubic(
+                        own["third"], there.matrix, recipe.coefficients(), names
+                    )
     sure = {r.noise_variance for r in recipes.values()}
     if len(sure) > 1:
         common = dataclasses.replace(common, noise_variance=ESTIMATE)
@@ -138,7 +143,7 @@ def _differences(one: Recipe, other: Recipe) -> list[str]:
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     """Raise a StructureError for a difference that no affine function mends."""
-    moving = ("center", "scale", "categories") if common.terms or common.baseline else ()
+    moving = ("center", "scale", "categories") if common.in_one_form else ()
     free = [key for key in _FREE if key not in moving]
     odd = [key for key in _differences(common, recipe) if key not in free]
     units = {
@@ -237,7 +242,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         StructureError: if that takes an intercept that there is not.
     """
     mine, names = recipe.coefficients(), common.coefficients()
-    if common.terms or common.baseline:  # whose columns are in the same units and levels
+    if common.in_one_form:  # whose columns are in the same units and levels
         same = [[float(one == other) for other in names] for one in mine]
         return Affine(np.zeros(len(mine)), np.array(same))
     matrix = np.zeros((len(mine), len(names)))
@@ -283,7 +288,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
 
 
 def _moves(there: Affine, recipe: Recipe, common: Recipe) -> bool:
-    """Whether any coefficient is another number in common than at the site."""
+    """True if any coefficient is another number in common than at the site."""
     mine, names = recipe.coefficients(), common.coefficients()
     same = np.array([[one == other for other in names] for one in mine], dtype=float)
     return bool(there.offset.any()) or not np.array_equal(there.matrix, same)
@@ -374,7 +379,7 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
     weighted mean and deviation of every column. Where both differ by the same factor of
     :data:`CONVERTED` and more, a conversion seems to have been forgotten.
     """
-    if not (common.regression and common.intercept) or common.terms or common.baseline:
+    if not (common.regression and common.intercept) or common.in_one_form:
         return []
     names = common.coefficients()
     plain = [name for name in common.columns or () if name not in common.categories]

@@ -30,7 +30,7 @@ class Codec(NamedTuple):
     build: Callable[[dict[str, Any]], Any]
     check: Callable[[dict[str, Any]], Any]
     whole: bool = False
-    """Whether a file can be of it alone."""
+    """True if a file can be of it alone."""
 
 
 CODECS: dict[str, Codec] = {}

@@ -21,7 +21,7 @@ from posterity.families.names import names_of, some, unfit, with_names
 from posterity.ledger import Ledger
 
 CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError).or_none()
-"""What an argument ``unseen`` can be."""
+"""The condition on an argument ``unseen``."""
 
 
 def is_topics(posterior: object) -> bool:

@@ -12,6 +12,7 @@ from posterity.cli import (  # noqa: F401
     inspect,
     predict,
     pursue,
+    reporting,
     show,
     site,
     tables,

@@ -33,6 +33,7 @@ Examples:
   posterity distill both.safetensors -o student.safetensors --inputs pool.csv
   posterity predict both.safetensors new.csv -o predictions.csv
   posterity evaluate both.safetensors test.csv
+  posterity report both.safetensors -o report.html
   posterity site init north --name north
   posterity federation new terms.toml -o federation.toml
   posterity site run north
@@ -65,7 +66,11 @@ class _Group(TyperGroup):
         args = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra["standalone_mode"] = False
         call = functools.partial(super().main, args, prog_name or "posterity", **extra)
-        sys.exit(guarded(call, as_json="--json" in args))
+        sys.exit(guarded(call, as_json="--json" in args or _logs_json(args)))
+
+
+def _logs_json(args: Sequence[str]) -> bool:
+    return "--log-format json" in " ".join(args).replace("=", " ")
 
 
 app = typer.Typer(

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posterity.cli.failures import printable
-from posterity.cli.options import NATURAL, TEXT, Option, Settings, verb
+from posterity.cli.options import FLAG, NATURAL, TEXT, Option, Settings, verb
 from posterity.cli.report import Data, group, table
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, MissingExtraError
+from posterity.status import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,10 @@ them."""
 
 
 def _report(data: Data) -> Any:
+    if "steps" in data:
+        seconds = sum(step["seconds"] for step in data["steps"])
+        where = f"{len(data['steps'])} steps in {seconds:.0f} s. Their files are in the folder"
+        return f"\n{where} {printable(data['folder'])}."
     headers = ("posterior", "digits seen", "images", "components", "mutual information")
     rows = table(*headers)
     rows.title = "Handwritten digits: posteriors of separate sites, fused from their files"
@@ -55,20 +60,26 @@ def _report(data: Data) -> Any:
         seen = "all ten" if len(row["digits"]) == 10 else " ".join(map(str, row["digits"]))
         numbers = (str(row["images"]), str(row["components"]), f"{row['mutual_information']:.3f}")
         rows.add_row(name, seen, *numbers, end_section=name == list(data["sites"])[-1])
-    told = {
+    described = {
         f"{site}.safetensors": f"what {site} sent: its posterior, and no image"
         for site in data["sites"]
     } | FILES
-    lines = (f"  {name:<19}  {what}" for name, what in told.items())
+    lines = (f"  {name:<19}  {what}" for name, what in described.items())
     return group(rows, "", f"Wrote to the folder {printable(data['folder'])}:", *lines)
 
 
 @verb(
     Option("folder", TEXT, "Folder for its files.", "--output", "-o", "posterity-demo"),
     Option("seed", NATURAL, "Of all that is random.", default=0),
+    Option(
+        "full",
+        FLAG,
+        "Go through all verbs instead, with four hospitals: each step as a command and as Python.",
+        default=False,
+    ),
     files="Nothing, or a TOML file that says what flags do not.",
     report=_report,
-    examples=["posterity demo --output posterity-demo"],
+    examples=["posterity demo --output posterity-demo", "posterity demo --full"],
 )
 def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and show what came out."""
@@ -77,8 +88,6 @@ def demo(settings: Settings) -> Data:
             importlib.import_module(module)
         except ImportError as error:
             raise MissingExtraError.of(package, "demo") from error
-    from threadpoolctl import threadpool_limits
-
     folder = Path(settings["folder"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,8 +97,16 @@ def demo(settings: Settings) -> Data:
             expected="a folder to write to",
             fix="Choose another output folder.",
         ) from error
+    if settings["full"]:
+        from posterity.cli.story import tell
+
+        steps = tell(folder, print)
+        files = sorted(path.name for path in folder.iterdir())
+        return {"folder": str(folder), "files": files, "steps": steps}
+    from threadpoolctl import threadpool_limits
+
     # The matrices are tiny: on several threads, waiting takes far longer than multiplying.
-    with threadpool_limits(1), bar("Sites fit their images", SITES + 2) as moved:
+    with threadpool_limits(1), bar("Sites fit their images") as moved:
         report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report | {"folder": str(folder), "files": sorted(path.name for path in folder.iterdir())}
@@ -110,7 +127,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
         }
         ledger = to_ledger(fit(features(data.images[site]), LOCAL), site)
         posterity.save(ledger, folder / f"{site}.safetensors", provenance=provenance)
-        moved(step + 1)
+        moved(Progress(step + 1, SITES + 2))
     ledgers = {site: posterity.load(folder / f"{site}.safetensors") for site in data.images}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the picture shows what is doubtful
@@ -118,7 +135,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
     assert fusion.ledger is not None, "a product has one"
     posterity.save(fusion.ledger, folder / "fused.safetensors")
     draw(fusion, ledgers, data, folder / "matching.png")
-    moved(SITES + 1)
+    moved(Progress(SITES + 1, SITES + 2))
     together = np.concatenate(list(data.images.values()))
     pooled = to_ledger(fit(features(together), POOLED), "pooled")
     last = {

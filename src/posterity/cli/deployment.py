@@ -64,7 +64,7 @@ FEDERATION = (
     Option("limits.bytes", COUNT, "Of a letter."),
     Option("limits.epochs", COUNT, "By which a letter may raise the number of an epoch."),
 )
-"""What ``federation.toml`` holds."""
+"""The options of ``federation.toml``."""
 SITE = (
     Option("name", TEXT, "Of this member."),
     Option("federation", FILE, "The federation.toml that all members have."),
@@ -80,7 +80,7 @@ SITE = (
     Option("transport.sockets", by_name(FILE), "Of other sites on this machine.", "--socket"),
     Option("transport.encrypted", FLAG, "Whether couriers have to encrypt.", default=True),
 )
-"""What ``site.toml`` holds."""
+"""The options of ``site.toml``."""
 SOCKET, WAIT = "site.sock", 10.0
 """The name of the socket of a site's agent, in the folder of the site; seconds for which an agent
 waits where a command has its store open."""
@@ -151,7 +151,7 @@ def in_words(terms: "Terms") -> list[str]:
 
 
 class SiteFiles(NamedTuple):
-    """What ``site.toml`` says of one member: its terms, and where what it keeps to itself is."""
+    """The content of a ``site.toml``: a member's terms, and places of what it keeps to itself."""
 
     name: str
     terms: "Terms"

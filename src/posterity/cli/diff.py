@@ -1,16 +1,12 @@
 """``posterity diff``: how far two files are from each other."""
 
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from posterity.cli import files
-from posterity.cli.app import app, example
 from posterity.cli.failures import printable
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import MOST_ROWS, Data, group, number, plain, short, table
-from posterity.cli.streams import Json, present
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,35 +15,6 @@ if TYPE_CHECKING:
 
 MOST_SHIFTS = 5
 """Coordinates whose shift is told."""
-
-
-@app.command(epilog=example("posterity diff before.safetensors after.safetensors"))
-def diff(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A posterior or ledger.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another one of the same model.")],
-    as_json: Json = False,
-) -> None:
-    """Compare two files: KL divergence in nats, block by block, components matched."""
-    present(lambda: _diff(a, b), _report, as_json)
-
-
-def _diff(a: Path, b: Path) -> Data:
-    from posterity.artifact.aligned import aligned, listed, unnamed
-    from posterity.fusion.diff import diff
-
-    opened = {"a": files.read(a)[0], "b": files.read(b)[0]}
-    both, names = aligned(opened)
-    result = diff(both["a"], both["b"])
-    errors = result.standard_errors
-    return {
-        **_both(result.kl),
-        "standard_errors": None if errors is None else _both(errors),
-        "blocks": {block.path: _block(block) for block in result.blocks},
-        "sites_a": plain(result.sites_a),
-        "sites_b": plain(result.sites_b),
-        "columns": list(listed(names)),
-        "notes": unnamed(opened, names),
-    }
 
 
 def _block(block: "BlockDiff") -> Data:
@@ -119,3 +86,29 @@ def _plate_rows(block: Data) -> list[tuple[str, ...]]:
 
 def _cells(data: Data) -> tuple[str, str]:
     return short(data["kl_ab"]), short(data["kl_ba"])
+
+
+@verb(
+    files="Two posteriors or ledgers of one model.",
+    report=_report,
+    examples=["posterity diff before.safetensors after.safetensors"],
+)
+def diff(settings: Settings) -> Data:
+    """Compare two files: KL divergence in nats, block by block, components matched."""
+    from posterity.artifact.aligned import aligned, listed, unnamed
+    from posterity.fusion.diff import diff
+
+    paths = settings.arguments("a posterior or ledger", "another one of the same model")
+    opened = {name: files.read(path)[0] for name, path in zip("ab", paths, strict=True)}
+    both, names = aligned(opened)
+    result = diff(both["a"], both["b"])
+    errors = result.standard_errors
+    return {
+        **_both(result.kl),
+        "standard_errors": None if errors is None else _both(errors),
+        "blocks": {block.path: _block(block) for block in result.blocks},
+        "sites_a": plain(result.sites_a),
+        "sites_b": plain(result.sites_b),
+        "columns": list(listed(names)),
+        "notes": unnamed(opened, names),
+    }

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from posterity.status import Progress
 
 CHAINS = ("temperature", "rhat", "effective")
-"""What is reported of a teacher's chains."""
+"""Diagnostics of a teacher's chains that are reported."""
 OPTIONS = (
     Option("posterior", FILE, "The posterior, in place of the argument."),
     DATA,
@@ -43,8 +43,7 @@ OPTIONS = (
     Option(
         "sampler.kernel",
         words("sgld", "preconditioned-sgld", "sghmc"),
-        "Of the chains.",
-        default="sgld",
+        "Of the chains; sghmc of networks, sgld of regressions if left out.",
     ),
     Option("sampler.step_size", either(POSITIVE, TABLE), "A number, or a schedule by its kind."),
     Option("sampler.noise", TEXT, "How a kernel draws it.", "--sampler-noise"),
@@ -70,7 +69,7 @@ OPTIONS = (
     Option("inputs.concentration", POSITIVE, "Of mixup: how far pairs are mixed."),
     Option("student.hidden", list_of(COUNT), "Its units; as the teacher's if left out."),
     Option("student.split", FLAG, "Keep apart what more data would tell."),
-    Option("student.steps", COUNT, "Of the student; 20,000 if left out."),
+    Option("student.steps", COUNT, "Of the student; 10,000 if left out."),
     Option("student.batch_size", COUNT, "Inputs a step."),
     Option("student.learning_rate", POSITIVE, "Of Adam."),
     Option("student.reservoir", NATURAL, "Draws that are kept to learn from again."),
@@ -147,7 +146,6 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
     import jax
 
     from posterity.distillation import Head, distill
-    from posterity.distillation.distill import STEPS
     from posterity.networks import Layers
 
     key, seen = jax.random.key(settings["seed"]), []
@@ -160,12 +158,12 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
             split = bool(settings["student.split"])
             head = Head(own.likelihood, own.targets, split, own.noise_variance)
             student = Layers.dense(x[0].size, *hidden, head.size)
-    with bar("Distilling", options.get("steps", STEPS)) as moved, warnings.catch_warnings():
+    with bar("Distilling") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
         def progress(now: "Progress") -> None:
             seen.append(now.step)
-            moved(now.step, f"Distilling: {now.left:.2g} nats to go")
+            moved(now)
 
         distillation = distill(
             job.teacher,

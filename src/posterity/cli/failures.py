@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 import threading
 import traceback
@@ -68,13 +69,14 @@ def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
 
 
 def _explain(error: BaseException) -> tuple[str, str, str, int]:
-    """What was found and expected, what to do next, and the exit code."""
+    """The three sentences of an error (found, expected, fix) and the exit code."""
     if isinstance(error, PosterityError):
         return error.found, error.expected, error.fix, error.exit_code
+    again = f"Run the command again: {shlex.join(['posterity', *sys.argv[1:]])}"
     if isinstance(error, typer.Abort | KeyboardInterrupt):
-        return "an interruption", "to run to the end", "Run the command again.", INTERRUPTED
+        return "an interruption", "to run to the end", again, INTERRUPTED
     if isinstance(error, Terminated):
-        return "a request to end", "to run to the end", "Run the command again.", TERMINATED
+        return "a request to end", "to run to the end", again, TERMINATED
     if hasattr(error, "format_message"):  # click's, of which typer may hold its own copy
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "posterity"

@@ -82,9 +82,12 @@ def _report(data: Data) -> Any:
         residual = "" if row["residual"] is None else f"{row['residual']:.1e}"
         counts = (str(row[name]) for name in ("records", "updates", "failures"))
         rows.add_row(printable(site), *counts, residual)
-    went_on = f", from {data['resumed']} on" if data["resumed"] else ""
+    steps, before = data["steps"], data["resumed"]
+    unit = data["unit"].removesuffix("s") if steps == 1 else data["unit"]
+    all_before = "all" if before == steps else f"the first {before}"
+    went_on = f", {all_before} of them in the checkpoint" if before else ""
     return group(
-        f"Federated {len(data['sites'])} sites: {data['steps']} {data['unit']}{went_on}.",
+        f"Federated {len(data['sites'])} sites: {steps} {unit}{went_on}.",
         f"Each site: {data['rule']}.",
         rows,
         status_report("The posterior", data["status"]),
@@ -122,11 +125,11 @@ def federate(settings: Settings) -> Data:
         interrupts.check()
         run, steps = job.start(), []
         converge = job.steps is None or job.arguments["tolerance"] is not None
-        with bar(f"Federating: {run.rule}", None if converge else job.steps) as moved:
+        with bar(f"Federating: {run.rule}") as moved:
 
             def report(progress: "Progress") -> None:
                 steps.append(progress.step)
-                moved(progress.step)
+                moved(progress)
 
             run = proceed(run, job.steps, converge, progress=report, checkpoint=checkpoint)
         interrupts.check()

@@ -93,7 +93,7 @@ def status(
 
 
 def _looks(folder: Path, every: float) -> Iterator[Data]:
-    """How the site of an agent stands, again and again; where none runs, what was known last."""
+    """The state of an agent's site, again and again; where none runs, the last that was known."""
     from posterity.engine.transports.unix import Absent, Client
 
     deployment.configuration(folder)

@@ -9,6 +9,7 @@ from posterity.cli.failures import printable
 from posterity.cli.options import (
     COUNT,
     FILE,
+    FLAG,
     NAME,
     NATURAL,
     POSITIVE,
@@ -28,6 +29,7 @@ MODELS = (
     "linear",
     "logistic",
     "ordinal",
+    "multinomial",
     "poisson",
     "negative-binomial",
     "gamma",
@@ -83,10 +85,16 @@ def _report(data: Data) -> Any:
     Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
     Option("site", NAME, "The site; the file's name if left out."),
     Option("rounded", COUNT, "Keep numbers of records as multiples of this.", default=1),
+    Option(
+        "one_shot",
+        FLAG,
+        "Write third derivatives, by which fuse says how far it is from all records.",
+        default=True,
+    ),
     Option("seed", NATURAL, "Of a mixture's starts.", default=0),
     OUTPUT,
-    files="The site's records: a .csv with a header, a .parquet or an .xlsx; a TOML file that says "
-    "what flags do not.",
+    files="The site's records: a .csv with a header, a .parquet or an .xlsx, or several of them in "
+    "which missing values are imputed; a TOML file that says what flags do not.",
     report=_report,
     examples=[
         "posterity fit north.csv --target ill --model logistic -o north.safetensors",
@@ -108,10 +116,14 @@ def fit(settings: Settings) -> Data:
     from posterity.artifact.reconcile import prior_digest
     from posterity.cli.recipes import clean_or_none, requested
     from posterity.fitting import fit as fit_table
+    from posterity.fitting import imputed
 
-    path, output = settings.single("data.file"), settings.output
-    prior = settings.path("prior.file")
-    files.check_outputs([output], [path, prior, settings.path("data.like"), settings.file])
+    several = len(settings.files) > 1
+    paths = settings.files if several else (settings.single("data.file"),)
+    output, prior = settings.output, settings.path("prior.file")
+    if several and settings["site"] is None:
+        raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
+    files.check_outputs([output], [*paths, prior, settings.path("data.like"), settings.file])
     recipe, reading = requested(settings)
     before = None
     if prior is not None:
@@ -122,16 +134,15 @@ def fit(settings: Settings) -> Data:
         recipe = dataclasses.replace(recipe, prior=digest)
     elif recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
-    with bar(f"Fitting {path}"):
-        fitted = fit_table(
-            path,
-            recipe,
-            clean_or_none(settings["site"]),
-            prior=before,
-            reading=reading,
-            seed=settings["seed"],
-        )
-    fitted = dataclasses.replace(fitted, rounded=settings["rounded"])
+    site, seed = clean_or_none(settings["site"]), settings["seed"]
+    with bar(f"Fitting {', '.join(map(str, paths))}") as moved:
+        fits = [
+            fit_table(path, recipe, site, prior=before, reading=reading, seed=seed, progress=moved)
+            for path in paths
+        ]
+        fitted = imputed(fits) if several else fits[0]
+    third = fitted.third if settings["one_shot"] else None
+    fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)
     ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
     written = files.write(ledger, output, "fit", fitted.provenance)
     return {

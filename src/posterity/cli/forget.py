@@ -3,7 +3,7 @@
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
@@ -28,6 +28,7 @@ from posterity.status import Status
 if TYPE_CHECKING:
     from posterity.ledger import Ledger
     from posterity.receipt import Receipt
+    from posterity.status import ProgressCallback
 
 
 def _report(data: Data) -> str:
@@ -86,7 +87,7 @@ def forget(settings: Settings) -> Data:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
     ledger, about = files.read_ledger(path)
     _check_new(receipt, sites, ledger)
-    with bar("Forgetting"):
+    with bar("Forgetting") as moved:
         if settings["config"] is None:  # no site can be asked: arithmetic, which needs no JAX
             left = ledger.forget(*sites)
             check_proper(left.posterior, "what is left of the ledger")
@@ -95,7 +96,9 @@ def forget(settings: Settings) -> Data:
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
         else:
-            left, issued, distance, status = _refined(settings, ledger, sites, [output, receipt])
+            left, issued, distance, status = _refined(
+                settings, ledger, sites, [output, receipt], moved
+            )
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
     record = {"before": issued.before, **kept(about.provenance, left.sites)}
     with alongside(receipt, issued.to_json().encode()):
@@ -132,7 +135,11 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
 
 
 def _refined(
-    settings: Settings, before: "Ledger", sites: tuple[str, ...], outputs: list[Path]
+    settings: Settings,
+    before: "Ledger",
+    sites: tuple[str, ...],
+    outputs: list[Path],
+    progress: "ProgressCallback",
 ) -> "tuple[Ledger, Receipt, float | None, Status]":
     """The ledger that the sites that stay have refined, its receipt, distance and status."""
     from posterity.artifact.aligned import names_in
@@ -142,7 +149,8 @@ def _refined(
 
     job = federation_of(read(OPTIONS, {}, Path(settings["config"])), names_in(before))
     files.check_outputs(outputs, job.inputs)
-    options = {
+    options: dict[str, Any] = {
+        "progress": progress,
         "sweeps": settings["sweeps"],
         "allow_unconverged": bool(settings["allow_unconverged"]),
         "rehearse": bool(settings["rehearse"]),

@@ -35,7 +35,7 @@ from posterity.cli.report import (
     status_of,
     table,
 )
-from posterity.cli.schema import OUTPUT, PLOT
+from posterity.cli.schema import CHECKPOINT, OUTPUT, PLOT
 from posterity.errors import FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
@@ -74,15 +74,15 @@ def _report(data: Data) -> "RenderableType":
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["one_shot"] is not None:
-        far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "given the noise,"
+        far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
     if data["plot"] is not None:
         parts.append(f"Drew the matching in {printable(data['plot'])}")
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
-        said = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
-        parts += ["", alarming(said, True)]
+        line = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
+        parts += ["", alarming(line, True)]
     return group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 
@@ -191,6 +191,7 @@ def _matching(plate: Data) -> "Table":
         "absorb", FLAG, "Put components together that a site's own fit split; done if left out."
     ),
     OUTPUT,
+    CHECKPOINT,
     PLOT,
     files="One posterior or ledger a site; or a folder of such files, or a quoted pattern; or a "
     "TOML file that says what flags do not.",
@@ -206,8 +207,9 @@ def fuse(settings: Settings) -> Data:
 
     A site goes by the names in its ledger, else by the name of its file. Ledgers of one prior are
     added up to a ledger, from which a site can be taken out again; all else is averaged (--rule).
-    The output replaces what was at --output, but never one of the inputs. The exit code is 9 where
-    matches are not identified.
+    The output replaces what was at --output, but never one of the inputs. More files than memory
+    holds are matched in passes, which a checkpoint keeps beside the output until it is written: the
+    same command goes on there. The exit code is 9 where matches are not identified.
     """
     from posterity.artifact import aligned
     from posterity.fusion.sources import files as files_of
@@ -220,7 +222,8 @@ def fuse(settings: Settings) -> Data:
     paths = [path for name in named for path in files_of(name)]
     output, prior, plate = settings.output, settings.path("prior.file"), settings["plate"]
     plot = settings.path("output.plot")
-    files.check_outputs([output], [*paths, prior], plot)
+    checkpoint = settings.checkpoint
+    files.check_outputs([output, checkpoint], [*paths, prior], plot)
     if plate is not None and plot is None:
         raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
@@ -228,18 +231,19 @@ def fuse(settings: Settings) -> Data:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
         warnings.simplefilter("ignore", FusionWarning)
-        fusion, inputs = fused(paths, prior, options, settings["budget"])
+        fusion, inputs = fused(paths, prior, options, settings["budget"], checkpoint)
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
     distance, little = None, []
-    if fusion.ledger is not None and any("nats" in own for own in inputs.sites.values()):
+    if fusion.ledger is not None and any("third" in own for own in inputs.sites.values()):
         from posterity.fitting.one_shot import expected_distance
 
         distance, little = expected_distance(fusion.ledger, inputs.sites)
     written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
+    checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
         "output": written.path,

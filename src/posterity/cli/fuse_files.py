@@ -2,17 +2,19 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.streams import bar
 from posterity.errors import UsageError
+from posterity.status import Progress
 
 if TYPE_CHECKING:
     from posterity.artifact.many import Alone, Several
     from posterity.fusion import Fusion
+    from posterity.status import ProgressCallback
 
 LISTED = 10_000
 """Sites of which digests and matching are told one by one."""
@@ -62,7 +64,11 @@ class Inputs:
 
 
 def fused(
-    paths: Sequence[str], prior: Path | None, options: dict[str, Any], budget: int | None
+    paths: Sequence[str],
+    prior: Path | None,
+    options: dict[str, Any],
+    budget: int | None,
+    checkpoint: Path,
 ) -> "tuple[Fusion, Inputs]":
     """The fusion in memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
@@ -74,16 +80,17 @@ def fused(
         before, about = files.read_prior(prior)
         inputs.record["prior"] = about.digest
     bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
+    bytes_of["checkpoint"] = checkpoint
     large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
     if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
         bytes_of = {"budget": BUDGET} | bytes_of
-    with bar(f"Fusing {len(paths)} files", len(paths) if large else None) as moved:
+    with bar(f"Fusing {len(paths)} files") as moved:
         sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
-        return fuse(sites, prior=before, **options, **bytes_of), inputs
+        return fuse(sites, prior=before, **options, **bytes_of, progress=moved), inputs
 
 
 def _read(
-    paths: Sequence[str], inputs: Inputs, moved: Callable[[int], None]
+    paths: Sequence[str], inputs: Inputs, moved: "ProgressCallback"
 ) -> "Iterator[Several | Alone]":
     """The values of the files, many at a time; each file is recorded."""
     from posterity.artifact.many import Several, read_many
@@ -98,7 +105,7 @@ def _read(
         names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
         inputs.note(names, digests, read.provenance)
         yield read
-        moved(inputs.count)
+        moved(Progress(inputs.count, len(paths)))
 
 
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":

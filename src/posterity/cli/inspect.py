@@ -4,15 +4,12 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
 from posterity.cli.failures import printable
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data, first, group, listed, plain, short, table
-from posterity.cli.streams import Json, present
 from posterity.errors import ArtifactError, ParameterError, StructureError
 
 if TYPE_CHECKING:
@@ -29,15 +26,6 @@ MASS = 0.95
 """Posterior probability of an interval, half of the rest on either side."""
 MOST_UNNAMED = 1000
 """Coordinates without names that are worth a look: those of a network are not."""
-
-
-@app.command(epilog=example("posterity inspect both.safetensors"))
-def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by posterity.")],
-    as_json: Json = False,
-) -> None:
-    """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
-    present(lambda: inspected(file), report, as_json)
 
 
 def inspected(file: Path) -> Data:
@@ -279,3 +267,13 @@ def _label(node: Data) -> str:
         more = " ..." if len(weights) > MOST_NUMBERS else ""
         label += f", expected weights {' '.join(map(short, weights[:MOST_NUMBERS]))}{more}"
     return label
+
+
+@verb(
+    files="A file written by posterity.",
+    report=report,
+    examples=["posterity inspect both.safetensors"],
+)
+def inspect(settings: Settings) -> Data:
+    """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
+    return inspected(*settings.arguments("a file"))

@@ -111,6 +111,14 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             expected="a coefficient for each column, in this order",
             fix="Give the prior as many dimensions; set model.target if one is no input.",
         )
+    if of_recipe is not None and of_recipe.recipe.model == "multinomial":
+        wanted = of_recipe.recipe.coefficients()
+        if names != wanted:
+            raise StructureError(
+                found=f"a prior or ledger of coefficients {some(names)}",
+                expected=f"those of each class in the order of the model, {some(wanted)}",
+                fix="Leave the prior out, or put its coefficients in this order.",
+            )
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     personal = _personal(settings["model.personal"], names)
@@ -210,25 +218,33 @@ def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
 def _personal(
     columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
 ) -> bool | list[int] | dict[int, float]:
-    """The argument of :func:`posterity.federate`: numbers of columns in place of their names."""
+    """The argument of :func:`posterity.federate`: numbers of columns in place of their names.
+
+    A column of texts stands for those of all its levels.
+    """
     if columns is None or isinstance(columns, bool):
         return bool(columns)
-    places = []
-    for column in map(str, columns):
-        if clean(column) not in names and not column.isdecimal():
+    places: dict[int, str | int] = {}
+    for given in columns:
+        column = clean(str(given))
+        own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
+        if not own and not column.isdecimal():
             raise UsageError(
                 found=f"model.personal for a column {column!r}",
                 expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name them as the tables do.",
+                fix="Name those whose coefficients differ from site to site.",
             )
-        places.append(names.index(clean(column)) if clean(column) in names else int(column))
-    if len(set(places)) < len(places):
-        raise UsageError(
-            found=f"model.personal with a column named twice: {some(list(map(str, columns)))}",
-            expected="each column once, by its name or its number",
-            fix="Leave one out.",
-        )
-    return dict(zip(places, columns.values(), strict=True)) if isinstance(columns, dict) else places
+        own = own or [int(column)]
+        if places.keys() & set(own):
+            raise UsageError(
+                found=f"model.personal with a column named twice: {some(list(map(str, columns)))}",
+                expected="each column once, by its name or its number",
+                fix="Leave one out.",
+            )
+        places |= dict.fromkeys(own, given)
+    if isinstance(columns, dict):
+        return {place: columns[str(given)] for place, given in places.items()}
+    return list(places)
 
 
 # --- a model and its records ---------------------------------------------------------------------

@@ -23,11 +23,11 @@ from posterity import arguments
 from posterity.arguments import Constraint
 from posterity.cli.app import app, example
 from posterity.cli.files import check_regular
-from posterity.cli.streams import JSON, present
+from posterity.cli.streams import JSON, LOG, LogFormat, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
 ENDING = ".toml"
-"""How the name of a configuration ends."""
+"""The ending of the names of configurations."""
 More = ParamSpec("More")
 Result = TypeVar("Result")
 
@@ -133,9 +133,7 @@ def _value(text: str) -> Any:
 
 
 def _number(constraint: Constraint, metavar: str = "X", real: bool = True) -> Kind:
-    """Numbers, of which True is none, as it is in Python."""
-    holds = lambda value: not isinstance(value, bool) and constraint.holds(value)
-    return Kind(dataclasses.replace(constraint, holds=holds), metavar, real=real)
+    return Kind(constraint, metavar, real=real)
 
 
 def words(*choices: str) -> Kind:
@@ -177,11 +175,11 @@ FLAG = Kind(arguments.FLAG)
 COUNT = _number(arguments.COUNT, "N", real=False)
 NATURAL = _number(arguments.NATURAL, "N", real=False)
 POSITIVE, SHARE = _number(arguments.POSITIVE), _number(arguments.SHARE)
-_IS_SEED = lambda n: isinstance(n, Integral) and -(2**63) <= n < 2**63
+_IS_SEED = arguments.number_of(Integral, lambda n: -(2**63) <= n < 2**63)
 SEED = _number(Constraint("a whole number of 64 bits", _IS_SEED), "N", real=False)
-_IS_WEIGHT = lambda x: isinstance(x, Real) and 0 <= float(x) < math.inf
+_IS_WEIGHT = arguments.number_of(Real, lambda x: 0 <= float(x) < math.inf)
 WEIGHT = _number(Constraint("a number, at least 0", _IS_WEIGHT))
-_IS_FINITE = lambda x: isinstance(x, Real) and math.isfinite(float(x))
+_IS_FINITE = arguments.number_of(Real, lambda x: math.isfinite(float(x)))
 NUMBER = _number(Constraint("a finite number", _IS_FINITE))
 _IS_PAIR = lambda value: isinstance(value, list) and len(value) == 2
 PAIR = dataclasses.replace(list_of(TEXT), constraint=Constraint("a pair", _IS_PAIR))
@@ -275,7 +273,7 @@ class Settings:
         return next(option for option in self.options if option.place == place)
 
     def has(self, place: str) -> bool:
-        """Whether the verb has an option at this place."""
+        """True if the verb has an option at this place."""
         return any(option.place == place for option in self.options)
 
     def flag(self, place: str) -> str:
@@ -313,6 +311,16 @@ class Settings:
     def path(self, place: str) -> Path | None:
         """The file that an option names."""
         return None if self[place] is None else Path(self[place])
+
+    def arguments(self, *what: str) -> tuple[Path, ...]:
+        """The files that are named at the shell, one for each of ``what``; a UsageError else."""
+        if len(self.files) != len(what):
+            raise UsageError(
+                found=f"{len(self.files)} arguments",
+                expected=" and ".join(what),
+                fix="Name them in this order: see --help.",
+            )
+        return self.files
 
     def single(self, place: str) -> Path:
         """The one file that is named, at the shell or at this place; a UsageError otherwise."""
@@ -464,7 +472,9 @@ def verb(
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
         @functools.wraps(function)
-        def command(files: list[Path] | None, as_json: bool, **values: Any) -> None:
+        def command(
+            files: list[Path] | None, as_json: bool, log_format: LogFormat, **values: Any
+        ) -> None:
             names = files or []
             configurations = [name for name in names if name.suffix == ENDING]
             if len(configurations) > 1:
@@ -477,7 +487,8 @@ def verb(
             flags = {name.replace("__", "."): value for name, value in asked.items()}
             others = [name for name in names if name.suffix != ENDING]
             file = configurations[0] if configurations else None
-            data = present(lambda: function(read(options, flags, file, others)), report, as_json)
+            compute = lambda: function(read(options, flags, file, others))
+            data = present(compute, report, as_json, log_format)
             if data.get("status", {}).get("state", "converged") != "converged":
                 raise typer.Exit(ConvergenceError.exit_code)
 
@@ -486,6 +497,7 @@ def verb(
             _parameter("files", list[Path] | None, argument),
             *(option.parameter for option in options),
             _parameter("as_json", bool, JSON, False),
+            _parameter("log_format", LogFormat, LOG, LogFormat.text),
         ]
         del command.__wrapped__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

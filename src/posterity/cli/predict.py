@@ -23,21 +23,11 @@ FORMATS = (".csv", ".npz", ".json")
 MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a prediction whose mean over records is reported."""
 UNITS = {"entropy": " nats", "mutual_information": " nats"}
+WANTED = "a posterior, network or student", "a file of records"
 FILES = (
     "A posterior, ledger or mixture of a regression, a network, or a student; then the records: a "
     ".csv with a header, a .parquet or an .xlsx, or arrays in an .npz or .npy."
 )
-
-
-def _files(settings: Settings) -> tuple[Path, Path]:
-    """The file that predicts, and the records."""
-    if len(settings.files) != 2:
-        raise UsageError(
-            found=f"{len(settings.files)} files",
-            expected="two: a posterior, network or student, and a file of records",
-            fix="Name both, in this order.",
-        )
-    return settings.files[0], settings.files[1]
 
 
 def _report(data: Data) -> str:
@@ -78,11 +68,11 @@ def predict(settings: Settings) -> Data:
     """
     from posterity.cli.predictors import columns_of, predicted
 
-    (file, inputs), output = _files(settings), settings.output
+    (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_outputs([output], [file, inputs])
     files.check_ending(output, FORMATS)
-    with bar("Predicting"):
-        found = predicted(settings, file, inputs)
+    with bar("Predicting rows") as moved:
+        found = predicted(settings, file, inputs, moved)
     columns = columns_of(found.parts)
     _write(output, found.parts, columns)
     known = {name: found.parts[name][found.kept] for name in MEANS if name in found.parts}
@@ -183,11 +173,11 @@ def evaluate(settings: Settings) -> Data:
     from posterity.cli.predictors import columns_of, predicted, texts_of
     from posterity.fitting.scores import scores
 
-    file, inputs = _files(settings)
+    file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
     files.check_outputs([], [file, inputs], plot)
-    with bar("Predicting"):
-        found = predicted(settings, file, inputs, scored=True)
+    with bar("Predicting rows") as moved:
+        found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
         raise StructureError(
             found=f"no target in {str(inputs)!r}",

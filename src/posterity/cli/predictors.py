@@ -1,4 +1,4 @@
-"""What predicts, from a file: regressions, mixtures of posteriors, networks, students."""
+"""Predictions by what a file holds: regressions, mixtures of posteriors, networks, students."""
 
 import dataclasses
 import functools
@@ -17,10 +17,15 @@ from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
 from posterity.ledger import Ledger
+from posterity.status import Progress, ProgressCallback
 
 Parts = dict[str, np.ndarray]
 PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, each where it is known."""
+
+
+SLAB = 1 << 22
+"""Numbers of inputs that a network predicts from at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +56,21 @@ class Predicted:
         return len(next(iter(self.parts.values())))
 
 
-def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = False) -> Predicted:
+def predicted(
+    settings: Settings,
+    file: Path,
+    inputs: Path,
+    progress: ProgressCallback,
+    *,
+    scored: bool = False,
+) -> Predicted:
     """The predictions that a file makes of a table's records.
 
     Args:
         settings: options of ``posterity predict``.
         file: of a posterior, ledger or student.
         inputs: the table, or arrays.
+        progress: called with the number of rows that a network has predicted.
         scored: the target is wanted too, and its log score.
 
     Raises:
@@ -93,7 +106,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         x = reordered(records, names, str(inputs), str(file))
         notes = unnamed({str(inputs): records.names} if names else {}, names)
         rows = np.arange(len(x))
-        parts = _called(call, x, inputs)
+        parts = _called(call, x, inputs, progress)
         return Predicted(parts, rows, about.kind, recipe, records.y, None, None, tuple(notes))
     assert recipe is not None, "checked above"
     data, notes = table_of(settings, recipe, inputs, scored=scored)
@@ -108,7 +121,7 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
     y = data.y if recipe.model != "linear" or data.y is None else _raw(recipe, data.y)
     if call is not None:
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
-        parts = _in_target_units(recipe, _called(call, x, inputs))
+        parts = _in_target_units(recipe, _called(call, x, inputs, progress))
     else:
         from posterity.fitting.pooled import by_site, is_pooled, part_of
         from posterity.fitting.predict import log_predictive
@@ -158,7 +171,8 @@ def predicted(settings: Settings, file: Path, inputs: Path, *, scored: bool = Fa
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     if data.dropped:
         notes.append(
-            f"{data.dropped} of {data.total} records are not predicted, of which a value is missing"
+            f"{data.dropped} of {data.total} records are not predicted: a value is missing "
+            "or unknown"
         )
     whole = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
@@ -215,14 +229,22 @@ def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
     }
 
 
-def _called(predict: Callable[[Any], Any], x: np.ndarray, inputs: Path) -> Parts:
-    """The parts of a network's or student's prediction that are known."""
-    try:
-        prediction = predict(x)
-    except StructureError as error:
-        raise error.at(f"inputs {str(inputs)!r}") from error
-    parts = {name: getattr(prediction, name) for name in PARTS}
-    return {name: value for name, value in parts.items() if value is not None}
+def _called(
+    predict: Callable[[Any], Any], x: np.ndarray, inputs: Path, progress: ProgressCallback
+) -> Parts:
+    """The parts of a network's or student's prediction that are known, of some rows at a time."""
+    parts: dict[str, list[Any]] = {}
+    rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
+    for start in range(0, max(len(x), 1), rows):
+        try:
+            prediction = predict(x[start : start + rows])
+        except StructureError as error:
+            raise error.at(f"inputs {str(inputs)!r}") from error
+        for name in PARTS:
+            if (value := getattr(prediction, name)) is not None:
+                parts.setdefault(name, []).append(np.asarray(value))
+        progress(Progress(min(start + rows, len(x)), len(x)))
+    return {name: np.concatenate(own) for name, own in parts.items()}
 
 
 def _student(student: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:

@@ -175,14 +175,13 @@ def _run(
     import posterity
 
     target = target_of(settings, problem)
-    total = options.get("components")
-    with bar("Pursuing: the first component", total) as moved, warnings.catch_warnings():
+    with bar("Pursuing components") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
         def progress(now: "Progress") -> None:
             if sys.stderr.isatty():
                 print(now.result.trace[-1], file=sys.stderr)  # above the bar
-            moved(now.step, f"Pursuing: {now.step} components")
+            moved(now)
             interrupts.rescue = lambda: None  # nothing is lost: it is in the checkpoint
             interrupts.check()
 

@@ -16,7 +16,7 @@ from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
-from posterity.fitting.regressions import data_of, model_of, noise_of_residuals
+from posterity.fitting.regressions import Residuals, data_of, model_of, residuals_of
 
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that posterity fit alone has options for."""
@@ -89,7 +89,7 @@ def recipe_of(path: Path) -> Recipe:
 
 
 def reading_of(settings: Settings) -> Reading:
-    """How a table says what the recipe is about, by :data:`~posterity.cli.schema.READING`."""
+    """The reading of a table by a recipe, from :data:`~posterity.cli.schema.READING`."""
     given = settings.table("data")
     return Reading(
         rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},
@@ -163,7 +163,8 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
     if first.model == "linear":
         noise = 1.0 if first.noise_variance == ESTIMATE else float(first.noise_variance or 1.0)
         if first.noise_variance == ESTIMATE and estimate:
-            noise = noise_of_residuals(first, list(designs.values()))
+            own = (residuals_of(first, design) for design in designs.values())
+            noise = Residuals.together(own).variance
             notes.append(f"noise variance {noise:.4g}, estimated from the residuals of all sites")
         elif first.noise_variance == ESTIMATE:
             notes.append(NOISE_OF_ONE)

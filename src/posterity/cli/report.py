@@ -107,7 +107,7 @@ def parameters(rows: Sequence[Data]) -> "Table":
     return first(rows, table("parameter", "mean", "sd"), cells)
 
 
-def status_of(status: "Status", **more: float | None) -> Data:
+def status_of(status: "Status", **more: float | int | None) -> Data:
     """A status as data: state, nats left, those allowed, reasons, and what a verb has beside."""
     return plain(status) | plain(more)
 

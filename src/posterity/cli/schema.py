@@ -92,7 +92,7 @@ RECIPE = (
         "--prior-sd",
     ),
 )
-"""What a regression is about, the same at every site."""
+"""Options of a regression that are the same at every site."""
 READING = (
     Option(
         "data.category",
@@ -112,7 +112,7 @@ READING = (
     ),
     Option("data.decimal", words(".", ","), "The decimal mark, if numbers do not say it."),
 )
-"""How one table says what the model is about."""
+"""Options of how one table's columns become those of the model."""
 DROP = Option("data.drop_missing", FLAG, "Leave records out of which a value is missing.")
 PREDICTING = (
     LIKELIHOOD,
@@ -136,7 +136,7 @@ PREDICTING = (
     ),
     Option("seed", SEED, "Of the draws; 0 if left out."),
 )
-"""Of what predicts."""
+"""Options of predictions."""
 
 NETWORK = (
     *RECIPE,

@@ -50,13 +50,7 @@ OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
 
 
 def _folder(settings: Settings) -> Path:
-    if len(settings.files) != 1:
-        raise UsageError(
-            found=f"{len(settings.files)} folders",
-            expected="the folder of one site",
-            fix="Name it as the argument.",
-        )
-    return settings.files[0]
+    return settings.arguments("the folder of one site")[0]
 
 
 # --- init ----------------------------------------------------------------------------------------
@@ -457,13 +451,7 @@ def send(settings: Settings) -> Data:
     It comes into `inbox/NAME` of the other's folder, NAME being that of this site. What is there
     stays when this site is forgotten; the other's log then names the files.
     """
-    if len(settings.files) != 2:
-        raise UsageError(
-            found=f"{len(settings.files)} files",
-            expected="the folder of the site, and a file",
-            fix="See `posterity site send --help`.",
-        )
-    folder, file = settings.files
+    folder, file = settings.arguments("the folder of the site", "a file")
     files.check_regular(file)
     deployment.ask(folder, "send", file.read_bytes(), to=settings.need("to"), name=file.name)
     return {"name": file.name, "to": settings["to"]}

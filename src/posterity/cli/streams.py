@@ -1,29 +1,53 @@
 """Standard output and standard error of commands; rich is imported where there is a reader."""
 
 import contextlib
+import contextvars
+import enum
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posterity.cli.failures import printable, stopped
 from posterity.interrupts import deferred, heed
 
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from posterity.status import ProgressCallback
+
 JSON: Any = typer.Option("--json", help="Print one JSON document, and only that.")
 Json = Annotated[bool, JSON]
 
 
+class LogFormat(enum.StrEnum):
+    """How standard error tells of progress, warnings and errors."""
+
+    text = "text"
+    json = "json"
+
+
+LOG: Any = typer.Option(
+    "--log-format", help="Of progress and warnings on standard error: for people, or JSON by line."
+)
+_log: contextvars.ContextVar[LogFormat] = contextvars.ContextVar("log", default=LogFormat.text)
+
+
 def present(
-    compute: Callable[[], dict[str, Any]], report: Callable[[dict[str, Any]], Any], as_json: bool
+    compute: Callable[[], dict[str, Any]],
+    report: Callable[[dict[str, Any]], Any],
+    as_json: bool,
+    log: LogFormat = LogFormat.text,
 ) -> dict[str, Any]:
     """Print and return the data that ``compute`` gives as JSON, or what ``report`` makes of them.
 
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
     ``warnings`` and the ``notes`` of what was found where people read it.
     """
+    _log.set(log)
     stop = functools.partial(stopped, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         heed()
@@ -32,10 +56,11 @@ def present(
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
         return data
-    for warning in data.get("warnings", ()):
-        print(printable(f"warning: {warning}"), file=sys.stderr)
-    for note in data.get("notes", ()):
-        print(printable(f"note: {note}"), file=sys.stderr)
+    for kind in ("warning", "note"):
+        for text in data.get(f"{kind}s", ()):
+            line = printable(f"{kind}: {text}")
+            line = json.dumps({"event": kind, "text": text}) if log == "json" else line
+            print(line, file=sys.stderr)
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
@@ -44,19 +69,11 @@ def present(
     return data
 
 
-@contextlib.contextmanager
-def bar(message: str, total: int | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
-    """A bar on standard error, if someone is looking; yields what moves it to a step.
+def bar(title: str) -> "AbstractContextManager[ProgressCallback]":
+    """What shows the progress of a command: as a bar if someone looks, or in the log.
 
-    Given a text beside the step, that stands in the place of the ``message``. Without a ``total``
-    it is but a sign of life.
+    It is a sign of life where nothing is reported.
     """
-    if not sys.stderr.isatty():
-        yield lambda step, text=None: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    from posterity.progress import shown
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(message, total=total, completed=done)
-        yield lambda step, text=None: progress.update(task, completed=step, description=text)
+    return shown(title, "json" if _log.get() == "json" else "auto")

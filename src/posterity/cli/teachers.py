@@ -111,14 +111,16 @@ def _of_data(settings: Settings) -> Distilled:
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
     if isinstance(options.get("step_size"), dict):
         options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
+    kernel = kernel or ("sgld" if options else None)
     chains = functools.partial(
         distillation.Langevin,
         problem.model,
         problem.prior,
         problem.data,
-        kernel=build(KERNELS[kernel], options, "sampler"),
+        kernel=None if kernel is None else build(KERNELS[kernel], options, "sampler"),
     )
     teacher = build(chains, run, "sampler")
+    sampler = type(teacher.kernel).__name__
     recipe = recipe_in(problem.record)
     _, pool, notes = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
     return Distilled(
@@ -128,7 +130,7 @@ def _of_data(settings: Settings) -> Distilled:
         notes=(*problem.notes, *notes),
         reads=(*problem.reads, *([place] if place else [])),
         record={
-            "teacher": f"{teacher.chains} chains of {problem.kind} by {kernel}",
+            "teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}",
             **problem.record,
         },
     )

@@ -2,60 +2,42 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
 from posterity.cli.failures import printable
+from posterity.cli.options import FILE, Option, Settings, verb
 from posterity.cli.report import Data
-from posterity.cli.streams import Json, present
-from posterity.errors import LedgerError, UsageError
-
-Optional = Path | None
+from posterity.errors import LedgerError
 
 
-@app.command(
-    epilog=example(
+def _report(data: Data) -> str:
+    """The statement, and a line a claim."""
+    lines = [data["headline"], "", data["statement"], "", *(f"  {c}" for c in data["claims"])]
+    return "\n".join(map(printable, lines))
+
+
+@verb(
+    Option("federation", FILE, "Of no receipt: the federation.toml with the members' keys."),
+    Option("since", FILE, "Of a log: a checkpoint of it that was kept."),
+    files="A receipt, the ledger before and the ledger after; or a certificate, or an audited log.",
+    report=_report,
+    examples=[
         "posterity verify receipt.json shared.safetensors without.safetensors",
         "posterity verify certificate.json --federation federation.toml",
         "posterity verify audit.json --federation federation.toml --since checkpoint",
-    )
-)
-def verify(
-    receipt: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A receipt, a certificate, or an audited log.")
     ],
-    before: Annotated[
-        Optional, typer.Argument(metavar="[BEFORE]", help="Of a receipt: the ledger before.")
-    ] = None,
-    after: Annotated[
-        Optional, typer.Argument(metavar="[AFTER]", help="Of a receipt: the ledger after.")
-    ] = None,
-    federation: Annotated[
-        Optional, typer.Option(help="Of others: the federation.toml with the members' keys.")
-    ] = None,
-    since: Annotated[
-        Optional, typer.Option(help="Of a log: a checkpoint of it that was kept.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+)
+def verify(settings: Settings) -> Data:
     """Check a receipt against its two ledgers, or a certificate or a log against the terms.
 
     Fails if a claim does not hold.
     """
-    ledgers = before is not None and after is not None
-    if ledgers == (federation is not None) or (since is not None and federation is None):
-        raise UsageError(
-            found="neither two ledgers nor a federation, or both",
-            expected="a receipt and its two ledgers, or another file and --federation",
-            fix="See `posterity verify --help`.",
-        )
-    if before is not None and after is not None:
-        present(lambda: _receipt(receipt, before, after), _report, as_json)
-    elif federation is not None:
-        present(lambda: _audit(receipt, federation, since), _report, as_json)
+    federation, since = settings.path("federation"), settings.path("since")
+    if federation is None and since is None:
+        return _receipt(*settings.arguments("a receipt", "the ledger before", "the one after"))
+    (path,) = settings.arguments("a certificate or a log, without ledgers")
+    return _audit(path, Path(settings.need("federation")), since)
 
 
 def _receipt(path: Path, before: Path, after: Path) -> Data:
@@ -108,9 +90,3 @@ def _upheld(verification: Any, what: str, by: str) -> dict[str, bool]:
             fix="Check that these are the files that belong to it; if so, ask who issued it.",
         )
     return dict(verification.claims)
-
-
-def _report(data: Data) -> str:
-    """The statement, and a line a claim."""
-    lines = [data["headline"], "", data["statement"], "", *(f"  {c}" for c in data["claims"])]
-    return "\n".join(map(printable, lines))

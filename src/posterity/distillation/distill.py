@@ -36,7 +36,7 @@ from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
 
-STEPS = 20_000
+STEPS = 10_000
 BATCH_SIZE = 64
 LEARNING_RATE = 3e-3
 STEADY = 0.3
@@ -89,7 +89,9 @@ class Distillation:
     reason, too. ``shares`` is the second gap of a student with a split, that of
     :meth:`Head.share_divergence`, which may be no larger than the tolerance either.
     ``trace`` has a row a chunk of steps; ``probe`` are the inputs at which student and teacher were
-    compared, and ``teacher`` is the teacher's prediction there, averaged over all its draws.
+    compared, ``teacher`` is the teacher's prediction there, averaged over all its draws, and
+    ``halves`` are those over the draws of either half of the run, None where one is empty: no
+    student can be expected to be nearer to its teacher than these are to each other.
     """
 
     student: Student
@@ -104,6 +106,7 @@ class Distillation:
     rhat: float | None = None
     effective: float | None = None
     shares: float | None = None
+    halves: tuple[Prediction, Prediction] | None = None
 
     def __repr__(self) -> str:
         return f"Distillation({self.student!r}, {self.status})"
@@ -144,7 +147,8 @@ def distill(
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`; by default a perceptron
             with the hidden units of the teacher's network. What its outputs are, and how many,
-            says :class:`~posterity.distillation.Head`.
+            says :class:`~posterity.distillation.Head`. Layers that are the teacher's but for the
+            last begin with weights of the teacher's, others with random ones.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, half of them mixed in pairs, and perturbed; or changed
@@ -207,6 +211,7 @@ class Run:
 
     plan: Plan
     constants: Constants
+    teacher: Teacher
     network: Any
     parameters: Any
     scaling: Scaling
@@ -217,7 +222,12 @@ class Run:
 
     def start(self, teacher: PyTree) -> State:
         """The state before the first step, for a teacher in this state."""
-        return online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
+        parameters, network, known = self.parameters, self.network, self.teacher.layers
+        alike = self.scaling.x_shift is None and students.alike(network, known)
+        weights = self.teacher.weights(teacher) if alike else None
+        if weights is not None:
+            parameters = students.taught(parameters, weights, self.plan.head)
+        return online.start(self.plan, self.constants, parameters, self.scaling, teacher)
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,).
@@ -307,12 +317,12 @@ def set_up(
         )
     plan = Plan(students.applied(network), head, optimiser, int(batch_size), kept, heard)
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
-    constants = Constants(teacher, inputs, probe.astype(np.float32), last, *numbers)
+    constants = Constants(teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
     domain = Domain.of_inputs(scaling.inputs(some))
     settings = int(steps), float(tolerance), third
-    return Run(plan, constants, network, parameters, scaling, domain, *settings)
+    return Run(plan, constants, teacher, network, parameters, scaling, domain, *settings)
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -367,7 +377,7 @@ def _driven(
 
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.ndarray]:
     """State, trace and series that were saved last; those before the first step if none were."""
-    teacher, saved, probe = run.constants.teacher, kept.load(), run.constants.probe
+    teacher, saved, probe = run.teacher, kept.load(), run.constants.probe
     watch = lambda state: teacher.watch(state, probe[:WATCHED])
     shape = jax.eval_shape(watch, teacher.blank()).shape
     if saved is None:
@@ -390,7 +400,7 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
 def _row(run: Run, state: State, series: np.ndarray) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
-        run.constants.teacher.health(state.teacher, series)  # raises if it was the teacher
+        run.teacher.health(state.teacher, series)  # raises if it was the teacher
         raise ParameterError(
             found=f"a loss of the student of {loss} after {int(state.step)} steps",
             expected="a finite one",
@@ -409,8 +419,9 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
-    teacher, (gap, shares) = run.constants.teacher, _gaps(run, state)
+    teacher, (gap, shares) = run.teacher, _gaps(run, state)
     whole, halves = online.averages(state)
+    predicted = lambda own: Prediction.of(own, run.plan.head.likelihood)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher, series)
     reasons = list(health.reasons)
@@ -442,7 +453,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
-        teacher=Prediction.of(whole, run.plan.head.likelihood),
+        teacher=predicted(whole),
+        halves=None if halves is None else (predicted(halves[0]), predicted(halves[1])),
         steps=int(state.step),
         drift=drift,
         temperature=health.temperature,

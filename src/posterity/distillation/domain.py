@@ -63,7 +63,7 @@ class Domain:
         return dataclasses.replace(open_ended, limit=float(np.quantile(distances, LEVEL)))
 
     def outside(self, x: Float[np.ndarray, "n ..."]) -> Bool[np.ndarray, " n"]:
-        """Whether each input, in the units of the network, is where none were."""
+        """True for each input, in the units of the network, that is where no training input was."""
         x = np.asarray(x, np.float64).reshape(len(x), -1)
         margin = MARGIN * (self.high - self.low) + 1e-5 * np.abs(self.mean)
         beyond = (x < self.low - margin) | (x > self.high + margin)

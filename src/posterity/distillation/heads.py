@@ -176,9 +176,9 @@ class Head:
                 of :meth:`Teacher.correction`.
 
         Raises:
-            StructureError: if outputs or expectations are not what this head needs.
+            StructureError: unless there are as many outputs as this head needs.
         """
-        self._check(outputs, expectations)
+        self._check(outputs)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
             loss = -(jnp.exp(expectations["log_chances"]) * log_q).sum(-1)
@@ -207,7 +207,7 @@ class Head:
         Of values, between independent Gaussians of the two predictives' moments. Arguments and
         errors are those of :meth:`loss`.
         """
-        self._check(outputs, expectations)
+        self._check(outputs)
         if self.likelihood != "gaussian":
             return kl_of_classes(expectations["log_chances"], self._logs(outputs)[0])
         mean, variance, noise = self._teacher(expectations, scaling)
@@ -226,7 +226,7 @@ class Head:
         coin of the student's)``; of values that of the predictive variance, without a factor, the
         mean over targets. Arguments and errors are those of :meth:`loss`.
         """
-        self._check(outputs, expectations)
+        self._check(outputs)
         if self.likelihood != "gaussian":
             known, rest = mutual_information(expectations), expectations["entropy"]
             logs = jnp.log(jnp.stack([known, rest], -1) + TINY)
@@ -254,7 +254,7 @@ class Head:
         (array([[0.5, 0.5]]), array([0.693]), array([9.e-05]))
         """
         outputs = np.asarray(outputs, np.float64)
-        self._check(outputs, None)
+        self._check(outputs)
         if self.likelihood != "gaussian":
             log_q, log_s = self._logs(outputs)
             plain = Prediction.of_classes(log_q, likelihood=self.likelihood)
@@ -305,28 +305,12 @@ class Head:
             noise / scale**2,
         )
 
-    def _check(self, outputs: Array, expectations: Expectations | None) -> None:
+    def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
             raise StructureError(
                 found=f"outputs of shape {outputs.shape}",
                 expected=f"(n, {self.size}), as {self} has",
                 fix="Give the student as many outputs as `Head.size` says.",
-            )
-        if expectations is None:
-            return
-        n, k = len(outputs), self.targets
-        needed: dict[str, tuple[int, ...]] = {"mean": (n, k), "variance": (n, k)}
-        if self.likelihood != "gaussian":
-            needed = {"log_chances": (n, max(k, 2))} | ({"entropy": (n,)} if self.split else {})
-        elif self.noise_variance is None:
-            needed["noise"] = (n, k)
-        shapes = {name: np.shape(value) for name, value in expectations.items() if name in needed}
-        if shapes != needed:
-            raise StructureError(
-                found=f"expectations {shapes}",
-                expected=f"{needed} for {self}",
-                fix="Take a head with the teacher's likelihood, its number of outputs, and its "
-                "noise variance where it has one.",
             )
 
 

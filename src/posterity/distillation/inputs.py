@@ -113,7 +113,7 @@ class Images(_OfData):
     noise: Any
     ends: Any
 
-    def __init__(self, x: Any, shape: tuple[int, ...] | None = None):
+    def __init__(self, x: Any, shape: Any = None):
         x = real_numbers(x, "the images")
         shape = tuple(x.shape[1:] if shape is None else shape)
         whole = len(shape) in (2, 3) and all(map(COUNT.allows, shape))

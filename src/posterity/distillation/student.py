@@ -14,11 +14,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
+from posterity.arrays import keys
 from posterity.artifact.architecture import Architecture
 from posterity.distillation.domain import Domain
 from posterity.distillation.heads import Head, shapes_of
 from posterity.distillation.pytrees import Array
-from posterity.distillation.sampling.noise import generator
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Layers
@@ -246,7 +246,7 @@ MEANINGS = {
 
 def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     """Random weights under which signals keep their size; the last layer's are small."""
-    weights, rng = [], generator(key)
+    weights, rng = [], keys.of_numpy(key)
     for index, (layer, places) in enumerate(zip(layers.layers, layers.places, strict=True)):
         own = {name: np.zeros(place.shape, np.float32) for name, place in places.items()}
         kernel = places["kernel"].shape
@@ -256,6 +256,25 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
         own["kernel"] = np.float32(small * scale) * rng.standard_normal(kernel, np.float32)
         weights.append(own)
     return weights
+
+
+def alike(network: Any, layers: Layers | None) -> bool:
+    """Whether a student has the layers of its teacher's network, but for the last one's outputs."""
+    if not isinstance(network, Layers) or layers is None:
+        return False
+    return network.image == layers.image and network.layers[:-1] == layers.layers[:-1]
+
+
+def taught(parameters: list[PyTree], weights: list[PyTree], head: Head) -> list[PyTree]:
+    """The start of a student whose layers are its teacher's: with these weights of the teacher.
+
+    Of the last layer the logits alone are taken; means are in other units.
+    """
+    *hidden, last = weights
+    own, count = parameters[-1], head.targets
+    if head.likelihood != "gaussian":
+        own = {name: leaf.at[..., :count].set(last[name]) for name, leaf in own.items()}
+    return [*hidden, own]
 
 
 def finish(

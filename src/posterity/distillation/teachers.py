@@ -84,6 +84,17 @@ class Teacher(eqx.Module):
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
+    def weights(self, state: PyTree) -> Any:
+        """The tree of weights of one network, from which a student of the same layers begins.
+
+        None of what is no network of :class:`~posterity.networks.Layers`.
+        """
+        del state
+
+    def traced(self) -> "Teacher":
+        """The teacher that compiled code takes: without numbers that would compile it anew."""
+        return self
+
     @property
     def population(self) -> float:
         """The number of draws there are in all, infinite where it always draws new ones."""
@@ -97,7 +108,7 @@ class Teacher(eqx.Module):
         return (1 - 1 / self.population) / (1 - 1 / heard) if heard < self.population else 1.0
 
     def watch(self, state: PyTree, x: Array | None) -> Any:
-        """What tells whether chains agree (chains, q): quantities of their draws at inputs ``x``.
+        """Quantities by which chains are compared (chains, q), of their draws at inputs ``x``.
 
         Without inputs those that need none; no quantities (0, 0) of what is no chain.
         """
@@ -150,6 +161,10 @@ class _OfModel(Teacher):
     def draws(self, state: PyTree) -> PyTree:
         """The draws, which are the state."""
         return state
+
+    def weights(self, state: PyTree) -> Any:
+        """Those of the first draw."""
+        return None if self.layers is None else self.layers.unravel(self.draws(state)[0])
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """The model's outputs for each draw."""
@@ -214,7 +229,7 @@ class Draws(_OfModel):
     @property
     def population(self) -> float:
         """The number of draws."""
-        return self.count
+        return float(self.count)
 
     def predict(self, x: Array) -> Prediction:
         """The predictive at inputs (n, ...), averaged over all draws.
@@ -238,6 +253,10 @@ class Draws(_OfModel):
 
             total = merged(part(at) for at in range(0, self.count, self.samples))
         return Prediction.of(total, head.likelihood)
+
+    def traced(self) -> "Draws":
+        """The same draws without diagnostics of chains."""
+        return Draws(self.model, self.stack, x=self.x, samples=self.samples)
 
     def health(self, state: PyTree, series: np.ndarray) -> Health:
         """The diagnostics of the chains that drew them."""

@@ -9,9 +9,8 @@ from posterity.arrays.tree import structure
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
 from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Question, sender_of
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import Refusal, reading
 from posterity.engine.signing import MESSAGE, Envelope
-from posterity.errors import ArtifactError
 from posterity.families import ExponentialFamily
 from posterity.federation import Token
 from posterity.federation.messages import Report
@@ -52,15 +51,9 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
             raise Refusal.of(f"a token of epoch {letter.body.epoch}", "one heard of", "epoch")
         _check_token(terms, letter.sender, letter.body)
     if isinstance(letter.body, Handover):
-        _check_artifact(letter.body.content)
+        with reading("a file that was handed over", "an artifact of posterity"):
+            from_bytes(letter.body.content)
     return letter
-
-
-def _check_artifact(content: bytes) -> None:
-    try:
-        from_bytes(content, what="a file that was handed over")
-    except ArtifactError as error:
-        raise Refusal.of(error.found, "an artifact of posterity", "schema") from error
 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:

@@ -69,7 +69,7 @@ class Agent:
             return whole.sent
 
     def _left_by(self, whole: Step) -> Iterator[bytes]:
-        """What the log says of files of members who were forgotten: people see to them."""
+        """Lines of the log on files of members who were forgotten: people see to them."""
         with contextlib.suppress(OSError):  # nothing about files keeps a forgetting from the disk
             for site in sorted(whole.memory.gone - self.memory.gone if whole.erase else ()):
                 if names := sorted(self._kept(site)):
@@ -80,12 +80,10 @@ class Agent:
         name, content = handover.name, handover.content
         others = [size for other, size in self._kept(sender).items() if other != name]
         if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
-            raise Refusal(
-                found=f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes",
-                expected=f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes",
-                fix="Move files out of its folder in the inbox: it is sent again.",
-                reason="size",
-            )
+            found = f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes"
+            expected = f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes"
+            fix = "Move files out of its folder in the inbox: it is sent again."
+            raise Refusal.of(found, expected, "size", fix)
         folder = self.inbox(sender)
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / name, content)

@@ -1,4 +1,4 @@
-"""What an auditor can check without asking anybody: certificates of forgetting, and logs.
+"""Audits of certificates of forgetting and of logs, without asking anybody.
 
 An auditor needs the terms, whose keys are those of the members, and a file: a certificate, or what
 ``posterity site audit`` wrote. Nothing in the file is taken on trust but what a signature says.
@@ -12,7 +12,7 @@ from typing import Any
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead, continues, key_name
 from posterity.engine.notices import Known, claims_on_answers, notices_in, read, standing_of
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import Refusal, reading
 from posterity.receipt import Verification
 
 TRUST = (
@@ -49,14 +49,13 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     """
     known = read(terms, envelope)
     if known.claim != "certificate":
-        raise Refusal(found=f"a notice with the claim {known.claim!r}", expected="a certificate")
+        raise Refusal.of(f"a notice with the claim {known.claim!r}", "a certificate")
     predicate = known.predicate
     if predicate["residuals"] and not predicate["envelopes"]:
-        raise Refusal(
-            found=f"a certificate with digests of {len(predicate['residuals'])} members' answers",
-            expected="the answers themselves, without which nothing of it can be checked",
-            fix="They are left out where they are too large: agree on a larger limits.bytes.",
-        )
+        found = f"a certificate with digests of {len(predicate['residuals'])} members' answers"
+        expected = "the answers themselves, without which nothing of it can be checked"
+        fix = "They are left out where they are too large: agree on a larger limits.bytes."
+        raise Refusal.of(found, expected, fix=fix)
     residuals = notices_in(terms, predicate["envelopes"], "residual")
     tombstones = notices_in(terms, predicate["tombstones"], "tombstone")
     stay, gone = set(terms.staying(frozenset(tombstones))), sorted(tombstones)
@@ -107,16 +106,11 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     Raises:
         Refusal: if the bundle cannot be read.
     """
-    try:
+    with reading("an audit", "what `posterity site audit` wrote, of a member of these terms"):
         site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
         head = TreeHead.from_bytes(bundle["checkpoint"].encode())
         notes = [TreeHead.from_bytes(note.encode()) for note in bundle.get("cosignatures", [])]
         key, tree = terms.members[site], Tree(entries)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Refusal(
-            found=f"an audit that cannot be read ({error!r})",
-            expected="what `posterity site audit` wrote, of a member of these terms",
-        ) from error
     own = key_name(terms.name, site)
     witnesses = {key_name(terms.name, name): key for name, key in terms.members.items()}
     del witnesses[own]
@@ -146,7 +140,7 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
 def _of_member(terms: Terms, site: str, head: TreeHead) -> None:
     head.verify(terms.members[site])
     if head.origin != key_name(terms.name, site):
-        raise Refusal(found=f"a log of {head.origin!r}", expected=f"that of {site!r}")
+        raise Refusal.of(f"a log of {head.origin!r}", f"that of {site!r}")
 
 
 def _holds(check: Any) -> bool:

@@ -13,11 +13,11 @@ import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.refusal import Reason, Refusal, reading
 from posterity.engine.signing import PrivateKey, PublicKey, from_base64
 
 Path = tuple[bytes, ...]
-"""Hashes of subtrees that lead from one root to an entry, or to another root."""
+"""Hashes of subtrees that lead from one root to another."""
 
 # --- the tree ------------------------------------------------------------------------------------
 
@@ -68,13 +68,6 @@ class Tree:
         size = self._size(size)
         return self._hash(0, size) if size else hashlib.sha256().digest()
 
-    def inclusion(self, index: int, size: int | None = None) -> Path:
-        """The path from the entry at ``index`` to the root of the first ``size`` entries."""
-        size = self._size(size)
-        if not 0 <= index < size:
-            raise _refused(f"entry {index}", f"one of {size} entries", "order")
-        return self._inclusion(index, 0, size)
-
     def consistency(self, old: int, size: int | None = None) -> Path:
         """The path that shows that the first ``old`` entries begin the first ``size``."""
         size = self._size(size)
@@ -97,14 +90,6 @@ class Tree:
         middle = start + _split(size)
         return _node_hash(self._hash(start, middle), self._hash(middle, stop))
 
-    def _inclusion(self, index: int, start: int, stop: int) -> Path:
-        if stop - start == 1:
-            return ()
-        middle = start + _split(stop - start)
-        if index < middle:
-            return (*self._inclusion(index, start, middle), self._hash(middle, stop))
-        return (*self._inclusion(index, middle, stop), self._hash(start, middle))
-
     def _consistency(self, old: int, start: int, stop: int, known: bool) -> Path:
         """``known`` tells that the verifier has the hash of the old entries as a whole."""
         if old == stop:
@@ -113,35 +98,6 @@ class Tree:
         if old <= middle:
             return (*self._consistency(old, start, middle, known), self._hash(middle, stop))
         return (*self._consistency(old, middle, stop, False), self._hash(start, middle))
-
-
-def verify_inclusion(
-    entry: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
-) -> None:
-    """Check that the entry at ``index`` is among the ``size`` entries of which this is the root.
-
-    Raises:
-        Refusal: if the path does not show that.
-
-    Source: rfc9162, section 2.1.3.
-    """
-    rest = list(path)
-    try:
-        found = _included(leaf_hash(entry), index, size, rest)
-    except IndexError:  # of a path that is too short
-        found = b""
-    if not 0 <= index < size or rest or found != root:
-        raise _refused(f"a path from entry {index}", "one that leads to the root", "proof")
-
-
-def _included(node: bytes, index: int, size: int, path: list[bytes]) -> bytes:
-    """The root of so many entries, from one of them and a path, which it takes apart."""
-    if size <= 1:
-        return node
-    middle, other = _split(size), path.pop()
-    if index < middle:
-        return _node_hash(_included(node, index, middle, path), other)
-    return _node_hash(other, _included(node, index - middle, size - middle, path))
 
 
 def verify_consistency(
@@ -184,12 +140,8 @@ def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> t
 
 
 def _refused(found: str, expected: str, reason: Reason) -> Refusal:
-    return Refusal(
-        found=found,
-        expected=expected,
-        fix="Ask for another proof; where there is none, ask who keeps the log what was changed.",
-        reason=reason,
-    )
+    fix = "Ask for another proof; where there is none, ask who keeps the log what was changed."
+    return Refusal.of(found, expected, reason, fix)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
@@ -236,7 +188,7 @@ class TreeHead:
         Raises:
             Refusal: if it is none, or one with other lines than origin, size and root.
         """
-        try:
+        with reading("a checkpoint", "origin, size and root, and who signed them"):
             body, _, lines = content.decode().partition("\n\n")
             origin, size, root = body.split("\n")
             named = [line.split(" ") for line in lines.splitlines()]
@@ -245,12 +197,7 @@ class TreeHead:
             known = len(pairs) <= MOST_LINES and len(checkpoint.root) == 32
             if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
                 raise ValueError("another spelling of it")
-        except ValueError as error:
-            raise Refusal(
-                found=f"a checkpoint that cannot be read ({error})",
-                expected="origin, size and root, and who signed them",
-            ) from error
-        return checkpoint
+            return checkpoint
 
     def verify(self, key: PublicKey) -> None:
         """Check that who keeps the log signed it; a Refusal if not."""
@@ -322,8 +269,5 @@ def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: P
 
 
 def _unsigned(origin: str, names: Sequence[str]) -> Refusal:
-    return Refusal(
-        found=f"a checkpoint of {origin!r} with too few signatures that hold",
-        expected=f"those of {list(names)}",
-        reason="signature",
-    )
+    found = f"a checkpoint of {origin!r} with too few signatures that hold"
+    return Refusal.of(found, f"those of {list(names)}", "signature")

@@ -55,7 +55,7 @@ from posterity.engine.refusal import Reason, Refusal
 from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Outgoing
 from posterity.entries import Entry
-from posterity.errors import ArtifactError, PosterityError
+from posterity.errors import PosterityError
 from posterity.federation import SiteState, Token, turn
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
@@ -65,7 +65,7 @@ from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
-"""How places in the outbox begin where letters may hold a posterior."""
+"""The beginnings of places in the outbox where letters may hold a posterior."""
 MOST_TURNS = 300
 """Turns a site, on average, after which a walk rests all the same, without other terms."""
 KEPT = 16
@@ -99,11 +99,10 @@ class Machine:
         """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
         memory = self.MEMORY.from_bytes(state, rows)
         if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
-            raise ArtifactError(
-                found=f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}",
-                expected=f"that of {self.name!r} under {self.terms.digest[:16]!r}",
-                fix="Take over the new terms by `posterity site init FOLDER --federation FILE`.",
-            )
+            found = f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}"
+            expected = f"that of {self.name!r} under {self.terms.digest[:16]!r}"
+            fix = "Take over the new terms by `posterity site init FOLDER --federation FILE`."
+            raise Refusal.of(found, expected, "membership", fix)
         own = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
         return dataclasses.replace(memory, **own)
 
@@ -145,7 +144,7 @@ class Machine:
     def _taken(
         self, memory: Memory, letter: Letter, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
-        """What follows from a letter that is none of those that only acknowledge."""
+        """The step that a letter leads to which does more than acknowledge."""
         unknown = sorted({*letter.gone} - memory.gone)
         if unknown and isinstance(letter.body, Token | Question):
             refusal = _forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
@@ -162,7 +161,7 @@ class Machine:
             case Token():
                 return self._receive_token(memory, letter.body, frozenset(letter.gone), digest)
             case Question():
-                return self._replied(memory, letter.sender, letter.body)
+                return self._replied(memory, letter, letter.body)
             case Answer():
                 return self._receive_answer(memory, letter.sender, letter.body), Acknowledgement(
                     digest
@@ -170,20 +169,23 @@ class Machine:
         raise _forbidden(f"a letter with a {type(letter.body).__name__}", "schema")
 
     def _replied(
-        self, memory: Memory, sender: str, asked: Question
+        self, memory: Memory, letter: Letter, asked: Question
     ) -> tuple[Step, Acknowledgement | None]:
         """The answer to a server's question; the one that waits already, if it asks again."""
-        order, own = Order.of(self.terms, sender, self.name, asked), memory.own
+        order, own = Order.of(self.terms, letter.sender, self.name, asked), memory.own
         if order.place == (own.epoch, own.answered) and ANSWER in memory.outbox:
             return Step(memory, (memory.outbox[ANSWER],)), None
         if order.place <= (own.epoch, own.answered) or self.name in memory.gone:
             reason = "replay" if order.place[0] == own.epoch else "epoch"
             refusal = _forbidden(f"question {asked.number} of epoch {order.place[0]}", reason)
             return refused(memory, refusal, order.question.digest), Acknowledgement("")
+        if unknown := sorted(memory.gone.difference(letter.gone)):
+            refusal = _forbidden(f"a question of who has no tombstones of {unknown}", "tombstone")
+            return refused(memory, refusal, order.question.digest), Acknowledgement("")
         answer, entry = order.answered(self.site, self.author, memory.gone)
         own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
         memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
-        message = self._sealed(memory, sender, answer)
+        message = self._sealed(memory, letter.sender, answer)
         return Step(memory.with_letters({ANSWER: message}), (message,), (entry,)), None
 
     def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
@@ -295,7 +297,7 @@ class Machine:
         return self._noticed(step, self.author.survey(*place, token.posterior, step.memory.gone))
 
     def _answered(self, memory: Memory, survey: Known) -> Known:
-        """How the site stands to the posterior that a survey is about.
+        """The relation of the site to the posterior that a survey is about.
 
         Only to one that came after its last turn in the present epoch it says more than that.
         """
@@ -525,7 +527,7 @@ class Machine:
         return frozenset(stay).difference(self._residuals(memory, survey))
 
     def status(self, memory: Memory) -> Status:
-        """How far the posterior has come, as the newest certificate of the present epoch says."""
+        """The status of the posterior that the newest certificate of the present epoch says."""
         known = memory.certificate
         if known is None:
             why = ("no survey of this epoch yet",)
@@ -675,7 +677,9 @@ class Machine:
         """Take note of a tombstone, pass it on, and let no older token count any more."""
         memory, site = step.memory, known.site
         named = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
-        last = max(named, memory.highest)
+        # Who is let in by a later epoch, and has not met it yet, has nothing from before.
+        epoch, who = memory.own.epoch
+        last = named if epoch > named and not who else max(named, memory.highest)
         memory = dataclasses.replace(memory.with_notice(known), absent=memory.absent - {site})
         memory = self._heard(self._fenced(memory, (last + 1, "")), last)
         if site == self.name:
@@ -756,9 +760,4 @@ def _place(token: Token) -> str:
 def _forbidden(
     found: str, reason: Reason, expected: str = "what the state of the site allows"
 ) -> Refusal:
-    return Refusal(
-        found=found,
-        expected=expected,
-        fix="See `posterity site status`.",
-        reason=reason,
-    )
+    return Refusal.of(found, expected, reason, "See `posterity site status`.")

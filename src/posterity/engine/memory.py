@@ -9,10 +9,9 @@ from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
 from posterity.engine.messages import Acknowledgement, Handover, body_of
 from posterity.engine.notices import Known
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
-from posterity.errors import ArtifactError
 from posterity.federation import SiteState
 from posterity.federation.messages import Epoch
 
@@ -22,7 +21,7 @@ here, to be sent once the walk goes on."""
 ANSWER = "answer"
 """The place in the outbox of a site's answer to the server of a star."""
 NOTICE = "notice "
-"""How the rows of a store begin that hold no letter but a notice."""
+"""The beginning of the keys of a store's rows that hold no letter but a notice."""
 MOST_REFUSALS = 100
 """Refusals for one reason that are all logged; after them only each power of two."""
 
@@ -54,17 +53,14 @@ class Memory:
     outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def empty(
-        cls, name: str, epoch: int = 0, tombstones: Mapping[str, Known] | None = None
-    ) -> Self:
+    def empty(cls, name: str, epoch: int = 0) -> Self:
         """The memory of a site that has none, which takes part from this epoch on.
 
         A site that lost its store no longer knows which tokens it answered. It is let in by an
         epoch with a higher number than any that another site has heard of; only at the very start
-        is that zero. ``tombstones`` are those that the others hold.
+        is that zero. Whoever it writes to sends it the tombstones there are.
         """
-        notices = {known.place: known for known in (tombstones or {}).values()}
-        return cls(SiteState(name, epoch=(epoch, "")), epoch, notices)
+        return cls(SiteState(name, epoch=(epoch, "")), epoch)
 
     @property
     def tombstones(self) -> dict[str, Known]:
@@ -110,12 +106,12 @@ class Memory:
 
     @property
     def rows(self) -> dict[str, Outgoing]:
-        """What a store keeps beside the state: the outbox, and each notice, row by row."""
+        """The rows of a store beside the state: the outbox, and each notice."""
         notices = {NOTICE + p: Outgoing("", known.to_bytes()) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
     def is_like(self, other: "Memory") -> bool:
-        """Whether it differs from another in no more than the rows: as after acknowledgements."""
+        """True if it differs from another in no more than the rows: as after acknowledgements."""
         plain = (*PLAIN, "absent", "published")
         same = all(getattr(self, name) == getattr(other, name) for name in plain)
         return same and self.own is other.own
@@ -136,7 +132,7 @@ class Memory:
     def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
         """The memory that :meth:`to_bytes` and :attr:`rows` gave; an ArtifactError if none."""
         parts = from_bytes(content, what="the memory of a site")
-        try:
+        with reading("the memory of a site", "what this release of posterity writes", RELEASE):
             head = json.loads(parts["head"])
             own = head["own"] | {"epoch": tuple(head["own"]["epoch"])}
             if own["entry"] is not None:
@@ -151,12 +147,6 @@ class Memory:
                 outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},
                 **{name: head[name] for name in PLAIN},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArtifactError(
-                found=f"the memory of a site that cannot be read ({error!r})",
-                expected="what this release of posterity writes",
-                fix="Open the store with the release that wrote it.",
-            ) from error
 
 
 PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")

@@ -6,9 +6,8 @@ import re
 from typing import Any, Self
 
 from posterity.artifact.manifest import as_text
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import Refusal, reading
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey, read_json
-from posterity.errors import ArtifactError
 from posterity.federation.messages import Token, dumps, loads
 
 
@@ -19,7 +18,7 @@ class Acknowledgement:
     digest: str
     """SHA-256 of the bytes of the letter."""
     void: bool = False
-    """Whether it held a token of an epoch in which the receiver can take no part any more."""
+    """True if it held a token of an epoch in which the receiver can take no part any more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Handover:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What the server of a star asks a site, its ``number``-th question of all.
+    """A question of the server of a star to a site, its ``number``-th question of all.
 
     ``content`` is a question of :mod:`posterity.federation.messages` as bytes, and ``survey`` the
     envelope of the survey to which the site shall sign its answer, empty where there is none.
@@ -56,7 +55,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a site answers to the question of this digest; and if it was asked for, a residual."""
+    """A site's answer to the question of this digest; and if it was asked for, a residual."""
 
     question: str
     content: bytes
@@ -100,7 +99,7 @@ class Letter:
         """
         line, _, body = content.partition(b"\n")
         head = read_json(line, "head of a letter")
-        try:
+        with reading("a letter", "one that a site wrote"):
             kind, plain = head.pop("kind"), head.pop("body")
             types = [type(head[field]) for field in HEAD]
             if types != [str, str, str, int, list] or not 0 <= head["highest"] < MOST_EPOCHS:
@@ -109,18 +108,10 @@ class Letter:
             if list(head["gone"]) != sorted({*map(str, head["gone"])}):
                 raise ValueError("names that are not sorted")
             letter = cls(**head, body=_body(kind, plain, body))
-            canonical = letter.to_bytes() == content
-        except (ArtifactError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise Refusal(
-                found=f"a letter that cannot be read ({error})", expected="one that a site wrote"
-            ) from error
-        if not canonical:
-            raise Refusal(
-                found="a letter of another spelling",
-                expected="the only one of its content",
-                reason="canonical",
-            )
-        return letter
+            if letter.to_bytes() == content:
+                return letter
+        unique = "the only spelling of its content"
+        raise Refusal.of("a letter of another spelling", unique, "canonical")
 
     def sealed(self, key: PrivateKey) -> bytes:
         """The bytes that are sent: the letter in an envelope with the sender's signature."""
@@ -138,7 +129,7 @@ def sender_of(content: bytes) -> str:
     """The name that a letter gives for its sender, before its body is read; a Refusal if none."""
     sender = read_json(content.partition(b"\n")[0], "head of a letter").get("sender")
     if not isinstance(sender, str):
-        raise Refusal(found=f"a letter of {sender!r}", expected="the name of its sender")
+        raise Refusal.of(f"a letter of {sender!r}", "the name of its sender")
     return sender
 
 

@@ -21,7 +21,7 @@ from posterity.engine.admission import check_posterior, check_report, check_stru
 from posterity.engine.agreement import Terms
 from posterity.engine.log import TreeHead, key_name
 from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES
-from posterity.engine.refusal import Reason, Refusal
+from posterity.engine.refusal import Reason, Refusal, reading
 from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, from_base64
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
@@ -30,6 +30,8 @@ from posterity.federation.status import status_from
 from posterity.status import State, Status
 
 TOMBSTONE = "tombstone"
+NOTICE = "a notice as a member makes it"
+"""The expectation that refusals of notices name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +137,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
     signers = content.verify({**terms.members, **terms.authorities})
     statement = Statement.from_bytes(content.payload)
     claim, predicate = statement.claim, statement.predicate
-    try:
+    with reading("a notice", NOTICE):
         if claim not in FIELDS or predicate["terms"] != terms.digest:
             raise ValueError("other terms, or none that members make")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
@@ -146,8 +148,6 @@ def read(terms: Terms, envelope: bytes) -> Known:
         site, version = predicate["site"], _VERSIONS[claim](predicate)
         if dict(statement.subjects) != _SUBJECTS[claim](terms, predicate):
             raise ValueError("another subject")
-    except (PosterityError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refused(f"a notice that cannot be read ({error!r})", "schema") from error
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")
     allowed = {predicate.get("by", site)} | (
@@ -252,10 +252,8 @@ def posterior_bytes(predicate: Mapping[str, Any]) -> bytes:
 
 def posterior_of(terms: Terms, known: Known) -> ExponentialFamily:
     """The posterior that a survey or a certificate is about; a Refusal if it is none."""
-    try:
-        posterior = from_bytes(posterior_bytes(known.predicate), what="a posterior")
-    except PosterityError as error:
-        raise _refused(f"no posterior ({error.found})", "schema") from error
+    with reading("a posterior", NOTICE):
+        posterior = from_bytes(posterior_bytes(known.predicate))
     check_structure(terms, posterior)
     check_posterior(terms, posterior)
     return posterior
@@ -323,7 +321,7 @@ class Author:
         tombstones: Mapping[str, Known],
         time: int,
     ) -> Known:
-        """What the answers to the member's own survey come to, at a time in seconds since 1970.
+        """The certificate of the answers to the member's survey, at a time in seconds since 1970.
 
         It holds the answers themselves, so that whoever has the certificate can check all of it. It
         names them by their digests alone where they are larger than a quarter of a letter, or where
@@ -353,7 +351,7 @@ class Author:
         )
 
     def checkpoint(self, head: TreeHead, paths: Mapping[int, tuple[bytes, ...]]) -> Known:
-        """How the member's log stands; ``paths`` lead there from checkpoints of these sizes."""
+        """The state of the member's log; ``paths`` lead there from checkpoints of these sizes."""
         plain = {str(size): [step.hex() for step in path] for size, path in paths.items()}
         return self._made("checkpoint", self.name, note=head.to_bytes().decode(), paths=plain)
 
@@ -381,7 +379,7 @@ def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, 
 def claims_on_answers(
     terms: Terms, certificate: Known, residuals: Mapping[str, Known]
 ) -> dict[str, bool]:
-    """What a certificate claims of the answers in it, with whether that holds."""
+    """The claims of a certificate on the answers in it, with True for those that hold."""
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
     try:
         status = status_by(terms, certificate, residuals, certificate.forgotten)
@@ -437,7 +435,7 @@ class Standing:
 
 def standing_of(terms: Terms, known: Known) -> Standing:
     """The answer in a residual; a Refusal if it is none, or of another family or shape."""
-    try:
+    with reading("a residual", NOTICE):
         content = {
             field.name: known.predicate[field.name] for field in dataclasses.fields(Standing)
         }
@@ -448,14 +446,12 @@ def standing_of(terms: Terms, known: Known) -> Standing:
         if report is not None:
             check_report(terms, report)
         return Standing(**{**content, "report": report, "forgotten": tuple(content["forgotten"])})
-    except (PosterityError, KeyError, TypeError, ValueError) as error:
-        raise _refused(f"a residual that cannot be read ({error!r})", "schema") from error
 
 
 def status_by(
     terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
 ) -> Status:
-    """How far the posterior of a survey has come, by the members' answers to it.
+    """The status of the posterior of a survey, by the members' answers to it.
 
     Whoever was not visited yet, or has not answered, keeps it from being called converged.
     """
@@ -478,4 +474,4 @@ def status_by(
 
 
 def _refused(found: str, reason: Reason) -> Refusal:
-    return Refusal(found=found, expected="a notice as a member makes it", reason=reason)
+    return Refusal.of(found, NOTICE, reason)

@@ -10,8 +10,7 @@ from posterity.engine.agreement import Terms
 from posterity.engine.memory import line
 from posterity.engine.messages import MOST_EPOCHS
 from posterity.engine.notices import Author, Known, Standing, posterior_of, read
-from posterity.engine.refusal import Refusal
-from posterity.errors import PosterityError
+from posterity.engine.refusal import Refusal, reading
 from posterity.families import ExponentialFamily
 from posterity.federation.messages import (
     Answer,
@@ -159,9 +158,5 @@ def admitted_answer(
 
 
 def _read(content: bytes) -> Any:
-    try:
+    with reading("a question or an answer in a letter", "a message of a federation"):
         return loads(content)
-    except PosterityError as error:
-        raise Refusal.of(
-            f"{error.found} in a letter", "a message of a federation", "schema"
-        ) from error

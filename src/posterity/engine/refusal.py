@@ -1,8 +1,10 @@
 """The error of what a site does not accept, with a code for its log."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, PosterityError
 
 Reason = Literal[
     "schema",  # not of the form that its kind has
@@ -18,10 +20,16 @@ Reason = Literal[
     "epoch",  # of an epoch that has ended
     "replay",  # answered before
     "order",  # a command that the state of the site forbids
-    "proof",  # a proof that does not lead to the root
+    "proof",  # a certificate that does not follow from what is in it
     "unwitnessed",  # a log of which nothing shows that it continues the one known
     "rewritten",  # a log that is no continuation of the one known
 ]
+
+
+DROP = "Drop it, and ask its sender for another."
+UNREADABLE = PosterityError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+"""Errors that reading content of any other form may raise."""
+RELEASE = "Open the store with the release that wrote it."
 
 
 class Refusal(ArtifactError):
@@ -35,18 +43,30 @@ class Refusal(ArtifactError):
         *,
         found: str,
         expected: str,
-        fix: str = "Drop it, and ask its sender for another.",
+        fix: str = DROP,
         reason: Reason = "schema",
     ):
         super().__init__(found=found, expected=expected, fix=fix)
         self.reason: Reason = reason
 
     @classmethod
-    def of(cls, found: str, expected: str, reason: Reason = "schema") -> Self:
-        """One of what somebody sent, which is to be dropped."""
-        return cls(found=found, expected=expected, reason=reason)
+    def of(cls, found: str, expected: str, reason: Reason = "schema", fix: str = DROP) -> Self:
+        """One of what somebody sent, which is to be dropped unless ``fix`` says otherwise."""
+        return cls(found=found, expected=expected, fix=fix, reason=reason)
 
     def at(self, place: str) -> Self:
         """The same refusal, naming where it came up."""
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}
         return type(self)(found=f"{self.found} in {place}", **kept)
+
+
+@contextlib.contextmanager
+def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
+    """Turn whatever is raised while ``what`` is read into a Refusal; refusals stay as they are."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except UNREADABLE as error:
+        why = error.found if isinstance(error, PosterityError) else repr(error)
+        raise Refusal.of(f"{what} that cannot be read ({why})", expected, fix=fix) from error

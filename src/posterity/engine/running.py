@@ -126,7 +126,7 @@ class Running:
             self._done(lambda: self.agent.receive(*letters), True)
 
     def _look_around(self) -> None:
-        """What is to be done now and then: a checkpoint of the log, and going on without others."""
+        """Do what is due now and then: a checkpoint of the log, and going on without others."""
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
         size, last = self._checkpoint
         if self._stopping or not memory.highest:
@@ -314,12 +314,9 @@ class Running:
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
             return {**about, "certificate": None}, to_bytes(state.posterior)
         if known is None:
-            raise Refusal(
-                found="a site that knows of no posterior yet",
-                expected="one that all were asked about",
-                fix="Wait until the token rests, or ask the server: see `posterity site status`.",
-                reason="order",
-            )
+            found, expected = "a site that knows no posterior yet", "one that all were asked about"
+            fix = "Wait until the token rests, or ask the server: see `posterity site status`."
+            raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version
         certificate = known.envelope.decode() if known is memory.certificate else None
         about = {"epoch": list(epoch), "sequence": sequence, "by": known.site}

@@ -9,6 +9,7 @@ import binascii
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any, Literal, Self, get_args
 
 from posterity.artifact.container import parsed
 from posterity.artifact.manifest import as_text
-from posterity.engine.refusal import Refusal
-from posterity.errors import ArtifactError, MissingExtraError
+from posterity.engine.refusal import Refusal, reading
+from posterity.errors import MissingExtraError
 from posterity.files import writing
 
 try:
@@ -50,17 +51,12 @@ class PublicKey:
         Raises:
             Refusal: if it is none.
         """
-        try:
+        fix = "Ask the member for the key that `posterity site init` printed."
+        with reading(f"public key {str(text)[:60]!r}", "an Ed25519 key, 32 bytes in base64", fix):
             raw = base64.b64decode(text, validate=True)
-        except (ValueError, TypeError):
-            raw = b""
-        if len(raw) != 32 or base64.b64encode(raw).decode() != text:
-            raise Refusal(
-                found=f"public key {str(text)[:60]!r}",
-                expected="the 32 bytes of an Ed25519 key, in base64",
-                fix="Ask the member for the key that `posterity site init` printed.",
-            )
-        return cls(raw)
+            if len(raw) != 32 or base64.b64encode(raw).decode() != text:
+                raise ValueError("other bytes, or another spelling of them")
+            return cls(raw)
 
     def __str__(self) -> str:
         return base64.b64encode(self.raw).decode()
@@ -93,13 +89,15 @@ class PrivateKey:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The key that :meth:`save` wrote; a Refusal if the file holds none."""
-        try:
-            key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
-        except (OSError, ValueError, TypeError) as error:
-            raise _no_key(path, str(error)) from error
-        if not isinstance(key, ed25519.Ed25519PrivateKey):
-            raise _no_key(path, "another kind of key")
-        return cls(key.private_bytes_raw())
+        expected, fix = "an Ed25519 key in PEM, without a password", "Name this site's key file."
+        with reading(f"private key {os.fspath(path)!r}", expected, fix):
+            try:
+                key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+            except OSError as error:
+                raise ValueError(error.strerror) from error
+            if not isinstance(key, ed25519.Ed25519PrivateKey):
+                raise TypeError("another kind of key")
+            return cls(key.private_bytes_raw())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a PEM file that its owner alone can read, unless there is one.
@@ -133,14 +131,6 @@ class PrivateKey:
         return ed25519.Ed25519PrivateKey.from_private_bytes(self.raw)
 
 
-def _no_key(path: str | os.PathLike[str], why: str) -> Refusal:
-    return Refusal(
-        found=f"file {os.fspath(path)!r} without a private key that can be read ({why})",
-        expected="an Ed25519 key in PEM, without a password",
-        fix="Name the key file of this site, or make one.",
-    )
-
-
 def from_base64(text: Any, what: str) -> bytes:
     """The bytes of a text in standard base64; a Refusal for any other spelling of them."""
     try:
@@ -149,7 +139,7 @@ def from_base64(text: Any, what: str) -> bytes:
             return raw
     except (binascii.Error, ValueError, TypeError):
         pass
-    raise Refusal(found=f"{what} that is not in standard base64", expected="base64 of one spelling")
+    raise Refusal.of(f"{what} that is not in standard base64", "base64 of one spelling")
 
 
 # --- envelopes -----------------------------------------------------------------------------------
@@ -190,11 +180,8 @@ class Envelope:
             if key.id in self.signatures and key.verifies(self.signatures[key.id], encoding)
         }
         if len(set(signers.values())) < max(threshold, 1):
-            raise Refusal(
-                found=f"signatures of {sorted(signers)} that hold",
-                expected=f"at least {threshold} among {sorted(keys)}",
-                reason="signature",
-            )
+            least = f"at least {threshold} among {sorted(keys)}"
+            raise Refusal.of(f"signatures of {sorted(signers)} that hold", least, "signature")
         return tuple(sorted(signers))
 
     def to_bytes(self) -> bytes:
@@ -217,36 +204,32 @@ class Envelope:
             Refusal: if it is none, another spelling of one, or larger than ``most`` bytes.
         """
         if len(content) > most:
-            raise Refusal(found=f"{len(content)} bytes", expected=f"at most {most}", reason="size")
+            raise Refusal.of(f"{len(content)} bytes", f"at most {most}", "size")
         document = read_json(content, "DSSE envelope")
-        try:
+        with reading("an envelope", "one of DSSE"):
             payload = from_base64(document["payload"], "a payload")
             pairs = [(each["keyid"], each["sig"]) for each in document["signatures"]]
             if len(pairs) > MOST_SIGNATURES:
                 raise ValueError(f"{len(pairs)} signatures")
             signatures = {str(key): from_base64(text, "a signature") for key, text in pairs}
             envelope = cls(payload, str(document["payloadType"]), signatures)
-            canonical = envelope.to_bytes() == content
-        except (KeyError, TypeError, ValueError) as error:
-            raise Refusal(
-                found=f"an envelope that cannot be read ({error!r})", expected="one of DSSE"
-            ) from error
-        if not canonical:
-            raise Refusal(
-                found="an envelope of another spelling",
-                expected="keys sorted, no spaces, signatures by key ID",
-                reason="canonical",
-            )
-        return envelope
+            if envelope.to_bytes() == content:
+                return envelope
+        ordered = "keys sorted, no spaces, signatures by key ID"
+        raise Refusal.of("an envelope of another spelling", ordered, "canonical")
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; a Refusal if it is anything else."""
-    try:
-        return parsed(content.decode("utf-8"), what)
-    except (ArtifactError, UnicodeDecodeError) as error:
-        reason = error.found if isinstance(error, ArtifactError) else f"a {what} that is no text"
-        raise Refusal(found=reason, expected="a JSON object, each key once") from error
+    """A JSON object without keys that come twice; a Refusal if it is anything else.
+
+    An escape of half a surrogate pair is no character, and could not be written as bytes again.
+    """
+    with reading(f"a {what}", "a JSON object, each key once"):
+        text = content.decode("utf-8")
+        document = parsed(text, what)
+        if "\\ud" in text.lower():
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
 
 
 # --- statements ----------------------------------------------------------------------------------
@@ -294,19 +277,14 @@ class Statement:
     def from_bytes(cls, content: bytes) -> Self:
         """The statement that :meth:`to_bytes` gave; a Refusal if it is none."""
         document = read_json(content, "statement")
-        try:
+        with reading("a statement", "an in-toto statement of a claim that posterity makes"):
             claims: dict[Any, Claim] = {PREDICATE.format(c): c for c in get_args(Claim)}
             subjects = {each["name"]: each["digest"]["sha256"] for each in document["subject"]}
             digests = all(len(bytes.fromhex(digest)) == 32 for digest in subjects.values())
             statement = cls(claims[document["predicateType"]], subjects, document["predicate"])
             if not digests or statement.to_bytes() != content:
                 raise ValueError("another spelling of it")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Refusal(
-                found=f"a statement that cannot be read ({error!r})",
-                expected="an in-toto statement of a claim that posterity makes",
-            ) from error
-        return statement
+            return statement
 
     def signed(self, *keys: PrivateKey) -> Envelope:
         """An envelope with the statement, signed with each of the keys."""
@@ -327,8 +305,6 @@ def statement_of(
     signers = envelope.verify(keys, threshold)
     statement = Statement.from_bytes(envelope.payload)
     if envelope.kind != STATEMENT or statement.claim != claim:
-        raise Refusal(
-            found=f"a statement about {statement.claim!r} of type {envelope.kind!r}",
-            expected=f"an in-toto statement about {claim!r}",
-        )
+        found = f"a statement about {statement.claim!r} of type {envelope.kind!r}"
+        raise Refusal.of(found, f"an in-toto statement about {claim!r}")
     return statement, signers

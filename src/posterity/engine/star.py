@@ -6,25 +6,19 @@ Newton step where there is one, and a look at how far all has come, until it has
 all steps; then it rests. What it asks goes out as letters, sent again until they are answered; an
 answer counts if it names the question that its site is asked now. Whoever is silent can be passed
 over. A site keeps nothing but its last answer, until the server has acknowledged it.
-
-The server keeps the position where a step, a look or a survey began, and the answers since; from
-these it finds its way again, bit for bit.
 """
 
 import collections
 import dataclasses
 import hashlib
-import itertools
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 from posterity import artifact
 from posterity.arrays.keys import fold_in, seeded
-from posterity.artifact.artifact import from_bytes, to_bytes
-from posterity.artifact.manifest import as_text
 from posterity.engine import messages as letters
+from posterity.engine.course import ANSWER, RUN, Course, Elsewhere, ServerMemory, Unanswered
 from posterity.engine.machine import Machine, _forbidden
 from posterity.engine.memory import Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, body_of
@@ -32,18 +26,12 @@ from posterity.engine.notices import Known, read
 from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed, residual_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
-from posterity.errors import ArtifactError, ParameterError, PosterityError, SiteError
-from posterity.families import ExponentialFamily
+from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
-from posterity.federation.checkpoint import Members, visit_columns, visits_of
-from posterity.federation.driver import Federation
 from posterity.federation.keys import site_key
 from posterity.federation.messages import (
     Answer,
-    Epoch,
-    Failure,
-    Improvement,
     Measure,
     Question,
     dumps,
@@ -59,209 +47,7 @@ from posterity.status import Status
 ABSENT = "it was passed over"
 """The error of a site that does not answer for the time being."""
 QUESTION = "question to "
-"""How places in the outbox begin where a question waits for its answer."""
-PART = "star "
-RUN, SITE, ANSWER = f"{PART}run", f"{PART}site ", f"{PART}answer "
-"""Rows of a store: of the run, of each site, of each answer since the position was reached."""
-
-
-class Unanswered(Exception):
-    """Questions whose answers are not there yet."""
-
-    def __init__(self, questions: Sequence[Question]):
-        super().__init__(f"{len(questions)} questions")
-        self.questions = tuple(questions)
-
-
-@dataclasses.dataclass(frozen=True)
-class Elsewhere(Federation):
-    """Sites in other processes, as their answers so far tell of them, by digest of the question."""
-
-    answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
-
-    def prepare(self, questions: Sequence[Question]) -> None:
-        """Raise Unanswered unless all answers are there."""
-        missing = [each for each in questions if each.digest not in self.answers]
-        if missing:
-            raise Unanswered(missing)
-
-    def demand(self, question: Question) -> Answer:
-        """The answer, if it is there and no failure."""
-        answer = self.answers.get(question.digest)
-        if answer is None:
-            raise Unanswered([question])
-        if isinstance(answer, Failure):
-            raise SiteError(
-                found=f"no answer of site {question.site!r} but {answer.error!r}",
-                expected="an answer to the question that it was sent",
-                fix="Mend the site; its factor was not changed.",
-            )
-        return answer
-
-
-@dataclasses.dataclass(frozen=True)
-class Course:
-    """The progress of a server through its schedule. Immutable.
-
-    ``run`` is the position where the ``phase`` began; its trace is in ``recent``, the last two
-    visits of each site. ``answers`` came since then, by digest of the question; ``open`` is what
-    sites are asked now. ``asked`` counts all questions. ``sweeps`` counts passes of refinement
-    after a site left or came back, None where there is nothing to refine.
-    """
-
-    run: Run
-    phase: Literal["look", "step", "newton", "certify", "rest"] = "look"
-    answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
-    open: Mapping[str, Question] = dataclasses.field(default_factory=dict)
-    recent: Mapping[str, tuple[Visit, ...]] = dataclasses.field(default_factory=dict)
-    asked: int = 0
-    sweeps: int | None = None
-    status: Status | None = None
-    surveyed: int = 0
-    """The number of questions that had been asked when the last survey was made."""
-    live: State | None = None
-    """The state within a step; found again from the answers where it is None."""
-    proposed: ExponentialFamily | None = None
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether an epoch was begun; before, it rests at the prior, without sites."""
-        return self.run.state.epoch[0] > 0
-
-    @property
-    def state(self) -> State:
-        """The state of the federation by all that was taken so far."""
-        return self.run.state if self.live is None else self.live
-
-    @property
-    def total(self) -> ExponentialFamily:
-        """The posterior if all answers of the step are taken as they are, up to rounding."""
-        if self.proposed is not None:
-            return self.proposed
-        total: Any = self.run.posterior
-        for answer in self.answers.values():
-            if isinstance(answer, Improvement):
-                total = total + (answer.factor - self.run.state.factor(answer.site))
-        return total
-
-    def position(self) -> Run:
-        """The run, which knows of the visits and the answers so far."""
-        federation = Elsewhere(self.run.agreement, {}, answers=self.answers)
-        trace = tuple(itertools.chain.from_iterable(self.recent.values()))
-        return dataclasses.replace(self.run, federation=federation, trace=trace)
-
-    def at(self, run: Run, phase: Any, **more: Any) -> Self:
-        """The course once a position is reached."""
-        fresh = {"answers": {}, "open": {}, "live": None, "proposed": None}
-        run = dataclasses.replace(run, trace=())
-        return dataclasses.replace(self, run=run, phase=phase, **fresh, **more)
-
-    # --- as bytes --------------------------------------------------------------------------------
-
-    def head(self) -> Outgoing:
-        """The part of the run, which is small."""
-        state, status = self.run.state, self.status
-        own = state.schedule
-        head = {
-            "phase": self.phase,
-            "step": state.step,
-            "epoch": list(state.epoch),
-            "schedule": None if own is None else sorted(own),
-            "asked": self.asked,
-            "surveyed": self.surveyed,
-            "sweeps": self.sweeps,
-            "status": None if status is None else dataclasses.asdict(status),
-        }
-        return Outgoing("", as_text(head).encode())
-
-    def parts(self, before: Mapping[str, Outgoing], sites: Iterable[str]) -> dict[str, Outgoing]:
-        """All parts at a position; ``before`` are those known, of which these sites changed."""
-        kept = {name: part for name, part in before.items() if name.startswith(SITE)}
-        return kept | {SITE + site: self._part(site) for site in sites} | {RUN: self.head()}
-
-    def _part(self, site: str) -> Outgoing:
-        state, members = self.run.state, Members({})
-        plain: dict[str, Any] = {
-            "entry": state.entries.get(site),
-            "count": state.counts.get(site),
-            "silent": site in self.run.agreement.silent,
-            "schedule": {k: own[site] for k, own in (state.schedule or {}).items() if site in own},
-        }
-        content: dict[str, Any] = {}
-        if visits := self.recent.get(site):
-            content["trace"], plain["errors"] = visit_columns(visits)
-        content["head"] = as_text({"site": members.packed(plain)})
-        if members.others:
-            content["members"] = members.others
-        return Outgoing("", to_bytes(content))
-
-    def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
-        """The course of these parts and open questions; an ArtifactError if they are none."""
-        try:
-            head, status = json.loads(parts[RUN].content), None
-            of = lambda kind: {
-                k.removeprefix(kind): row.content for k, row in parts.items() if k.startswith(kind)
-            }
-            known = {site: _site(part) for site, part in sorted(of(SITE).items())}
-            own = {site: plain for site, (plain, _) in known.items()}
-            pick = lambda field: {s: o[field] for s, o in own.items() if o[field] is not None}
-            silent = frozenset(site for site, plain in own.items() if plain["silent"])
-            agreed = dataclasses.replace(self.run.agreement, sites=tuple(own), silent=silent)
-            names = head["schedule"]  # of dictionaries by site
-            of_site = {s: o["schedule"] for s, o in own.items()}
-            by_name = {n: {s: o[n] for s, o in of_site.items() if n in o} for n in names or ()}
-            state = dataclasses.replace(
-                State.of(agreed.prior).with_entries(pick("entry")),
-                counts=pick("count"),
-                step=head["step"],
-                epoch=(int(head["epoch"][0]), str(head["epoch"][1])),
-                schedule=None if names is None else by_name,
-            )
-            if head["status"] is not None:
-                status = Status(**head["status"] | {"reasons": tuple(head["status"]["reasons"])})
-            run = dataclasses.replace(self.run, federation=Elsewhere(agreed, {}), state=state)
-            answers = {digest: loads(part) for digest, part in of(ANSWER).items()}
-            recent = {site: visits for site, (_, visits) in known.items()}
-            plain = {name: head[name] for name in ("phase", "asked", "sweeps", "surveyed")}
-            return dataclasses.replace(
-                self, run=run, answers=answers, open=open_, recent=recent, status=status, **plain
-            )
-        except (
-            KeyError, TypeError, ValueError, AttributeError, IndexError, PosterityError
-        ) as error:  # fmt: skip
-            raise ArtifactError(
-                found=f"the course of a server that cannot be read ({error!r})",
-                expected="what this release of posterity writes",
-                fix="Open the store with the release that wrote it.",
-            ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class ServerMemory(Memory):
-    """The state that a server must not lose: a member's memory, and the course of the federation.
-
-    ``parts`` are the course as bytes, from which :meth:`Server.load` makes it.
-    """
-
-    course: Course = dataclasses.field(default=None)  # pyright: ignore[reportAssignmentType]
-    parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
-
-    @property
-    def epoch(self) -> Epoch:
-        """That of the course."""
-        return self.course.run.state.epoch
-
-    @property
-    def rows(self) -> dict[str, Outgoing]:
-        """What a store keeps beside the state: that of any member, and the parts."""
-        return {**super().rows, **self.parts}
-
-    @classmethod
-    def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
-        """The memory of these rows, but for the course; an ArtifactError if there is none."""
-        parts = {place: row for place, row in rows.items() if place.startswith(PART)}
-        others = {place: row for place, row in rows.items() if place not in parts}
-        return dataclasses.replace(super().from_bytes(content, others), parts=parts)
+"""The beginning of places in the outbox where a question waits for its answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -600,7 +386,7 @@ class Server(Machine):
         return frozenset(_known(memory).course.open)
 
     def status(self, memory: Memory) -> Status:
-        """How far the posterior has come, as was found when the server last came to rest."""
+        """The status of the posterior, as it was when the server last came to rest."""
         course = _known(memory).course
         return course.status or Status.of(math.inf, course.run.tolerance, ("nothing rests yet",))
 
@@ -694,11 +480,3 @@ def _without_questions(memory: Memory) -> dict[str, Outgoing]:
 
 def _looks(run: Run) -> int:
     return NOISY_ROUNDS if run.agreement.update.noisy else 1
-
-
-def _site(part: bytes) -> tuple[dict[str, Any], tuple[Visit, ...]]:
-    content = from_bytes(part, what="a site of a server's course")
-    members = Members({}, content.get("members", ()))
-    own = members.unpacked(json.loads(content["head"])["site"])
-    visits = visits_of(content["trace"], own["errors"]) if "trace" in content else ()
-    return own, visits

@@ -22,7 +22,7 @@ from posterity.files import force_to_disk
 
 VERSION = 1
 APPLICATION = 0x706F7374
-"""How SQLite's header tells that a database is a store, and of which form."""
+"""Numbers in SQLite's header which tell that a database is a store, and of which form."""
 SCHEMA = (
     "create table site (id integer primary key check (id = 0), state blob not null, "
     "digest blob not null, root blob not null, erasing integer not null)",

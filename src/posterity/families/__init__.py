@@ -19,7 +19,6 @@ from posterity.families.normal_gamma import NormalGamma as NormalGamma
 from posterity.families.normal_wishart import NormalWishart as NormalWishart
 from posterity.families.plate import Plate as Plate
 from posterity.families.product import Product as Product
-from posterity.families.tied import Tied as Tied
 from posterity.families.transformed import Transformed as Transformed
 from posterity.families.wishart import Wishart as Wishart
 

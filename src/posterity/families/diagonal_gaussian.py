@@ -8,7 +8,6 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
-from posterity.families.gaussian_moments import Moments
 from posterity.text import SHOWN
 
 
@@ -55,15 +54,13 @@ class DiagonalGaussian(AnyGaussian):
         """The variance."""
         return self.variance
 
-    @property
-    def moments(self) -> Moments:
-        """Itself."""
-        return Moments(self.mean, self.variance)
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Its own mean and variances."""
+        return np.asarray(self.mean, float), np.asarray(self.variance, float)
 
-    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
-        """These Gaussians themselves."""
-        mean, variance = moments
-        return self._with(precision_mean=mean / variance, precision=1 / variance)
+    def with_moments(self, mean: Real, spread: Real) -> Self:
+        """Of this mean and these variances."""
+        return self._with(precision_mean=mean / spread, precision=1 / spread)
 
     def free_form(self) -> Any:
         """Means in standard deviations, which are multiplied."""
@@ -95,8 +92,7 @@ class DiagonalGaussian(AnyGaussian):
         self._check_length(vector)
         parts = self.unflatten(vector)
         mean = parts["precision_mean"]
-        variance = -2 * parts["precision"] - mean**2
-        return self._with(precision_mean=mean / variance, precision=1 / variance)
+        return self.with_moments(mean, -2 * parts["precision"] - mean**2)
 
     def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
         """``(z, -z²/2)``."""

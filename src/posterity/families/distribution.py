@@ -133,7 +133,7 @@ class Distribution(Node, abc.ABC):
     is_plate: ClassVar[bool] = False
     """True if it is a ``Plate``: exchangeable copies of one family."""
     is_tied: ClassVar[bool] = False
-    """True if it is a ``Tied``: a product whose blocks share labels."""
+    """True if it is a product whose blocks share labels, as those of a ``HiddenMarkov`` do."""
     is_mixture: ClassVar[bool] = False
     """True if it is a ``Mixture``."""
     composed: ClassVar[bool] = False

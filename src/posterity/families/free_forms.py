@@ -81,6 +81,10 @@ class FreeForm(abc.ABC):
         """Standard deviations of the coordinates, shaped as an event; if draws are smooth."""
         raise self._not_smooth()
 
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Parameters of half the standard deviations, about the same event; if smooth."""
+        raise self._not_smooth()
+
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates; if smooth."""
         raise self._not_smooth()
@@ -114,6 +118,12 @@ class _Gaussian(FreeForm):
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
 
+    def narrowed(self, parameters: PyTree) -> Any:
+        """By a move of the logarithms of deviations, which come after the mean."""
+        at = np.arange(self.moves)
+        halved = np.where((at >= self.size) & (at < 2 * self.size), -math.log(2), 0.0)
+        return self.move(parameters, jnp.asarray(halved))
+
     @abc.abstractmethod
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
         """``root @ noise`` (d,)."""
@@ -137,13 +147,12 @@ class DiagonalForm(_Gaussian):
 
     def parameters(self, law: Any) -> Any:
         """From the moments."""
-        mean, variance = law.moments
-        return np.asarray(mean), np.log(np.asarray(variance)) / 2
+        return np.asarray(law.mean), np.log(np.asarray(law.variance)) / 2
 
     def law(self, parameters: PyTree, like: Any) -> Any:
         """From the moments; a network's weights know their layers."""
         mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
-        return like.with_moments(like.moments._replace(mean=mean, spread=np.exp(2 * log_deviation)))
+        return like.with_moments(mean, np.exp(2 * log_deviation))
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """Means by standard deviations, which are multiplied."""
@@ -189,7 +198,7 @@ class FullForm(_Gaussian):
     def law(self, parameters: PyTree, like: Any) -> Any:
         """From the moments."""
         mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
-        return like.with_moments(like.moments._replace(mean=mean, spread=factor @ factor.mT))
+        return like.with_moments(mean, factor @ factor.mT)
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """``m + S a`` and ``S T``, of a triangle ``T`` whose diagonal is an exponential."""
@@ -367,6 +376,11 @@ class ProductForm(FreeForm):
         """Block by block."""
         rows = zip(self._blocks(), parameters, strict=True)
         return {name: part.deviation(own) for (name, part), own in rows}
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Block by block."""
+        rows = zip(self.parts, parameters, strict=True)
+        return tuple(part.narrowed(own) for part, own in rows)
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least of all blocks; ``unit`` is flat, in the order of sorted names."""

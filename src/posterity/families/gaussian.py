@@ -19,15 +19,14 @@ from posterity.arrays.typing import (
     PyTree,
     Real,
 )
-from posterity.families.base import Line
+from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import (
     POSITIVE_DEFINITE,
     Coordinates,
     matrix,
     vector,
 )
-from posterity.families.gaussian_moments import HasGaussianMoments, Moments
-from posterity.families.marginals import Marginal, Normal, same_shape
+from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -35,7 +34,7 @@ DEVIATIONS = 2.0
 """The most that a mean moves in a step that is retracted, in standard deviations."""
 
 
-class AnyGaussian(HasGaussianMoments):
+class AnyGaussian(ExponentialFamily):
     """Gaussians of any shape of covariance.
 
     Gradients and curvatures of a log likelihood are natural gradients here (opper2009): the
@@ -93,12 +92,13 @@ class AnyGaussian(HasGaussianMoments):
     def marginals(self) -> list[Marginal]:
         """Normal laws."""
         loc, scale = same_shape(self.mean, np.sqrt(np.asarray(self.marginal_variance)))
-        return [Normal(loc, scale)]
+        return [Closed(NORMAL, (loc, scale))]
 
-    def expected_moments(self) -> tuple[Real, Real] | None:
-        """Its own mean and covariance, or variances."""
-        mean, spread = self.moments
-        return np.asarray(mean, float), np.asarray(spread, float)
+    @abc.abstractmethod
+    def with_moments(self, mean: Real, spread: Real) -> Self:
+        """The law like this one of other means (..., d) and covariances (..., d, d), or variances
+        (..., d) where coordinates are independent.
+        """
 
     @abc.abstractmethod
     def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
@@ -232,14 +232,13 @@ class Gaussian(AnyGaussian):
         """The diagonal of the covariance."""
         return self.xp.np.diagonal(self.covariance, axis1=-2, axis2=-1)
 
-    @property
-    def moments(self) -> Moments:
-        """Itself."""
-        return Moments(self.mean, self.covariance)
+    def expected_moments(self) -> tuple[Real, Real]:
+        """Its own mean and covariance."""
+        return np.asarray(self.mean, float), np.asarray(self.covariance, float)
 
-    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
-        """These Gaussians themselves."""
-        return self._from_moments(*moments)
+    def with_moments(self, mean: Real, spread: Real) -> Self:
+        """Of this mean and covariance."""
+        return self._from_moments(mean, spread)
 
     def free_form(self) -> Any:
         """Means in standard deviations, and the triangle of the covariance."""

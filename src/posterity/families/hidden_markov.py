@@ -1,13 +1,15 @@
 """Posteriors of hidden Markov models whose states are unlabelled."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from posterity.arguments import POSITIVE, Constraint
-from posterity.arrays.typing import Float, Real
+from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.batches import stack
@@ -15,15 +17,17 @@ from posterity.families.dirichlet import Dirichlet
 from posterity.families.distribution import Members
 from posterity.families.marginals import Names, Table, numbered
 from posterity.families.plate import Plate
-from posterity.families.tied import Tied
+from posterity.families.product import Product
 
 BLOCKS = ("emissions", "initial", "transitions")
+SHARED = {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
+"""By block the axes along which states go, counted after those of the batch."""
 FIX = "Concentrations count observations; 1 is as good as one."
 CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError, fix=FIX)
 STAY = Constraint("zero or more", lambda x: POSITIVE.allows(x) or x == 0, ParameterError, FIX)
 
 
-class HiddenMarkov(Tied):
+class HiddenMarkov(Product):
     """Emissions, initial probabilities and transitions of ``K`` states, independent a posteriori.
 
     Blocks: ``emissions``, a :class:`Plate` of ``K`` members without weights (:class:`NormalWishart`
@@ -42,6 +46,8 @@ class HiddenMarkov(Tied):
     """
 
     concentrations: ClassVar[int] = 3
+    """The number of entries of :meth:`spread`."""
+    is_tied: ClassVar[bool] = True
 
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
@@ -147,18 +153,45 @@ class HiddenMarkov(Tied):
 
     # --- as what shares labels -------------------------------------------------------------------
 
-    @classmethod
-    def shared_labels(cls) -> Mapping[str, tuple[int, ...]]:
-        """States: emissions, rows and columns of transitions, initial probabilities."""
-        return {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
+    def independent_blocks(self) -> Mapping[str, ExponentialFamily]:
+        """None: they share labels."""
+        return {}
 
-    @property
-    def labels(self) -> int:
-        """The states."""
-        return self.states
+    def relabel(
+        self,
+        labels: Int[np.ndarray, " k"],
+        size: int,
+        axes: Sequence[int] | Mapping[str, Sequence[int]] = (0,),
+    ) -> Self:
+        """A factor whose label ``k`` is called ``labels[k]`` instead, in all blocks.
+
+        Axes are those of the batch, then that of the labels. What is labelled -1 is left out; what
+        two labels become one adds up.
+
+        Raises:
+            StructureError: for axes of single blocks, which go together, or labels out of range.
+        """
+        batch = len(self.batch_shape)
+        if isinstance(axes, Mapping) or not all(0 <= axis <= batch for axis in axes):
+            raise StructureError(
+                found=f"axes={axes} for a {type(self).__name__}",
+                expected=f"the {batch} axes of the batch, then {batch}, that of the labels",
+                fix="Name no blocks: all are relabelled together.",
+            )
+        blocks, labels = dict(self.blocks), np.asarray(labels)
+        for axis in axes:
+            for name, own in SHARED.items():
+                if axis < batch:
+                    blocks[name] = blocks[name].relabel(labels, size, (axis,))
+                for place in own if axis == batch else ():
+                    blocks[name] = _added(blocks[name], labels, size, axis + place)
+        return self.rebuild([blocks[name] for name in self.blocks])
 
     def as_plate(self, prior: Self | None = None) -> Plate:
-        """Emissions, and how many steps were spent in each state."""
+        """Emissions, by which states are told apart, and how many steps were spent in each.
+
+        The weights are a Dirichlet; without a prior its concentrations hold the prior's too.
+        """
         total = 0.0 if prior is None else float(np.sum(prior.blocks["initial"].concentration))  # pyright: ignore
         counts = self.occupancy(prior) + total / self.states
         return Plate(self.blocks["emissions"].members, Dirichlet(counts - 1))  # pyright: ignore
@@ -223,3 +256,20 @@ class HiddenMarkov(Tied):
     def expected_initial(self) -> Float[Real, "*batch k"]:
         """Mean initial probabilities."""
         return self.blocks["initial"].mean  # pyright: ignore
+
+
+def _added(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> ExponentialFamily:
+    """One axis relabelled; entries of one label are added."""
+    moved = (block.relabel(some, size, (axis,)) for some in _apart(labels))
+    return functools.reduce(operator.add, moved)
+
+
+def _apart(labels: np.ndarray) -> Iterator[np.ndarray]:
+    """The labels as several, in none of which one comes twice; -1 for what others have."""
+    order = np.argsort(labels, kind="stable")
+    ranked = labels[order]
+    turn = np.empty(len(labels), int)
+    turn[order] = np.arange(len(labels)) - np.searchsorted(ranked, ranked)
+    turn[labels < 0] = 0
+    for index in range(int(turn.max(initial=0)) + 1):
+        yield np.where(turn == index, labels, -1)

@@ -111,7 +111,7 @@ class Conv:
         """
         np_, (tall, wide), step = namespace(x).np, self.window, self.stride
         if self.padding == "same":
-            pads = [self._pads(*pair) for pair in zip(x.shape[1:3], self.window, strict=True)]
+            pads = [self.pads(*pair) for pair in zip(x.shape[1:3], self.window, strict=True)]
             x = np_.pad(x, [(0, 0), *pads, (0, 0)])
         rows, columns = x.shape[1] - tall + 1, x.shape[2] - wide + 1
         return np_.concatenate(
@@ -123,7 +123,7 @@ class Conv:
             axis=-1,
         )
 
-    def _pads(self, size: int, side: int) -> tuple[int, int]:
+    def pads(self, size: int, side: int) -> tuple[int, int]:
         """Zeros before and after, as XLA has them for "same"."""
         total = max((-(-size // self.stride) - 1) * self.stride + side - size, 0)
         return total // 2, total - total // 2

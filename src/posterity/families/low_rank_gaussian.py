@@ -12,7 +12,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.batches import batch_index
 from posterity.families.distribution import Distribution
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import Marginal, Normal, same_shape
+from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 
 
@@ -145,7 +145,7 @@ class LowRankGaussian(Distribution):
         """Normal laws."""
         variance = np.asarray(self.variance) + (np.asarray(self.factor) ** 2).sum(-1)
         loc, scale = same_shape(self.mean, np.sqrt(variance))
-        return [Normal(loc, scale)]
+        return [Closed(NORMAL, (loc, scale))]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
         """Its own mean and covariance."""

@@ -73,8 +73,8 @@ class Marginal(abc.ABC):
         """With one more axis, of length one, at the end."""
         return self.reshaped((*self.shape, 1))
 
-    def mapped_normal(self, image: "Image") -> "Marginal":
-        """The law of an increasing map of a normal number; nothing is known of other laws."""
+    def mapped_normal(self, image: "Formulas") -> "Marginal":
+        """Of a normal number, its law under an increasing map; nothing is known of other laws."""
         del image
         return unknown(self.shape)
 
@@ -99,9 +99,19 @@ def same_shape(*parameters: ArrayLike) -> tuple[Array, ...]:
     return tuple(np.array(array) for array in arrays)
 
 
-class Named:
-    """A constant of this module, known by its ``name``: pickled by it, as functions are."""
+@dataclasses.dataclass(frozen=True, repr=False)
+class Formulas:
+    """Mean, standard deviation, quantile and distribution function, given the parameters.
 
+    A constant of this module, known by its ``name``: pickled by it, as functions are.
+    """
+
+    mean: Callable[..., Array]
+    sd: Callable[..., Array]
+    quantile: Callable[..., Array]
+    """Its first argument is the probability."""
+    cdf: Callable[..., Array]
+    """Its first argument is the number."""
     name: str
 
     def __reduce__(self) -> str:
@@ -111,16 +121,21 @@ class Named:
         return self.name
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Image(Named):
-    """An increasing map of normal numbers ``u``, its inverse, and the moments of what it gives."""
-
-    outward: Callable[[Array], Array]
-    inward: Callable[[Array], Array]
-    mean: Callable[[Array, Array], Array]
-    """Given mean and standard deviation of ``u``."""
-    sd: Callable[[Array, Array], Array]
-    name: str
+def _of_normal(
+    outward: Callable[[Any], Array],
+    inward: Callable[[Array], Array],
+    mean: Callable[[Array, Array], Array],
+    sd: Callable[[Array, Array], Array],
+    name: str,
+) -> Formulas:
+    """The law of an increasing map of ``N(loc, scale²)``, by the map, its inverse and moments."""
+    return Formulas(
+        mean,
+        sd,
+        lambda p, loc, scale: outward(loc + scale * scipy.special.ndtri(p)),
+        lambda x, loc, scale: scipy.special.ndtr((inward(np.asarray(x)) - loc) / scale),
+        name,
+    )
 
 
 def _logistic_mean(loc: Array, scale: Array) -> Array:
@@ -141,75 +156,6 @@ def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> A
     for x, w in zip(at, weight / weight.sum(), strict=True):
         total = total + w * function(loc + scale * x)
     return total
-
-
-IDENTITY = Image(
-    lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale, "IDENTITY"
-)
-EXPONENTIAL = Image(
-    np.exp,
-    lambda x: np.log(np.maximum(x, 0.0)),
-    lambda loc, scale: np.exp(loc + scale**2 / 2),
-    lambda loc, scale: np.exp(loc + scale**2 / 2) * np.sqrt(np.expm1(scale**2)),
-    "EXPONENTIAL",
-)
-"""Log-normal laws."""
-LOGISTIC = Image(
-    lambda x: scipy.special.expit(x),  # which SciPy loads when it is first asked for
-    lambda x: scipy.special.logit(np.clip(x, 0.0, 1.0)),
-    _logistic_mean,
-    _logistic_sd,
-    "LOGISTIC",
-)
-"""Laws of probabilities whose logits are normal."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Normal(Marginal):
-    """The image of ``N(loc, scale²)`` under an increasing map."""
-
-    loc: Array
-    scale: Array
-    image: Image = IDENTITY
-
-    def mapped_normal(self, image: Image) -> "Normal":
-        """The law of the number whose normal ``u`` this is."""
-        return dataclasses.replace(self, image=image)
-
-    @property
-    def mean(self) -> Array:
-        """The moment that the map has."""
-        with np.errstate(over="ignore"):
-            return self.image.mean(self.loc, self.scale)
-
-    @property
-    def sd(self) -> Array:
-        """The moment that the map has."""
-        with np.errstate(over="ignore"):
-            return self.image.sd(self.loc, self.scale)
-
-    def quantile(self, p: float) -> Array:
-        """Exact."""
-        with np.errstate(over="ignore"):
-            return self.image.outward(self.loc + self.scale * scipy.special.ndtri(p))
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """Exact."""
-        with np.errstate(divide="ignore"):
-            return scipy.special.ndtr((self.image.inward(np.asarray(x)) - self.loc) / self.scale)
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Formulas(Named):
-    """Mean, standard deviation, quantile and distribution function, given the parameters."""
-
-    mean: Callable[..., Array]
-    sd: Callable[..., Array]
-    quantile: Callable[..., Array]
-    """Its first argument is the probability."""
-    cdf: Callable[..., Array]
-    """Its first argument is the number."""
-    name: str
 
 
 def _student_sd(loc: Array, scale: Array, df: Array) -> Array:
@@ -236,6 +182,24 @@ def _beta_cdf(x: ArrayLike, a: Array, b: Array) -> Array:
     return np.where(b > 0, scipy.special.betainc(a, np.where(b > 0, b, 1.0), x), x >= 1)
 
 
+NORMAL = _of_normal(
+    lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale, "NORMAL"
+)
+LOG_NORMAL = _of_normal(
+    np.exp,
+    lambda x: np.log(np.maximum(x, 0.0)),
+    lambda loc, scale: np.exp(loc + scale**2 / 2),
+    lambda loc, scale: np.exp(loc + scale**2 / 2) * np.sqrt(np.expm1(scale**2)),
+    "LOG_NORMAL",
+)
+LOGIT_NORMAL = _of_normal(
+    lambda x: scipy.special.expit(x),  # which SciPy loads when it is first asked for
+    lambda x: scipy.special.logit(np.clip(x, 0.0, 1.0)),
+    _logistic_mean,
+    _logistic_sd,
+    "LOGIT_NORMAL",
+)
+"""Laws of probabilities whose logits are normal."""
 GAMMA = Formulas(
     lambda a, rate: a / rate,
     lambda a, rate: np.sqrt(a) / rate,
@@ -294,24 +258,32 @@ class Closed(Marginal):
         """With a function of arrays that moves or picks entries."""
         return Closed(self.formulas, tuple(map(function, self.parameters)))
 
+    def mapped_normal(self, image: Formulas) -> Marginal:
+        """The law of the number whose normal ``u`` this is."""
+        normal = self.formulas is NORMAL
+        return Closed(image, self.parameters) if normal else super().mapped_normal(image)
+
     @property
     def mean(self) -> Array:
         """The formula's value."""
-        return self.formulas.mean(*self.parameters)
+        return self._at(self.formulas.mean)
 
     @property
     def sd(self) -> Array:
         """The formula's value."""
-        return self.formulas.sd(*self.parameters)
+        return self._at(self.formulas.sd)
 
     def quantile(self, p: float) -> Array:
         """The formula's value."""
-        return self.formulas.quantile(p, *self.parameters)
+        return self._at(self.formulas.quantile, p)
 
     def cdf(self, x: ArrayLike) -> Array:
         """The formula's value."""
-        with np.errstate(divide="ignore"):
-            return self.formulas.cdf(x, *self.parameters)
+        return self._at(self.formulas.cdf, x)
+
+    def _at(self, formula: Callable[..., Array], *of: Any) -> Array:
+        with np.errstate(over="ignore", divide="ignore"):
+            return formula(*of, *self.parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -380,7 +352,7 @@ class MixedMarginal(Marginal):
         """The parts', without their first axis."""
         return self.parts.shape[1:]
 
-    def mapped_normal(self, image: Image) -> "MixedMarginal":
+    def mapped_normal(self, image: Formulas) -> "MixedMarginal":
         """Part by part."""
         return MixedMarginal(self.weights, self.parts.mapped_normal(image))
 

@@ -162,12 +162,6 @@ class Mixture(Distribution):
             return self.components[int(weights.argmax())]
         return with_names(self.components.moment_matched(weights), names_of(self.components))
 
-    def responsibilities(self, z: PyTree) -> Float[Real, "*shape k"]:
-        """Posterior probability of each component given ``z``."""
-        joint = self._joint(z)
-        xp = namespace(joint)
-        return xp.np.exp(joint - xp.logsumexp(joint)[..., None])
-
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws, of shape ``shape + event``: first of the component, then from it."""
         import jax

@@ -4,7 +4,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import (
@@ -142,10 +141,6 @@ class NormalGamma(NormalPrecision):
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """The sum over coordinates, each centred."""
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
-
-    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Log density of a new observation: a product of Student's t."""
-        return self.coordinatewise.predictive_log_prob(as_leaf(x)[..., None]).sum(-1)
 
     def sample(
         self, key: KeyArray, shape: tuple[int, ...] = ()

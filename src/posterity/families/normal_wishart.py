@@ -19,7 +19,6 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.gaussian_moments import HasGaussianMoments, Moments
 from posterity.families.marginals import (
     INVERSE_GAMMA,
     STUDENT_T,
@@ -31,7 +30,7 @@ from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import MORE_THAN_SIZE, Wishart, bartlett_root
 
 
-class NormalPrecision(HasGaussianMoments, Emitting):
+class NormalPrecision(Emitting):
     """Posteriors of a Gaussian's mean and precision, of which ``κ`` and ``ν`` count observations.
 
     Members differ in whether precisions are matrices or numbers, one a coordinate.
@@ -102,21 +101,6 @@ class NormalPrecision(HasGaussianMoments, Emitting):
     def location(self) -> Float[Real, "*batch d"]:
         """The mean ``m``."""
         return self.mean
-
-    @property
-    def moments(self) -> Moments:
-        """Mean ``m`` and covariance ``(ν S)⁻¹``, or variances, whatever ``κ`` is."""
-        return Moments(self.mean, self.inverse_scale / self._over(self.degrees_of_freedom))
-
-    @property
-    def beside_moments(self) -> tuple[Real, ...]:
-        """``κ`` and ``ν``."""
-        return self.mean_precision, self.degrees_of_freedom
-
-    def with_moments(self, moments: Moments, beside: tuple[Real, ...] = ()) -> Self:
-        """``m``, ``S``, ``κ`` and ``ν`` of them."""
-        (mean, spread), (kappa, nu) = moments, beside
-        return self._about_mean(mean, kappa, spread * self._over(nu), nu)
 
     def expected_moments(self) -> tuple[Real, Real] | None:
         """Moments of a record: ``S⁻¹/(ν - d - 1)``, NaN without so many degrees of freedom."""
@@ -305,22 +289,6 @@ class NormalWishart(NormalPrecision):
         distance = self.mean_precision * quadratic(precision, mean - self.mean)
         conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
         return self.wishart.log_prob(precision) + conditional
-
-    def predictive_log_prob(self, x: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Log density of a new observation: Student's t (bishop2006, equation 10.81)."""
-        xp, d = self.xp, self.own_size
-        t = self.degrees_of_freedom + 1 - d
-        shape = self.inverse_scale * ((1 + 1 / self.mean_precision) / t)[..., None, None]
-        gap = x - self.mean
-        precision = xp.np.linalg.inv(shape)
-        squared = quadratic(precision, gap)
-        gammaln = xp.special.gammaln
-        return (
-            gammaln((t + d) / 2)
-            - gammaln(t / 2)
-            - (d * xp.np.log(t * np.pi) + xp.logdet(xp.cholesky(shape))) / 2
-            - (t + d) / 2 * xp.np.log1p(squared / t)
-        )
 
     def sample(
         self, key: KeyArray, shape: tuple[int, ...] = ()

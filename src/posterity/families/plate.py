@@ -177,8 +177,3 @@ class Plate(Composite):
         if self.weights is not None:
             return self.weights.mean_weights()
         return self.xp.np.full((*self.batch_shape, self.size), 1 / self.size)
-
-    def predictive_log_prob(self, x: Float[Real, "n d"]) -> Float[Real, " n"]:
-        """Log density, in nats, of new observations under the mixture of the members."""
-        members = self.members.predictive_log_prob(x[:, None, :])  # pyright: ignore
-        return self.xp.logsumexp(members + self.xp.np.log(self.mean_weights()))

@@ -18,7 +18,7 @@ import numpy as np
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import Namespace
 from posterity.arrays.typing import Bool, DTypeLike, Float, PyTree, Real
-from posterity.families.marginals import EXPONENTIAL, IDENTITY, LOGISTIC, Image
+from posterity.families.marginals import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Continuous(Support):
     determinant of the Jacobian, against the base measure that densities have there.
     """
 
-    normal_image: ClassVar[Image | None] = None
-    """The map of a normal number, where numbers are mapped singly."""
+    normal_image: ClassVar[Formulas | None] = None
+    """The law of the image of a normal number, where numbers are mapped singly."""
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class RealNumbers(Continuous):
     """Any number; the map is the identity."""
 
     name: ClassVar[str] = "finite numbers"
-    normal_image: ClassVar[Image | None] = IDENTITY
+    normal_image: ClassVar[Formulas | None] = NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """True if each is finite."""
@@ -110,7 +110,7 @@ class PositiveNumbers(Continuous):
     """
 
     name: ClassVar[str] = "positive numbers"
-    normal_image: ClassVar[Image | None] = EXPONENTIAL
+    normal_image: ClassVar[Formulas | None] = LOG_NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """True if each is finite and positive."""
@@ -137,7 +137,7 @@ class UnitInterval(Continuous):
     """
 
     name: ClassVar[str] = "numbers between zero and one"
-    normal_image: ClassVar[Image | None] = LOGISTIC
+    normal_image: ClassVar[Formulas | None] = LOGIT_NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         """True if each is between zero and one, and neither."""

@@ -54,12 +54,12 @@ class SiteState:
     answered: int = -1
     """The sequence number of the token that it answered last in that epoch."""
     counted: bool = False
-    """Whether the tokens of that epoch hold its factor."""
+    """True if the tokens of that epoch hold its factor."""
     leaving: bool = False
-    """Whether its factor leaves when the token next comes."""
+    """True if its factor leaves when the token next comes."""
 
     def has_answered(self, token: Token) -> bool:
-        """Whether the token is the one that it answered last: then the same answer goes out."""
+        """True if the token is the one that it answered last: then the same answer goes out."""
         return (token.epoch, token.sequence) == (self.epoch, self.answered)
 
     def take(

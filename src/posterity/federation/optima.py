@@ -259,7 +259,7 @@ class Second:
         return self.state.posterior
 
     def is_better(self, tolerance: float) -> bool:
-        """Whether to go on from there: it is better by more than the tolerance."""
+        """True if the run goes on from there: it is better by more than the tolerance."""
         return self.lower > tolerance
 
 

@@ -17,10 +17,11 @@ from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax, jnp, program
 from posterity.ledger import Ledger
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
+from posterity.models.nodes import normal_pairs
 from posterity.models.personal import Law
 
 DRAWS = 512
-"""Draws of what is shared from its posterior, the same for all sites."""
+"""Draws of what is shared from its posterior, quasi-random and the same for all sites."""
 AT_A_TIME, MOST = 32, 4096
 """Draws for which a model's predictions are made at once, and draws times records of those that
 need no program."""
@@ -184,8 +185,10 @@ def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: An
 def _draws(shared: ExponentialFamily) -> Any:
     parts = shared.independent_blocks()
     if parts and all(part.gaussian for part in parts.values()):
-        rng = np.random.default_rng(0)
-        return {name: part.numpy_draws(rng, DRAWS) for name, part in parts.items()}
+        ends = np.cumsum([part.own_size for part in parts.values()])
+        noise = np.split(normal_pairs(int(ends[-1]), DRAWS // 2), ends[:-1], axis=1)
+        pairs = zip(parts.items(), noise, strict=True)
+        return {name: part.at_noise(own) for (name, part), own in pairs}
     with jax.enable_x64(True):
         return jax.tree.map(jnp.asarray, shared).sample(jax.random.key(0), (DRAWS,))
 

@@ -19,7 +19,7 @@ from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tre
 from posterity.arrays.typing import KeyArray
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import all_at_rest
-from posterity.errors import ParameterError, PosterityError, SiteError, StructureError
+from posterity.errors import PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
 from posterity.federation.elsewhere import looked_at, values_elsewhere
@@ -36,7 +36,7 @@ from posterity.federation.messages import (
     Report,
 )
 from posterity.federation.tables import at_site, of_one_site
-from posterity.inference.descent import dtype_of
+from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.joint import slope_in_mean
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
@@ -293,16 +293,6 @@ class Site:
         with jax.enable_x64(True):
             own = (of_jax(one) if isinstance(one, Words) else one for one in others)
             return _compiled(function, update, self.model, *own)
-
-
-def not_finite() -> ParameterError:
-    """The error of a log likelihood or a gradient that is not finite, or of no use."""
-    return ParameterError(
-        found="NaN or infinity in the log likelihood or its gradient (or jumps, which have none)",
-        expected="a log likelihood that is finite near the posterior, and differentiable there",
-        fix="Check the model's function and the site's data; where it jumps, pass "
-        "LocalUpdate('reinforce'). The factor was not changed.",
-    )
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:

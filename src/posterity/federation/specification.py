@@ -39,13 +39,14 @@ MODELS: dict[str, Callable[..., Any]] = {
     "poisson-regression": models.PoissonRegression,
     "negative-binomial-regression": models.NegativeBinomialRegression,
     "gamma-regression": models.GammaRegression,
+    "multinomial-regression": models.MultinomialRegression,
     "ordinal-regression": functools.partial(models.LogisticRegression),
     "survival-regression": functools.partial(models.PoissonRegression, exposure=True),
 }
 REGRESSIONS = tuple(name for name in MODELS if name.endswith("-regression"))
-OF_TABLES = ("ordinal-regression", "survival-regression")
+OF_TABLES = ("ordinal-regression", "multinomial-regression", "survival-regression")
 """Regressions, and those whose records are made of a table's: labels of whether a level was left,
-counts of events in a time at risk."""
+columns once for each class, counts of events in a time at risk."""
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
 """Those whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -301,7 +302,7 @@ def _gossip(
 def make_update(options: Options) -> LocalUpdate | None:
     """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``.
 
-    None without options: then the model's own rule is taken, as where none is passed in Python.
+    None, the model's own default, where there are no options.
     """
     if not options:
         return None

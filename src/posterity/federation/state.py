@@ -261,7 +261,7 @@ def all_answered(
 
 
 def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequence[Any]) -> bool:
-    """Whether the posterior is admitted after each change from an old factor to a new one."""
+    """True where the posterior is admitted after each change from an old factor to a new one."""
     q: Any = state.posterior
     zero = q.zero()
     old = [zero if factor is None else factor for factor in old]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posterity.arrays.typing import KeyArray
-from posterity.errors import PosterityError, SiteError
+from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.description import described
 from posterity.federation.agreement import Agreement
@@ -38,6 +38,11 @@ from posterity.status import Status
 
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
+EARLY, UNSURE = 3, 10.0
+"""Rounds before which a rate is that of the way from the prior, where a posterior holds means
+apart; what is left may then be so many times what one more round would change."""
+FAINT = 50.0
+"""Nats of free energy beyond which an optimum is no part of what a posterior leaves out."""
 FIRST = 10
 """Rounds in which a posterior may move more and more while it finds its place."""
 MOST_LEFT = 1e6
@@ -181,6 +186,8 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         return Status.of(left, status.tolerance, (why,))
     if not second.settled:
         return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
+    if -lower > FAINT:
+        return status
     if abs(lower) <= status.tolerance:
         apart += ", of the same free energy"
     elif not math.isnan(lower):
@@ -210,7 +217,12 @@ def from_optimum(run: Position) -> float:
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
     if agreed.model.known_optima == "several" or agreed.line_search is None or long:
         return math.inf
-    optimum = optimum_from(run.federation, run.state, run.tolerance)
+    try:
+        optimum = optimum_from(run.federation, run.state, run.tolerance)
+    except SiteError as error:
+        if not isinstance(error.__cause__, ParameterError):
+            raise
+        optimum = None  # on the way a log likelihood is not finite
     left = math.inf if optimum is None else distance(run.posterior, optimum.posterior)
     return left if left <= MOST_LEFT else math.inf
 
@@ -257,7 +269,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
-        left = max(left, _known(run, newton_change))
+        early = UNSURE if run.state.step < EARLY * run.round and len(visits) > 1 else 1.0
+        left = early * max(left, _known(run, newton_change))
     return left, growing
 
 
@@ -293,7 +306,7 @@ def reports_of(
     *,
     samples: int = SAMPLES,
 ) -> dict[str, Report]:
-    """What each site that contributes reports of the posterior; nothing where it fails.
+    """The reports of all sites that contribute on the posterior; none of a site that fails.
 
     Raises:
         SiteError: if a site fails, unless the run passes over such sites.

@@ -3,6 +3,6 @@
 from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.artifact.reconcile import check_same, reconciled
 from posterity.fitting.design import Reading
-from posterity.fitting.fit import Fit, fit
+from posterity.fitting.fit import Fit, fit, imputed
 
-__all__ = ["Fit", "Reading", "Recipe", "check_same", "fit", "recipe_in", "reconciled"]
+__all__ = ["Fit", "Reading", "Recipe", "check_same", "fit", "imputed", "recipe_in", "reconciled"]

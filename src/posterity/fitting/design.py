@@ -1,6 +1,7 @@
 """From the cells of a table to the numbers that a model sees."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -52,8 +53,11 @@ class Design(NamedTuple):
 ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
 FLAGS = {"weights": "--record-weights"}
 """Columns of a recipe that are no inputs, and that flag which is not called as they are."""
-NODES, POINT = 10, 1e-3
-"""Nodes of a hazard's integral, and the part of it that is taken at the end, where an event is."""
+NODES = 11
+"""Gauss-Radau nodes of a hazard's integral over time, the last of them at the end, where an event
+is."""
+POWER = {"weibull": 6, "gompertz": 1}
+"""By which the time since entry is spread between nodes: a Weibull hazard may start infinite."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name when it reads one."""
 
@@ -109,13 +113,15 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     """Refuse names of columns that are not used, of which a flag would go unheard."""
     regression = recipe.regression
     target = [recipe.target] if recipe.target else []
-    # A linear model's target has a unit; a count and a class have none.
     scaled = [*used, *(target if recipe.model == "linear" else [])]
     plain = [name for name in scaled if name not in recipe.categories]
+    # A count and a class have no unit.
+    measured = [recipe.exposure, recipe.entry]
+    measured += target if recipe.model in ("gamma", "survival") else []
     flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
         "--center": (recipe.center, plain),
         "--scale": (recipe.scale, plain),
-        "--unit": (recipe.unit, [*plain, *([recipe.exposure] if recipe.exposure else [])]),
+        "--unit": (recipe.unit, [*plain, *(name for name in measured if name)]),
         "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
     }
     for flag, (names, known) in flags.items():
@@ -221,6 +227,7 @@ def design(
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*used, recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
+    cells, strange = _known(cells, recipe, reading, places) if predicting else (cells, [])
     whole, kept = _whole(cells, places, reading.drop_missing or predicting)
     lines, dropped = whole.lines, len(cells.rows) - len(whole.rows)
     if not whole.rows and not empty:
@@ -230,14 +237,15 @@ def design(
             fix="Add records.",
         )
     reading, notes = _labelled(whole, recipe, reading, wanted)
+    notes += strange
     values = _values(whole, recipe, reading, wanted)
-    names = recipe.coefficients()
-    columns = _columns(recipe, values, whole)
-    if len(set(names)) < len(names):
+    names, columns = recipe.inputs(), _columns(recipe, values, whole)
+    if len(set(own := recipe.coefficients())) < len(own):
+        twice = next(name for name in own if own.count(name) > 1)
         raise StructureError(
-            found=f"coefficients {some(names)}, of which two have one name",
+            found=f"two coefficients {twice!r}",
             expected="a name for each",
-            fix="Rename a column.",
+            fix="Rename a column or a level.",
         )
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":
@@ -274,6 +282,9 @@ def design(
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
+    if recipe.model == "multinomial":
+        names, count = recipe.coefficients(), len(recipe.levels) - 1
+        return result._replace(x=np.tile(x, count), names=names)
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
 
 
@@ -305,32 +316,41 @@ def _at_risk(
     """Records once for each interval in which they were at risk; to be predicted once in all.
 
     Under a hazard that is constant in an interval the events there are Poisson counts, of which the
-    time at risk is the exposure (holford1980). A hazard that changes all along is so at Gauss-
-    Legendre nodes of the cube root of time, which its integral takes; an event is at its own time.
+    time at risk is the exposure (holford1980). A hazard that changes all along is so at the nodes
+    by which it is integrated.
     """
     if predicting and not {recipe.target, recipe.event} <= values.keys():
         return data._replace(y=None)
     time, event = values[recipe.target or ""], values[recipe.event or ""]
     entry = values.get(recipe.entry or "", np.zeros(len(time)))
-    wrong = (time <= entry) | (entry < 0) | ((event != 0) & (event != 1))
+    rounded = (time == entry) & (event == 1)
+    wrong = (time < entry) | (entry < 0) | ((event != 0) & (event != 1)) | rounded
     if wrong.any():
         at = int(np.argmax(wrong))
         raise table_error(
             path,
             f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",
             "a time after the entry, which is not negative, and an event that is 0 or 1",
+            "Where times of events are rounded down to their entry add half the unit that they are "
+            "rounded to, as 0.5 of a day."
+            if rounded[at]
+            else "Mend the file there.",
         )
     if predicting:
         return data._replace(y=event, times=np.column_stack([time, event, entry]))
+    if idle := int((time == entry).sum()):
+        notes = (*data.notes, f"{idle} records censored at their entry, which say nothing")
+        data = data._replace(notes=notes)
+    seen = np.flatnonzero(time > entry)  # others were at risk for no time
     if recipe.hazard is not None:
-        nodes, weights = (np.polynomial.legendre.leggauss(NODES)[k] / 2 for k in range(2))
-        nodes, span = nodes + 0.5, (time - entry)[:, None]
-        at = np.column_stack([entry[:, None] + span * nodes**3, time])
-        spent = np.column_stack([(1 - POINT) * span * 3 * nodes**2 * weights, POINT * span])
-        row = np.repeat(np.arange(len(time)), NODES + 1)
-        here = np.column_stack([np.zeros((len(time), NODES)), event]).ravel()
+        power, span = POWER[recipe.hazard], (time - entry)[seen, None]
+        nodes, weights = _radau()
+        at = entry[seen, None] + span * nodes**power
+        spent = span * power * nodes ** (power - 1) * weights
+        row, here = np.repeat(seen, NODES), np.zeros(at.shape)
+        here[:, -1] = event[seen]
         made = _again(data, row, baseline_at(recipe, at.ravel()))
-        return made._replace(y=here, exposure=spent.ravel())
+        return made._replace(y=here.ravel(), exposure=spent.ravel())
     ends = np.array([0.0, *recipe.cuts, np.inf])
     spent = np.minimum(time[:, None], ends[1:]) - np.maximum(entry[:, None], ends[:-1])
     row, interval = np.nonzero(spent > 0)
@@ -339,6 +359,16 @@ def _at_risk(
         data, row, np.eye(len(recipe.baseline))[interval] if recipe.cuts else data.x[:, :0]
     )
     return made._replace(y=1.0 * here, exposure=spent[row, interval])
+
+
+@functools.cache
+def _radau() -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Radau nodes of [0, 1], ascending up to 1, and their weights."""
+    from scipy.special import roots_jacobi
+
+    inner, weights = roots_jacobi(NODES - 1, 1, 0)
+    nodes = np.append(inner, 1.0)
+    return (nodes + 1) / 2, np.append(weights / (1 - inner), 2 / NODES**2) / 2
 
 
 def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
@@ -465,6 +495,24 @@ def _whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, 
     return cells._replace(rows=rows, lines=lines), kept
 
 
+def _known(
+    cells: Cells, recipe: Recipe, reading: Reading, places: Mapping[str, int]
+) -> tuple[Cells, list[str]]:
+    """A table to be predicted, in which levels that the model does not know are missing; notes."""
+    notes, rows = [], [list(row) for row in cells.rows]
+    for name in set(recipe.columns or ()) & recipe.categories.keys():
+        own, place = reading.levels.get(name, recipe.categories[name]), places[name]
+        texts = [row[place].strip() for row in rows]
+        odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
+        if odd:
+            lines = some([str(cells.lines[n]) for n in odd])
+            levels = some(sorted({texts[n] for n in odd}))
+            notes.append(f"column {name!r}: {levels} in lines {lines}, unknown to the model")
+        for n in odd:
+            rows[n][place] = ""
+    return cells._replace(rows=rows), notes
+
+
 def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
     """The places of a column's texts among its levels, which this table may call otherwise."""
     if len(own) != len(levels):
@@ -500,7 +548,7 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
             )
     elif recipe.model == "gamma":
         wrong, expected = y <= 0, "positive numbers"
-    elif recipe.model == "ordinal":
+    elif recipe.model in LABELS:
         return
     else:
         wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"

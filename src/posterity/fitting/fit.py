@@ -1,12 +1,14 @@
 """A table of records and a recipe, made the ledger of one site."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
+from posterity.artifact.cubics import listed
 from posterity.artifact.recipe import (
     COUNTS,
     ESTIMATE,
@@ -18,14 +20,15 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
-from posterity.fitting.one_shot import error_of_site
+from posterity.fitting.one_shot import nats_of, third_derivatives
 from posterity.fitting.regressions import (
     check_converged,
     deviations,
     fitted,
-    noise_of_residuals,
+    residuals_of,
 )
 from posterity.ledger import Ledger
+from posterity.status import ProgressCallback
 from posterity.version import __version__
 
 _LOUD = 0.25
@@ -34,6 +37,10 @@ _SURE = 4.0
 """Variance over that given all other coefficients, from which on a diagonal law has a note."""
 _FAR = 3.0
 """Prior standard deviations from the prior's mean from which on a coefficient has a note."""
+_TOLD_APART = (
+    "the columns tell the classes apart without an error: the prior alone keeps coefficients "
+    "finite, and a Gaussian is a rough picture of what is left open"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +54,11 @@ class Fit:
         dropped: how many were not, for a value that is missing.
         steps: passes over the site, or steps of a mixture's search.
         noise_variance: of a linear model, known or estimated.
-        nats: how far from a Gaussian the site's likelihood is, where that is known
+        third: third derivatives of the site's log likelihood, where they are known
             (:mod:`~posterity.fitting.one_shot`).
         rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
+        kept: which of the table's records were used.
     """
 
     ledger: Ledger
@@ -60,8 +68,14 @@ class Fit:
     steps: int
     noise_variance: float | None
     notes: tuple[str, ...]
-    nats: float | None = None
+    kept: np.ndarray
+    third: np.ndarray | None = None
     rounded: int = 1
+
+    @property
+    def nats(self) -> float | None:
+        """How far from a Gaussian the site's likelihood is, to third order; None: not known."""
+        return None if self.third is None else nats_of(self.third, self.ledger.posterior)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -69,8 +83,9 @@ class Fit:
         noise = {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
         count = lambda number: self.rounded * round(number / self.rounded)
         dropped = {"dropped": count(self.dropped)} if self.dropped else {}
-        nats = {} if self.nats is None else {"nats": float(f"{self.nats:.3g}")}
-        known = {"records": count(self.records), **dropped, **noise, **nats, "versions": versions()}
+        known = {"records": count(self.records), **dropped, **noise, "versions": versions()}
+        if self.third is not None:
+            known["third"] = listed(self.third, names_of(self.ledger.posterior)[""])
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -87,6 +102,7 @@ def fit(
     prior: ExponentialFamily | None = None,
     reading: Reading = PLAIN,
     seed: int = 0,
+    progress: ProgressCallback | None = None,
 ) -> Fit:
     r"""The posterior of a regression or mixture of a table's records, as the ledger of one site.
 
@@ -97,6 +113,7 @@ def fit(
         prior: a named Gaussian, of which ``recipe.prior`` holds the digest.
         reading: how this table says what the recipe is about.
         seed: of a mixture's starts.
+        progress: called after each step of a regression, as of :func:`posterity.federate`.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
@@ -126,7 +143,60 @@ def fit(
     site = path.stem if site is None else site
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
-    return _regression(data, recipe, site, prior)
+    return _regression(data, recipe, site, prior, progress)
+
+
+def imputed(fits: Sequence[Fit]) -> Fit:
+    """Fits of several imputed tables of one site's records, as one by Rubin's rule (rubin1987).
+
+    The mean is that of the posteriors' means; to the mean of their covariances comes ``1 + 1/m``
+    times the covariance of the means, which is what is not known of the missing values.
+
+    Raises:
+        UsageError: unless they are full Gaussians of one recipe and of the same records.
+    """
+    first, count = fits[0], len(fits)
+    posteriors: list[Any] = [own.ledger.posterior for own in fits]
+    if len({own.recipe.canonical() for own in fits}) > 1:
+        raise UsageError(
+            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
+            expected="the same columns in each imputed table",
+            fix="Name those to be used: --columns A,B.",
+        )
+    if not all(np.array_equal(own.kept, first.kept) for own in fits) or not all(
+        q.gaussian and not q.diagonal for q in posteriors
+    ):
+        raise UsageError(
+            found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
+            f"posterior {posteriors[0]!r}",
+            expected="the same records in each imputed table, and a full Gaussian",
+            fix="Impute all missing values, and fit a regression of family gaussian.",
+        )
+    names = names_of(posteriors[0])[""]
+    posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
+    means = np.stack([q.mean for q in posteriors])
+    away = means - means.mean(0)
+    between = away.T @ away / max(count - 1, 1)
+    within = np.mean([q.covariance for q in posteriors], axis=0)
+    pooled = Gaussian.from_standard(means.mean(0), within + (1 + 1 / count) * between)
+    prior, (site,) = first.ledger.prior, first.ledger.sites
+    ledger = Ledger.of_site(site, prior=prior, posterior=pooled.named(names))
+    share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
+    worst = int(np.argmax(share))
+    note = (
+        f"{count} imputed tables by Rubin's rule: missing values make {share[worst]:.0%} of the "
+        f"variance of {names[worst]!r}, and less of others"
+    )
+    noises = [own.noise_variance for own in fits if own.noise_variance is not None]
+    notes = tuple(dict.fromkeys(line for own in fits for line in own.notes))
+    return dataclasses.replace(
+        first,
+        ledger=ledger,
+        steps=sum(own.steps for own in fits),
+        noise_variance=float(np.mean(noises)) if noises else None,
+        notes=(*notes, note),
+        third=None,
+    )
 
 
 def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
@@ -165,21 +235,31 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         for name, sd in zip(data.names, data.x.std(0), strict=True)
         if sd < 0.1 * width
     ]
-    return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, (*data.notes, *notes))
+    used = len(data.x), data.dropped, found.steps
+    return Fit(ledger, recipe, *used, None, (*data.notes, *notes), data.kept)
 
 
-def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamily | None) -> Fit:
-    prior = prior_of(data.names, recipe, known)
+def _regression(
+    data: Design,
+    recipe: Recipe,
+    site: str,
+    given: ExponentialFamily | None,
+    progress: ProgressCallback | None,
+) -> Fit:
+    prior = prior_of(data.names, recipe, given)
     x, noise = data.x, None
     if recipe.model == "linear":
-        estimated = recipe.noise_variance == ESTIMATE
-        noise = (
-            noise_of_residuals(recipe, [data]) if estimated else float(recipe.noise_variance or 0)
+        noise = float(
+            residuals_of(recipe, data).variance
+            if recipe.noise_variance == ESTIMATE
+            else recipe.noise_variance or 0
         )
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
-        deviations(np.zeros(x.shape[1]), prior.precision + (x.T * weights) @ x, data.names)
-    run = fitted(recipe, noise, site, data, prior)
+        size = len(recipe.inputs())  # of a multinomial model's class
+        own, known = x[:, :size], prior.precision[:size, :size]
+        deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
+    run = fitted(recipe, noise, site, data, prior, progress)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
     predictor = x @ posterior.mean + (0.0 if data.offset is None else data.offset)
@@ -200,8 +280,9 @@ def _regression(data: Design, recipe: Recipe, site: str, known: ExponentialFamil
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    nats = error_of_site(recipe, data, ledger)
-    return Fit(ledger, recipe, data.records, data.dropped, run.state.step, noise, notes, nats)
+    third = third_derivatives(recipe, data, posterior)
+    used = data.records, data.dropped, run.state.step
+    return Fit(ledger, recipe, *used, noise, notes, data.kept, third)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -262,11 +343,16 @@ def _notes(
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: the prior alone keeps coefficients finite"
+    if recipe.model == "multinomial":
+        seen = np.isin(np.arange(len(recipe.levels)), y)
+        if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
+            yield f"no record is of {some(none)}: the prior alone keeps their coefficients finite"
+        size = len(recipe.inputs())
+        odds = data.x[:, :size] @ mean.reshape(-1, size).T
+        if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
+            yield _TOLD_APART
     if recipe.model == "logistic":
         if (y == y[0]).all():
             yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
         elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
-            yield (
-                "the columns tell the classes apart without an error: the prior alone keeps "
-                "coefficients finite, and a Gaussian is a rough picture of what is left open"
-            )
+            yield _TOLD_APART

@@ -61,7 +61,8 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
                 raise _refused(formula, f"with a second {twice[0]}", "one column, their sum")
             extra |= own
         else:
-            terms.append(tuple(_factor(formula, text, recipe) for text in texts))
+            factors = [_factor(formula, text, recipe) for text in texts]
+            terms.append(tuple(sorted(factors, key=lambda own: own[1])))  # b:a is a:b
     columns = tuple(dict.fromkeys(factor[1] for term in terms for factor in term))
     changes = {"target": target, "columns": columns, "terms": tuple(terms), "intercept": intercept}
     return recipe.replaced(**changes, **extra)

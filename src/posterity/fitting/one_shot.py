@@ -1,55 +1,100 @@
 """How far a fusion in one shot is from the posterior of all records together.
 
-Each site's likelihood is taken for a Gaussian. Where a site's factor is that of the Gaussian of
-least reverse KL divergence, its error ``e = log L - log t`` is, in leading order, a cubic Hermite
-polynomial in the site's own posterior, and ``½ Var(e)`` its size in nats. At the fused mean, ``δ``
-standard deviations from the site's, the error has a slope of about ``δ²`` times that size, which
-displaces the fused mean in proportion to the site's share of the information. It is a rough sum: of
-200 random regressions of 2 to 8 sites of 25 to 400 records it was within a factor of two in 56 %,
-of three in 72 %, and on the right side of 0.1 nats in 91 %.
+A fusion adds up the sites' Gaussian factors ``t``, each the best one for a likelihood ``L`` under
+the site's own posterior. What is left there of ``log L - log t`` is, in leading order, a cubic
+polynomial, whose third derivatives ``T`` (d, d, d) a site's file holds. Under the fused posterior,
+whose mean is ``δ`` from the site's and whose covariance is larger by ``D``, that cubic has the
+expected gradient ``T[δδ + D] / 2`` and Hessian ``T[δ]``. Their sums over sites are the step that a
+federation would take next, and the length of that step is the distance.
+
+Of 200 random logistic and Poisson regressions of 2 to 6 coefficients, 2 to 8 sites and 25 to 400
+records a site, the distance was known in 184: within a factor of two of the true one in 96 % of
+these, within three in 99 %, and on the right side of 0.1 nats in 96 %.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import Recipe
-from posterity.families.names import some
+from posterity.artifact.cubics import tensor, turned
+from posterity.artifact.recipe import ESTIMATE, Recipe
+from posterity.errors import CHOOSE
+from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
 from posterity.fitting.regressions import data_of, model_of
 from posterity.ledger import Ledger
+from posterity.models import MultinomialRegression, PredictorModel
+from posterity.models.nodes import hermite
 
-DRAWS, NUMBERS = 512, 2e7
-"""Mirrored draws from a site's posterior, fewer where records times draws are more numbers."""
-FAR = 0.1
+MOST = 20
+"""Coefficients of which a file holds third derivatives: 1,540 numbers."""
+WORTH = 0.1
 """Nats from the posterior of all records from which on a federation is worth its visits."""
-LITTLE = 0.1
-"""Share of the information over share of the records, below which a site's file says too little."""
+BEYOND = 2.0
+"""By how many times its own precision a site's curvature may change on the way to the fused mean:
+farther off, its cubic says nothing of its likelihood."""
+NODES, STEP = 32, 1e-3
+"""Gauss-Hermite nodes of a record's predictor, and the step of a difference in its deviations."""
 
 
-def error_of_site(recipe: Recipe, data: Design, ledger: Ledger) -> float | None:
-    """Half the variance of a site's ``log L - log t`` under its own posterior, in nats.
+def third_derivatives(recipe: Recipe, data: Design, posterior: Any) -> np.ndarray | None:
+    """The expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
 
-    It is 0 of a linear model, and None of a diagonal Gaussian, which leaves out more than that.
+    None of a diagonal Gaussian, which leaves out more than that, of more than :data:`MOST`
+    coefficients, and where a site estimates its own noise, of which others know nothing.
     """
-    (site,) = ledger.sites
-    q, factor = ledger.posterior, ledger.factor(site)
-    posterior: Any = q
-    t: Any = factor
-    if recipe.model == "linear" or posterior.diagonal:
-        return None if posterior.diagonal else 0.0
+    size = posterior.own_size
+    if posterior.diagonal or size > MOST or recipe.noise_variance == ESTIMATE:
+        return None
+    if recipe.model == "linear":
+        return np.zeros((size, size, size))
     x, y = data_of(recipe, data)
-    pairs = max(int(min(DRAWS, NUMBERS / max(len(x), 1))) // 2, 16)
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(pairs, x.shape[1]))
-    root = np.linalg.cholesky(np.asarray(posterior.covariance))
-    z = posterior.mean + np.concatenate([w, -w]) @ root.T
     model = model_of(recipe)
-    log_likelihood = np.array([model.predictor_log_likelihood(x @ one, y).sum() for one in z])
-    log_factor = z @ t.precision_mean - ((z @ t.precision) * z).sum(1) / 2
-    error = log_likelihood - log_factor
-    return float(error.var() / 2) if np.isfinite(error).all() else None
+    if isinstance(model, MultinomialRegression):
+        return _of_classes(model, posterior, x, y)
+    mean, variance = posterior.predictor(x)
+    step = STEP * np.sqrt(variance) + np.finfo(float).tiny
+    above, below = (_curvature(model, mean + own, variance, y) for own in (step, -step))
+    third = (above - below) / (2 * step)
+    return np.stack([(x.T * (third * column)) @ x for column in x.T])
+
+
+def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> np.ndarray:
+    """The same of a model with a predictor a class."""
+    mean, covariance = model.predictors(q, x)
+    blocks = np.split(x, model.classes - 1, axis=1)
+    size, third = blocks[0].shape[1], np.zeros(3 * (x.shape[1],))
+    for a, along in enumerate(np.eye(model.classes - 1)):
+        step = STEP * np.sqrt(covariance[:, a, a])[:, None] + np.finfo(float).tiny
+        ends = (
+            model.expectations(mean + side * step * along, covariance, y)[2] for side in (1, -1)
+        )
+        above, below = ends
+        bend = (below - above) / (2 * step[..., None])
+        for (b, c), column in itertools.product(np.ndindex(bend.shape[1:]), range(size)):
+            own = (blocks[b].T * (bend[:, b, c] * blocks[a][:, column])) @ blocks[c]
+            places = (slice(one * size, (one + 1) * size) for one in (b, c))
+            third[(a * size + column, *places)] = own
+    return third
+
+
+def _curvature(model: PredictorModel, mean: Any, variance: Any, y: Any) -> np.ndarray:
+    """``E[ℓ''(f)]`` of normal predictors (n,)."""
+    known = model.predictor_expectation(mean, variance, y)
+    if known is not None:
+        return known[2]
+    points, chances = hermite(NODES)
+    deviation = np.sqrt(variance)
+    at = [model.predictor_value_and_slope(mean + deviation * own, y)[1] for own in points]
+    return (chances * points) @ np.stack(at) / np.where(deviation > 0, deviation, 1.0)
+
+
+def nats_of(third: np.ndarray, posterior: Any) -> float:
+    """Half the variance of a cubic ``log L - log t`` under the site's own posterior, in nats."""
+    root = np.linalg.cholesky(np.asarray(posterior.covariance))
+    return float((turned(third, root) ** 2).sum() / 12)
 
 
 def expected_distance(
@@ -57,38 +102,44 @@ def expected_distance(
 ) -> tuple[float | None, list[str]]:
     """Nats from the posterior of all records that are to be expected, and warnings.
 
-    They are not known (None) where a site's file says next to nothing of its records, or a site
-    has none of the numbers.
+    They are not known (None) where a site's file has no third derivatives, or its likelihood is so
+    far from a Gaussian that these do not reach to the fused posterior.
 
     Args:
         ledger: of one factor a site, each found from its own records alone.
-        sites: by site its ``nats``, as :func:`error_of_site` has them, and its ``records``.
+        sites: by site the numbers of :func:`~posterity.artifact.cubics.listed`, under ``third``.
     """
     q: Any = ledger.posterior
-    known = [site for site in ledger.sites if {"nats", "records"} <= sites.get(site, {}).keys()]
-    if len(known) < len(ledger.sites) or not ledger.independent or q.diagonal:
+    known = all("third" in sites.get(site, {}) for site in ledger.sites)
+    if not known or not ledger.independent or not q.gaussian or q.diagonal:
         return None, []
-    total, size = max(sum(sites[site]["records"] for site in known), 1), q.own_size
-    distance, little = 0.0, []
-    for site in known:
-        factor: Any = ledger.factor(site)
-        share = float(np.sum(q.covariance * factor.precision)) / size
-        if share < LITTLE * sites[site]["records"] / total:
-            little.append(site)
-        own: Any = ledger.prior + factor
-        away = q.mean - np.linalg.solve(own.precision, own.precision_mean)
-        squared = float(away @ own.precision @ away)
-        moved = max((1 - share) ** 2, squared**2 / (size * (size + 2)))
-        distance += 3 * max(share, 0.0) * sites[site]["nats"] * moved
-    lines = []
-    if little:
-        lines.append(
-            f"the files of {some(little)} say next to nothing of their records, as of one class "
-            "only, or of classes told apart without an error: federate, if they can be asked again"
-        )
-    elif distance > FAR:
-        lines.append(
-            f"in one shot the posterior is some {distance:.2g} nats from that of all records "
-            "together: federate, if sites can be asked again"
-        )
-    return None if little else distance, lines
+    order = np.argsort(names_of(q)[""])
+    mean, covariance = q.mean[order], q.covariance[np.ix_(order, order)]
+    gradient, hessian, beyond = np.zeros(len(order)), np.zeros(covariance.shape), []
+    for site in ledger.sites:
+        third = tensor(sites[site]["third"], len(order))
+        if third is None:
+            return None, []
+        own: Any = ledger.prior + ledger.factor(site)
+        away = mean - own.mean[order]
+        spread = own.covariance[np.ix_(order, order)]
+        bend, root = third @ away, np.linalg.cholesky(spread)
+        if abs(np.linalg.eigvalsh(root.T @ bend @ root)).max() > BEYOND:
+            beyond.append(site)
+        gradient += (bend @ away + np.tensordot(third, covariance - spread, 2)) / 2
+        hessian += bend
+    if beyond:
+        return None, [
+            f"the files of {some(beyond)} do not tell what their records say of the posterior of "
+            "all: as of one class only, of a level or an interval without an event, or of few "
+            "records; how far off the fusion is, is not known: federate, if sites can be asked "
+            f"again{CHOOSE}"
+        ]
+    bend = covariance @ hessian
+    distance = float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4)
+    if distance <= WORTH:
+        return distance, []
+    return distance, [
+        f"in one shot the posterior is some {distance:.2g} nats from that of all records "
+        f"together: federate, if sites can be asked again{CHOOSE}"
+    ]

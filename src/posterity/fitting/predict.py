@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import entr, expit, logsumexp, ndtr, ndtri
+from scipy.special import entr, expit, logsumexp, ndtr, ndtri, softmax
 
 from posterity.artifact.recipe import COUNTS, Recipe
 from posterity.errors import StructureError
@@ -131,13 +131,13 @@ def predict(
         lies. Of a count and a positive number the expected ``mean`` between ``low`` and ``high``,
         and its ``variance``. Of survival, at each of the times, ``survival_T``, the probability
         that the event comes later, between ``low_T`` and ``high_T``; and ``risk``, the mean log
-        hazard ratio. Of ordinal levels their probabilities ``mean`` (n, K), ``entropy`` and
+        hazard ratio. Of several levels their probabilities ``mean`` (n, K), ``entropy`` and
         ``mutual_information``.
     """
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
-    if recipe.model == "ordinal":
-        return _ordinal(posterior, recipe, data)
+    if recipe.model in CLASSES:
+        return _classes(posterior, recipe, data)
     f = predictor(posterior, data)
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = map(f.quantile, tails)
@@ -188,8 +188,8 @@ def log_predictive(
     """
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
-    if recipe.model == "ordinal":
-        chances = _ordinal(posterior, recipe, data)["mean"]
+    if recipe.model in CLASSES:
+        chances = _classes(posterior, recipe, data)["mean"]
         with np.errstate(divide="ignore"):
             return np.log(chances[np.arange(len(chances)), np.asarray(data.y, dtype=int)])
     f, y = predictor(posterior, data), np.asarray(data.y)
@@ -261,23 +261,40 @@ def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.n
     return np.exp(np.minimum(z[:, :count], MOST)) @ spent.T * ratio
 
 
-def _ordinal(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
+def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
     """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
     z, shares = _draws(posterior, data)
-    count = len(recipe.baseline)
+    each = CLASSES[recipe.model]
     shift = np.zeros(len(data.x)) if data.offset is None else data.offset
-    mean, inner = np.empty((len(data.x), count + 1)), np.empty(len(data.x))
+    mean, inner = np.empty((len(data.x), len(recipe.levels))), np.empty(len(data.x))
     for start in range(0, len(data.x), ROWS):
         rows = slice(start, start + ROWS)
-        f = z[:, count:] @ data.x[rows, count:].T + shift[rows]
-        on = expit(f[..., None] + z[:, None, :count])
-        come = np.cumprod(np.concatenate([np.ones_like(on[..., :1]), on], -1), -1)
-        own = come * np.concatenate([1 - on, np.ones_like(on[..., :1])], -1)
+        own = each(z, data.x[rows], shift[rows], len(recipe.levels))
         mean[rows] = np.tensordot(shares, own, 1)
         inner[rows] = shares @ entr(own).sum(-1)
     total = entr(mean).sum(-1)
     known = np.maximum(total - inner, 0.0)
     return {"mean": mean, "entropy": total, "mutual_information": known}
+
+
+def _climbing(z: np.ndarray, x: np.ndarray, shift: np.ndarray, levels: int) -> np.ndarray:
+    """Chances (m, n, K) of ordinal levels, under draws of the coefficients ``z`` (m, d)."""
+    count = levels - 1
+    f = z[:, count:] @ x[:, count:].T + shift
+    on = expit(f[..., None] + z[:, None, :count])
+    come = np.cumprod(np.concatenate([np.ones_like(on[..., :1]), on], -1), -1)
+    return come * np.concatenate([1 - on, np.ones_like(on[..., :1])], -1)
+
+
+def _choosing(z: np.ndarray, x: np.ndarray, shift: np.ndarray, levels: int) -> np.ndarray:
+    """The same of a multinomial model, which has no ``shift``."""
+    size = x.shape[1] // (levels - 1)
+    f = z.reshape(len(z), levels - 1, size) @ x[:, :size].T
+    return softmax(np.concatenate([0 * f[:, :1], f], 1), axis=1).swapaxes(1, 2)
+
+
+CLASSES = {"ordinal": _climbing, "multinomial": _choosing}
+"""Models of several levels, and the chances of these."""
 
 
 def _survival(

@@ -1,8 +1,8 @@
 """Regressions of one site's table: a federation of that site, and what float64 can hold of it."""
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from posterity.models import (
     GammaRegression,
     LinearRegression,
     LogisticRegression,
+    MultinomialRegression,
     NegativeBinomialRegression,
     PoissonRegression,
     PredictorModel,
 )
+from posterity.status import ProgressCallback
 
 TOLERANCE = 1e-4
 """Nats that may be left: what sums over nodes are refined to, and much less than is usual."""
@@ -28,10 +30,12 @@ _KEPT = 1e-3
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 
 
-def model_of(recipe: Recipe, noise_variance: float | None = None) -> PredictorModel:
+def model_of(recipe: Recipe, noise_variance: float | None = None) -> Any:
     """The library's model of a recipe; of counts, which have exposures."""
     if recipe.model == "linear":
         return LinearRegression(1.0 if noise_variance is None else noise_variance)
+    if recipe.model == "multinomial":
+        return MultinomialRegression(len(recipe.levels))
     dispersion = recipe.dispersion or 1.0
     kinds: dict[str, PredictorModel] = {
         **dict.fromkeys(LABELS, LogisticRegression()),
@@ -63,7 +67,12 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(
-    recipe: Recipe, noise_variance: float | None, site: str, data: Design, prior: Any
+    recipe: Recipe,
+    noise_variance: float | None,
+    site: str,
+    data: Design,
+    prior: Any,
+    progress: ProgressCallback | None = None,
 ) -> Run:
     """A federation of the one site, whose records these are.
 
@@ -74,7 +83,8 @@ def fitted(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return federate({site: data_of(recipe, data)}, model, prior, tolerance=TOLERANCE)
+            options: Any = {"tolerance": TOLERANCE, "progress": progress}
+            return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
         raise ConvergenceError(
             found=error.found, expected="a posterior near the records", fix=_UNITS
@@ -87,30 +97,52 @@ def check_converged(run: Run) -> None:
         raise ConvergenceError(found=f"a fit that has {run.status}", expected="an end", fix=_UNITS)
 
 
-def noise_of_residuals(recipe: Recipe, sites: Sequence[Design]) -> float:
-    """The variance of what least squares leaves at each site, over the records that are to spare.
+class Residuals(NamedTuple):
+    """What least squares leaves of a site: a ``sum`` of squares over records to ``spare``.
 
-    Raises:
-        ParameterError: if there are none to spare, or nothing is left.
+    ``records`` and coefficients (``size``) are counted, and ``top`` is the largest target.
     """
-    left = spare = top = 0.0
-    for data in sites:
-        x, y = data_of(recipe, data)
-        size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
-        size[size == 0] = 1.0
-        solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
-        spare += (len(y) if data.weights is None else float(data.weights.sum())) - int(rank)
-        left += float(((y - (x / size) @ solution) ** 2).sum())
-        top = max(top, float(np.abs(y).max(initial=0)))
-    variance = left / spare if spare > 0 else 0.0
-    if not variance > (1e-13 * top) ** 2:
-        raise ParameterError(
-            found=f"{sum(len(data.x) for data in sites)} records for {sites[0].x.shape[1]} "
-            "coefficients, which leave no residual to estimate the noise from",
-            expected="more records, or a noise variance that is known",
-            fix="Say --noise-variance V, the same at every site.",
-        )
-    return variance
+
+    sum: float
+    spare: float
+    top: float
+    records: int
+    size: int
+
+    @classmethod
+    def together(cls, sites: Iterable["Residuals"]) -> "Residuals":
+        """Those of all sites."""
+        total, spare, top, records, size = zip(*sites, strict=True)
+        return cls(sum(total), sum(spare), max(top), sum(records), max(size))
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise.
+
+        Raises:
+            ParameterError: if there are no records to spare, or nothing is left.
+        """
+        variance = self.sum / self.spare if self.spare > 0 else 0.0
+        if not variance > (1e-13 * self.top) ** 2:
+            raise ParameterError(
+                found=f"{self.records} records for {self.size} coefficients, which leave no "
+                "residual to estimate the noise from",
+                expected="more records, or a noise variance that is known",
+                fix="Say --noise-variance V, the same at every site.",
+            )
+        return variance
+
+
+def residuals_of(recipe: Recipe, data: Design) -> Residuals:
+    """What least squares leaves of one site's records."""
+    x, y = data_of(recipe, data)
+    size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
+    size[size == 0] = 1.0
+    solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
+    count = len(y) if data.weights is None else float(data.weights.sum())
+    left = float(((y - (x / size) @ solution) ** 2).sum())
+    top = float(np.abs(y).max(initial=0))
+    return Residuals(left, count - int(rank), top, len(x), x.shape[1])
 
 
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:

@@ -212,10 +212,11 @@ def disagreement(
         shapes = Points.of(moved(union, place))
         traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
         shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
+    less = local.unequal(points.coordinates) - local.unequal(local.judged.coordinates[rows])
     counts = clustering.counts[groups]
     centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
     new = local.evidence(centres)
-    potential = points.potential - local.judged.potential[rows]
+    potential, shape = points.potential - local.judged.potential[rows] - less, shape - less
     misfit = potential - counts * (new.potential - judged.evidence.potential[groups])
     shape = shape - counts * (new.shape - judged.evidence.shape[groups])
     length, size = local.criterion.length_of_sums, len(clustering.counts)

@@ -1,35 +1,38 @@
-"""Merging groups: single components pair by pair, where the search starts, and halves at its end.
+"""Merging groups: single components pair by pair, where the search starts, and slices at its end.
 
-The criterion takes sites to differ alike in all directions. Where they differ more in one of them,
-and there are very many sites, it describes a component shorter as two halves: half a nat each of
-some thousand members outweighs any price. Halves give themselves away: no site holds both, though
-by chance many would, and they lie no further apart, for how wide they are, than the halves of a
-normal distribution. So do more and narrower slices of one component, of which by chance many sites
-would hold any two. Where sites have one component each nothing gives halves away: none are joined.
+The search takes sites to differ alike in all directions. Where they differ more in some of them,
+and there are very many sites, it describes one component shorter as several slices: half a nat a
+direction of some thousand members outweighs any price. In the end groups are merged as long as that
+shortens a description in which the directions where sites differ most have dispersions of their
+own. Groups that lie further apart than slices would, for how wide they are, stay apart. Halves that
+differ in shape give themselves away: no site holds both, though by chance many would.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Evidence, LocalComponents
-from posterity.fusion.geometry import CACHED, Points, chunks
+from posterity.fusion.clustering import Clustering, Evidence, LocalComponents, sums
+from posterity.fusion.geometry import CACHED, chunks, of_places
 
 Array = np.ndarray
 MANY = 12
-"""Members below which a group is no half: its width is not known."""
-HALVES = 8.0
-"""Squared distance of the means of two halves, in variances within them: 7 for a normal
-distribution cut at its mean, and a little for how well both are known."""
-SLICES = 16.0
-"""The same of slices of one that was cut more often: 12 for a uniform distribution, and more for
-how narrow they are and how well they are known."""
-BY_CHANCE, BESIDE = 10.0, 2.0
-"""Sites that would hold two parts of one component, and each part beside another, if one said
-nothing of the other."""
+"""Members from which on two groups may be slices of one component: their width is known."""
+APART = 20.0
+"""Squared distance of the means of two slices, in variances within them: 7 for a normal
+distribution cut at its mean, 12 for a uniform one cut often, and more for how narrow slices are."""
+HALVES, BY_CHANCE = 8.0, 10.0
+"""The same of halves, whatever they differ in, and the sites that would hold both by chance."""
+PATIENCE = 16
+"""Merges of slices without progress after which it ends."""
+DIRECTIONS = 64
+"""Directions of a location up to which they are told apart."""
+RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
+"""The mean deviation of a normal distribution over its standard deviation, and the standard error
+of that ratio, in one over the square root of what it is estimated from (geary1935)."""
+ERRORS = 3.0
+"""Standard errors of that ratio beyond which what was merged may be several."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,99 +151,94 @@ def _level_objectives(
         start = worth[:total].sum(0)
         return start + np.concatenate([np.zeros((1, *start.shape)), change[order].cumsum(0)])
 
-    misfit = local.judged.potential.sum() - levels(counts * evidence.potential)
-    shape = local.shape_potential - levels(counts * evidence.shape)
+    misfit = local.totals[0] - levels(counts * evidence.potential)
+    shape = local.totals[1] - levels(counts * evidence.shape)
     _, _, surprise, typical = (values[:, None] for values in evidence)
     prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
     price, _ = criterion.shortest(levels(prices))
     return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
 
 
-# --- halves --------------------------------------------------------------------------------------
+# --- slices --------------------------------------------------------------------------------------
 
 
-def merge_halves(clustering: Clustering) -> Clustering:
-    """The clustering without halves: groups of many sites, never of one site, that no gap divides.
-
-    They are joined where that shortens the description, had it known their own width; the
-    objective, which does not, rises. Then slices are, and then what is left of their ends.
-    """
-    halves = lambda c: _many(c) & (_by_chance(c) >= BY_CHANCE)
-    clustering = _joined(clustering, halves, HALVES)
-    slices = _joined(clustering, _many, SLICES)
-    wide = _surely_one(clustering, slices)[slices.labels]  # components of groups that had slices
-    if not wide.any():
+def merge_slices(clustering: Clustering) -> Clustering:
+    """The clustering with slices of one component merged, or itself where there are none."""
+    clustering = _halves_merged(clustering)
+    local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
+    many = counts >= MANY
+    if (
+        not _directed(local)
+        or not (apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)).any()
+    ):
         return clustering
-    labels = np.where(wide, len(clustering.counts) + slices.labels, clustering.labels)
-    labels = np.unique(labels, return_inverse=True)[1]
-    return _joined(Clustering(clustering.local, labels), lambda c: _ends(c, wide), HALVES)
-
-
-def _joined(clustering: Clustering, which: Callable[[Clustering], Array], limit: float) -> Any:
-    """With all pairs of groups joined, one after the other, of ``which`` (g, g) that no site has
-    both of, that no gap beyond the ``limit`` divides, and that shorten the description so.
-    """
-    while True:
-        pairs = which(clustering)
-        pairs = pairs & ~_together(clustering) if pairs.any() else pairs
-        pair = _nearest_pair(clustering, pairs, limit)
-        if pair is None:
-            return clustering
-        labels = clustering.labels.copy()
-        labels[labels == pair[1]] = pair[0]
-        clustering = clustering.relabelled(labels)
-
-
-def _nearest_pair(clustering: Clustering, pairs: Array, limit: float) -> tuple[int, int] | None:
-    """The two groups that most surely are parts of one; None if none are."""
-    some = np.flatnonzero(pairs.any(1))
-    if not len(some):
-        return None
-    centroids, points = clustering.centroids.take(some), clustering.local.points
-    members = Points.of(points.family(centroids.coordinates), points.divergence)
-    apart = np.where(pairs[np.ix_(some, some)], members.divergences(centroids), np.inf)
-    best, least = None, 0.0
-    for one in np.flatnonzero(np.isfinite(apart.min(1, initial=np.inf))):
-        first, second = sorted((int(some[one]), int(some[apart[one].argmin()])))
-        rise = _rise(clustering, first, second, limit)
-        if rise < least:
-            best, least = (first, second), rise
+    places, best, waited = Places.of(local), clustering, 0
+    least = places.length(clustering)
+    while waited < PATIENCE and (pair := places.nearest(clustering)):
+        clustering, waited = _merged(clustering, *pair), waited + 1
+        if (length := places.length(clustering)) < least:
+            least, best, waited = length, clustering, 0
     return best
 
 
-def _many(clustering: Clustering) -> Array:
-    """Which two groups both have a width that is known, and may be parts of one for all that many
-    sites show: some would hold each of them and one of the others that it never meets.
+def hollow(clustering: Clustering) -> list[int]:
+    """Groups that may be several: along the line on which their members differ most these lie
+    further from their middle, for how wide they are, than those of a normal distribution would.
     """
-    many = clustering.counts >= MANY
-    pairs = many[:, None] & many & ~np.eye(len(many), dtype=bool)
-    if not pairs.any():
-        return pairs
-    beside = (_by_chance(clustering) * (pairs & ~_together(clustering))).sum(1) >= BESIDE
-    return pairs & beside & beside[:, None]
+    if not _directed(clustering.local):
+        return []
+    places, groups = Places.of(clustering.local), []
+    for group in np.flatnonzero(clustering.counts >= 2 * MANY).tolist():
+        own = places.points[clustering.labels == group]
+        own = own - own.mean(0)
+        along = own @ np.linalg.svd(own, full_matrices=False)[2][0]
+        ratio = np.abs(along).mean() / max(along.std(), np.finfo(float).tiny)
+        if (ratio - RATIO) * np.sqrt(len(along)) > ERRORS * SCATTER:
+            groups.append(group)
+    return groups
 
 
-def _ends(clustering: Clustering, wide: Array) -> Array:
-    """Which two groups are one of ``wide`` components and one of few, whose width is not known."""
-    whole = np.bincount(clustering.labels, wide) > 0
-    few = ~whole & (clustering.counts < MANY)
-    return (whole[:, None] & few) | (few[:, None] & whole)
+def _directed(local: LocalComponents) -> bool:
+    """Whether there are directions of a location to tell apart, and components enough to do so."""
+    return 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
 
 
-def _surely_one(clustering: Clustering, joined: Clustering) -> Array:
-    """Which groups were joined of several that many sites would hold two of by chance, and some
-    each of them beside another.
+def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
+    """The clustering with two groups in one."""
+    return clustering.relabelled(np.where(clustering.labels == second, first, clustering.labels))
+
+
+def _halves_merged(clustering: Clustering) -> Clustering:
+    """Without halves: pairs of groups that many sites would hold both of, if one said nothing of
+    the other, though none does, and that no gap divides.
     """
-    groups = len(clustering.counts)
-    if len(joined.counts) == groups:
-        return np.zeros(groups, bool)
-    whole = np.empty(groups, int)
-    whole[clustering.labels] = joined.labels
-    others = (whole[:, None] == whole) & ~np.eye(groups, dtype=bool)
-    beside = (_by_chance(clustering) * others).sum(1)
-    sure = np.bincount(whole, beside) / 2 >= BY_CHANCE
-    sure[whole[beside < BESIDE]] = False
-    return sure
+    sizes = np.diff(clustering.local.starts)
+    while True:
+        counts = clustering.counts
+        share = np.where(counts >= MANY, counts, 0.0) / sizes.sum()
+        both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
+        pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1)).tolist()
+        gaps = [_gap(*_nearer(clustering, first, second)) for first, second in pairs]
+        if min(gaps, default=np.inf) > HALVES:
+            return clustering
+        clustering = _merged(clustering, *pairs[int(np.argmin(gaps))])
+
+
+def _nearer(clustering: Clustering, first: int, second: int) -> tuple[Array, Array]:
+    """How much nearer the members of two groups are to the first than to the second, by group."""
+    rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
+    costs = [clustering.costs(own) for own in rows]
+    one, other = (own[:, second] - own[:, first] for own in costs)
+    return one, other
+
+
+def _gap(one: Array, other: Array) -> float:
+    """Squared distance of the means of what tells two groups apart, in variances within them; it is
+    linear in a component, so that sampling alone scatters it by the distance.
+    """
+    distance = one.mean() - other.mean()
+    within = (len(one) * one.var() + len(other) * other.var()) / (len(one) + len(other))
+    return float(distance**2 / max(within, distance, np.finfo(float).tiny))
 
 
 def _together(clustering: Clustering) -> Array:
@@ -250,35 +248,76 @@ def _together(clustering: Clustering) -> Array:
     return holds.T @ holds > 0
 
 
-def _by_chance(clustering: Clustering) -> Array:
-    """How many sites would hold both of two groups, if one said nothing of the other."""
-    sizes = np.diff(clustering.local.starts)
-    share = clustering.counts / sizes.sum()
-    return np.outer(share, share) * (sizes * (sizes - 1)).sum()
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where components lie, in deviations of an average component, and the weight of each.
 
-
-def _rise(clustering: Clustering, first: int, second: int, limit: float) -> float:
-    """Rise of the description if two groups were one, as wide along their line as they are;
-    infinite where there is a gap beyond the ``limit`` between them.
+    Attributes:
+        points: (N, located) locations about their middle.
+        weights: (N,) observations of each, in those of an average one; ones where not known.
     """
-    labels, counts, local = clustering.labels, clustering.counts, clustering.local
-    rows = np.flatnonzero((labels == first) | (labels == second))
-    # What tells the two apart is linear in a component: how much nearer it is to one of them.
-    costs = clustering.costs(rows)
-    nearer = costs[:, second] - costs[:, first]
-    mine, theirs = nearer[labels[rows] == first], nearer[labels[rows] == second]
-    distance = mine.mean() - theirs.mean()
-    within = (len(mine) * mine.var() + len(theirs) * theirs.var()) / len(rows)
-    # Sampling alone scatters them by their distance.
-    gap = distance**2 / max(within, distance, np.finfo(float).tiny)
-    if gap > limit:
-        return np.inf
-    share = len(mine) * len(theirs) / len(rows) ** 2
-    surprise, typical = (values[[first, second]] for values in clustering.judged.evidence[2:])
-    parts, joint = counts[[first, second]], counts[[first, second]].sum()
-    criterion, groups = local.criterion, len(counts)
-    _, spread = clustering.judged.prices(criterion, counts)
-    price = criterion.prices(parts @ surprise / joint, parts @ typical / joint, joint, spread)
-    price -= criterion.prices(surprise, typical, parts, spread).sum()
-    price += criterion.columns(groups - 1) - criterion.columns(groups)
-    return float(len(rows) * np.log1p(share * gap) / 2 + price)
+
+    points: Float[Array, "n located"]
+    weights: Float[Array, " n"]
+
+    @classmethod
+    def of(cls, local: LocalComponents) -> "Places":
+        """Of all components, in the metric in which an average one diverges when it is moved."""
+        assert local.shapes is not None
+        members, shapes = local.judged.members(slice(None)), local.shapes
+        place, known = members.location(), members.observations()
+        parts: list[Array] = []
+        of_places(parts.append, place)
+        points = np.hstack(parts)
+        scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
+        average = shapes.family(np.repeat(shapes.middle[0], len(scale) + 1, axis=0))
+        steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
+        ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
+        offsets = iter(np.split(steps, ends, axis=1))
+        moved = average.translate(of_places(lambda _: next(offsets), place))
+        # Both parameters of a member that is moved change linearly, up to what the other lacks.
+        natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
+        metric = (natural @ mean.T + mean @ natural.T) / 2
+        points = (points / scale) @ np.linalg.cholesky(metric)
+        weights = np.ones(len(points)) if known is None else known / known.mean()
+        return cls(points - points.mean(0), weights)
+
+    def length(self, clustering: Clustering) -> float:
+        """Description length, in nats, with the directions where sites differ most apart."""
+        judged, criterion = clustering.judged, clustering.local.criterion
+        sizes, means = self._groups(clustering)
+        scatter = (self.weights[:, None] * self.points).T @ self.points
+        shares = np.maximum(np.linalg.eigvalsh(scatter - (sizes[:, None] * means).T @ means), 0.0)
+        shares = shares[::-1] / max(shares.sum(), np.finfo(float).tiny)
+        misfit = max(judged.misfit - judged.shape, 0.0)
+        saved = criterion.saved(misfit * shares, len(sizes))
+        return judged.length(criterion, clustering.counts) - saved
+
+    def nearest(self, clustering: Clustering) -> tuple[int, int] | None:
+        """The two groups that raise the scatter within groups least, for how wide it is in each
+        direction; of those that no site has both of, and that are not too far apart.
+        """
+        sizes, means = self._groups(clustering)
+        within = self.points - means[clustering.labels]
+        scatter = (self.weights[:, None] * within).T @ within / len(within)
+        root = np.linalg.cholesky(np.linalg.inv(scatter + np.eye(len(scatter))))
+        first, second = np.nonzero(np.triu(~_together(clustering), 1))
+        distance = (((means[first] - means[second]) @ root) ** 2).sum(1)
+        rise = distance * sizes[first] * sizes[second] / (sizes[first] + sizes[second])
+        order = np.argsort(rise, kind="stable")
+        pairs = zip(first[order].tolist(), second[order].tolist(), strict=True)
+        return next((pair for pair in pairs if self.gap(clustering, *pair) <= APART), None)
+
+    def gap(self, clustering: Clustering, first: int, second: int) -> float:
+        """The :func:`_gap` of two groups along the line of their means."""
+        one, other = (self.points[clustering.labels == group] for group in (first, second))
+        line = one.mean(0) - other.mean(0)
+        return _gap(one @ line, other @ line)
+
+    def _groups(
+        self, clustering: Clustering
+    ) -> tuple[Float[Array, " g"], Float[Array, "g located"]]:
+        """The weight and the middle of each group."""
+        sizes = np.bincount(clustering.labels, self.weights)
+        totals = sums(self.weights[:, None] * self.points, clustering.labels)
+        return sizes, totals / sizes[:, None]

@@ -19,13 +19,14 @@ from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
 from posterity.fusion.matching import Matching, check_components, match
-from posterity.fusion.passes import Passes
+from posterity.fusion.passes import Passes, Stages
 from posterity.fusion.topics import (
     TopicConfidence,
     are_topics,
     topics_in_memory,
     topics_in_table,
 )
+from posterity.status import ProgressCallback
 
 Array = np.ndarray
 NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -147,6 +148,11 @@ class Alignment:
         reasons = [] if self.identified else [NO_SCALE]
         if not self.judged:
             reasons.append("the number of components was not compared with others")
+        if several := len(self.confidence.hollow):
+            reasons.append(
+                f"{several} of {self.components} components were merged of slices along a line, "
+                "and may be several: the middle of that line holds few"
+            )
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
             by = (
@@ -172,6 +178,8 @@ class Aligner:
         absorb: whether a site's components that are one (:mod:`.absorb`) are matched as one.
         labels: for ``Matching.IDENTITY``, those (N,) that are known.
         budget: bytes of memory for samples of a table, whose rows are gone through in passes.
+        progress: called after each of these passes.
+        stages: where the search in passes is kept, and where it begins.
     """
 
     matching: Matching
@@ -180,6 +188,8 @@ class Aligner:
     absorb: bool = False
     labels: Int[Array, " n"] | None = None
     budget: int = 0
+    progress: ProgressCallback | None = None
+    stages: Stages | None = None
 
     @property
     def free(self) -> bool:
@@ -236,6 +246,7 @@ class Aligner:
         result = matched.result
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
+        confidence.joined = result.joined
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)
@@ -252,7 +263,8 @@ class Aligner:
             table.keep(wanted[table.used])
         if self.labels is None:
             check_components(table.store.sizes, self.matching, self.components)
-        passes = Passes(table, max(LEAST, self.budget // (SAMPLED * 8 * table.dim)))
+        sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
+        passes = Passes(table, sample, self.progress)
         into, topics = np.arange(len(table.used)), None
         if self._merges(table):
             topics = topics_in_table(table, self.absorb, self.components)
@@ -264,7 +276,7 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
-            result, trace = passes.search(self.components)
+            result, trace = passes.search(self.components, self.stages)
             absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more

@@ -11,7 +11,7 @@ from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily, Tied, concatenate, stack
+from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
 from posterity.families.mixing import MixingWeights
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
@@ -137,8 +137,8 @@ class Block:
     priors: MemberPriors
     origin: Any = None
     first: int = 0
-    whole: Sequence[Tied] = ()
-    whole_priors: Sequence[Tied | None] = ()
+    whole: Sequence[HiddenMarkov] = ()
+    whole_priors: Sequence[HiddenMarkov | None] = ()
     regions: Mapping[int, Ledger] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -278,10 +278,10 @@ def _total(weights: MixingWeights, prior: MixingWeights | None, name: str) -> fl
         raise error.at(f"site {name!r}") from error
 
 
-def resized(prior: Tied, labels: int) -> Tied:
+def resized(prior: HiddenMarkov, labels: int) -> HiddenMarkov:
     """The same prior of so many labels."""
     spread = prior.spread()  # it tells no label apart, or raises
-    if prior.labels == labels:
+    if prior.states == labels:
         return prior
     return type(prior).exchangeable(prior.as_plate(prior).members[0], spread, labels)
 
@@ -305,7 +305,7 @@ def side_by_side(
             continue
         for index, (name, q) in enumerate(zip(names, laws, strict=True)):
             try:
-                starts[index] = starts[index] and resized(starts[index], q.labels)
+                starts[index] = starts[index] and resized(starts[index], q.states)
             except StructureError as error:
                 raise error.at(f"site {name!r}") from error
         plates = [q.as_plate(p) for q, p in zip(laws, starts, strict=True)]

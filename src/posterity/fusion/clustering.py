@@ -36,6 +36,11 @@ every level costs a pass of special functions over all of them, and more numbers
 the levels of merging, whose objectives are true ones, the surer."""
 
 
+UNEQUAL, ALIKE, KNOTS = 16.0, 2.0, 64
+"""Ratio from which on numbers of observations are unequal, up to which they are alike, and how
+many numbers are looked at."""
+
+
 class Evidence(NamedTuple):
     """What is known of groups from the averages of their members.
 
@@ -104,8 +109,14 @@ class LocalComponents:
 
     @functools.cached_property
     def _populations(self) -> list[tuple[Points, float]]:
-        """Those of all components, and of their shapes if they move."""
-        return _populations_of([self.judged, *([] if self.shapes is None else [self.shapes])])
+        """Those of all components, and of their shapes if they move: of very many, of as many as
+        tell it at even steps.
+        """
+        several = [self.judged, *([] if self.shapes is None else [self.shapes])]
+        if len(self.judged) > MANY:
+            rows = np.arange(0, len(self.judged), -(-len(self.judged) // MANY))
+            several = [points.take(rows) for points in several]
+        return _populations_of(several)
 
     @functools.cached_property
     def shapes(self) -> Points | None:
@@ -125,15 +136,73 @@ class LocalComponents:
     def criterion(self) -> Criterion:
         """What the number of groups is judged by."""
         judged, surprise = self.judged, self._population[1]
-        known: Any = [judged.members(rows).observations() for rows in judged.parts]
         return Criterion.of(
             judged.template,
-            None if known[0] is None else np.concatenate(known),
+            None if judged.template.gaussian else self._known_at_sites,
             sites=self.sites,
             total=len(judged),
             surprise=surprise,
             shape=self._populations[1][1] if self.shapes is not None else 0.0,
         )
+
+    @functools.cached_property
+    def _unequal(self) -> Any:
+        """:meth:`unequal` as a spline of the logarithm; None where sites know their components from
+        about as many observations as each other, and no component from next to none.
+        """
+        known, sites = self._known, self._known_at_sites
+        if self.shapes is None or known is None or not known.min() > 0:
+            return None
+        if sites.max() < UNEQUAL * sites.min() and known.max() < UNEQUAL**2 * known.min():
+            return None
+        few, many = known <= ALIKE * known.min(), known >= known.max() / ALIKE
+        ends = np.stack([self.shapes.coordinates[rows].mean(0) for rows in (few, many)])
+        low, high = known[few].mean(), known[many].mean()
+        at = np.geomspace(low, high, KNOTS)
+        share = ((at - low) / (high - low))[:, None]
+        potential = self.shapes.potential_at((1 - share) * ends[0] + share * ends[1])
+        potential -= share[:, 0] * (potential[-1] - potential[0])
+        return scipy.interpolate.CubicSpline(np.log(at), potential)
+
+    def unequal(self, natural: Float[Array, "n dim"]) -> Any:
+        """The potential of typical shapes that are known from as many observations as members with
+        these natural parameters, up to what is linear in these: it is all of the misfit of
+        components that are one, but for their numbers of observations.
+        """
+        if self._unequal is None:
+            return 0.0
+        known = np.log(self._records(self.judged.family(natural)))
+        return self._unequal(np.clip(known, *self._unequal.x[[0, -1]]))
+
+    @functools.cached_property
+    def _known(self) -> Float[Array, " n"] | None:
+        """From how many observations components are known; None where nothing says it."""
+        judged = self.judged
+        known: Any = [self._records(judged.members(rows)) for rows in judged.parts]
+        return None if known[0] is None else np.concatenate(known)
+
+    @property
+    def _known_at_sites(self) -> Any:
+        """The same of each site, on average over its components; None where nothing says it."""
+        if self._known is None:
+            return None
+        logs = np.add.reduceat(np.log(np.maximum(self._known, 1e-300)), self.starts[:-1])
+        return np.exp(logs / np.diff(self.starts))
+
+    def _records(self, members: ExponentialFamily) -> Any:
+        """From how many observations members are known, or how sharp Gaussians are on average."""
+        if not members.gaussian or self.shapes is None:
+            return members.observations()
+        mean, slope, _ = self.typical
+        return members.natural_parameters @ slope / (mean @ slope)
+
+    @functools.cached_property
+    def totals(self) -> tuple[float, float]:
+        """The potentials of all components, and of their shapes, added up: less :meth:`unequal`."""
+        judged = self.judged
+        less = sum(np.sum(self.unequal(judged.coordinates[rows])) for rows in judged.parts)
+        shape = 0.0 if self.shapes is None else self.shapes.potential.sum()
+        return float(judged.potential.sum() - less), float(shape - less)
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
         """Natural parameters of components, and those of their shapes: what groups sum up."""
@@ -155,7 +224,9 @@ class LocalComponents:
         shape = self.shapes.potential_at(averages)
         if self.criterion.both:
             potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
-        return Evidence(potential, shape, surprise, self._apart(averages, shape))
+        typical = self._apart(averages, shape)
+        less = self.unequal(centroids.coordinates)
+        return Evidence(potential - less, shape - less, surprise, typical)
 
     def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
         """``KL(average shape || the centroid's shape)``: an average of natural parameters is wider
@@ -189,12 +260,8 @@ class LocalComponents:
         shape = typical = np.zeros(len(judged))
         if shapes is not None:
             shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
-        return Evidence(judged.potential, shape, self.surprise(judged.alone), typical)
-
-    @functools.cached_property
-    def shape_potential(self) -> float:
-        """The potential of all shapes, added up; zero where nothing moves."""
-        return 0.0 if self.shapes is None else float(self.shapes.potential.sum())
+        less = self.unequal(judged.coordinates)
+        return Evidence(judged.potential - less, shape - less, self.surprise(judged.alone), typical)
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """What averages of natural parameters say beyond the population: ``KL(. || population)``,
@@ -336,8 +403,7 @@ class Clustering:
         if shapes is not None:
             centres = np.hstack([centres, self.shape_totals / counts[:, None]])
         evidence = local.evidence_of(centroids, centres)
-        total = points.potential.sum()
-        return Judged.of(centres, evidence, counts, total, local.shape_potential)
+        return Judged.of(centres, evidence, counts, *local.totals)
 
     def same(self, other: "Clustering") -> bool:
         """True for the same partition, whatever the numbers of its groups."""

@@ -18,7 +18,7 @@ from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
-from posterity.families import ExponentialFamily, Plate, Tied, stack
+from posterity.families import ExponentialFamily, HiddenMarkov, Plate, stack
 from posterity.families.mixing import MixingWeights
 from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
@@ -308,7 +308,7 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
 
 def _averaged_labels(
     tied: Block, alignment: Alignment, members: ExponentialFamily, importance: Array
-) -> Tied:
+) -> HiddenMarkov:
     """The average of what all sites count, beside the prior and these members.
 
     Raises:
@@ -350,14 +350,14 @@ class TiedTerms:
             prior = resized(prior, size)
             spread, member = prior.spread(), one_member(prior.as_plate(prior))
         same = lambda a, b: np.allclose(a, b, rtol=1e3 * SAME, atol=1e3 * SAME)
-        pairs = [(known, make(member, spread, known.labels)) for known in own]
+        pairs = [(known, make(member, spread, known.states)) for known in own]
         alike = [all(map(same, leaves(known), leaves(common))) for known, common in pairs]
         self.others = self.totals = ~np.array(alike, bool)
         self.prior = make(member, spread, size)
         self.each = functools.partial(contributions, tied, alignment)
 
 
-def contributions(tied: Block, alignment: Alignment) -> list[Tied]:
+def contributions(tied: Block, alignment: Alignment) -> list[HiddenMarkov]:
     """The contribution of each site to its prior, under the fused labels."""
     sites = zip(tied.names, tied.whole, tied.whole_priors, strict=True)
     return [
@@ -367,7 +367,10 @@ def contributions(tied: Block, alignment: Alignment) -> list[Tied]:
 
 
 def _spread(
-    priors: Sequence[Tied | None], importance: Float[Array, " sites"], labels: int, width: int
+    priors: Sequence[HiddenMarkov | None],
+    importance: Float[Array, " sites"],
+    labels: int,
+    width: int,
 ) -> Float[Array, " s"]:
     """The average of the sites' concentrations, of those whose labels tell all of them.
 

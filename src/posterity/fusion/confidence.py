@@ -16,6 +16,7 @@ import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
+from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
 from posterity.fusion.search import drop, split
@@ -46,11 +47,14 @@ class Confidence:
         clustering: the best that the search met.
         levels: the least objective that the search met with each number of groups.
         free: whether the number of groups was chosen by the objective.
+        joined: whether slices were merged at the end, for reasons that the objective does not know.
         thorough: whether neighbouring numbers of groups, which take a search each, are looked at
             unasked.
     """
 
     thorough: ClassVar[bool] = True
+
+    joined: bool = False
 
     def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
         self.clustering, self.levels, self.free = clustering, levels, free
@@ -133,10 +137,15 @@ class Confidence:
         if _large(self.clustering):
             return False
         close = self.runner_up is not None and self.runner_up[1] < AMBIGUOUS
-        if close or not self.identified:
+        if close or not self.identified or self.hollow:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
         return min(least) < 2 * AMBIGUOUS or self.alone < AMBIGUOUS
+
+    @functools.cached_property
+    def hollow(self) -> list[int]:
+        """Groups of merged slices that may be several (:func:`.agglomeration.hollow`)."""
+        return hollow(self.clustering) if self.joined else []
 
     @functools.cached_property
     def alone(self) -> float:

@@ -63,20 +63,25 @@ class Criterion:
     def of(
         cls,
         family: ExponentialFamily,
-        observations: Float[Array, " total"] | None,
+        observations: Float[Array, " sites"] | None,
         *,
         sites: int,
         total: int,
         surprise: float,
         shape: float = 0.0,
     ) -> "Criterion":
-        """For components of a family, known from so many ``observations`` each (None where that is
-        not known), whose ``KL(. || population)`` is ``surprise`` on average: half the logarithm of
-        how much wider the population is, for each direction. ``shape`` is the same of their shapes.
+        """For components of a family, known from so many ``observations`` at each site (None where
+        that is not known), whose ``KL(. || population)`` is ``surprise`` on average: half the
+        logarithm of how much wider the population is, for each direction. ``shape`` is the same of
+        their shapes.
         """
         located, free = _size(family.location()), family.degrees_of_variation
         if located and observations is not None:
-            count = np.exp(np.log(np.maximum(observations, 1.0)).mean())
+            observations = np.maximum(observations, 1.0)
+            total_of, spare = observations.sum(), max(len(observations) - 1, 1)
+            # What a few of many observations each differ, the others say of those with less.
+            least = (total_of - (observations**2).sum() / total_of) / spare
+            count = min(np.exp(np.log(observations).mean()), max(least, 1.0))
             expected = 1 + APART / located * count
         else:
             share = SHARE if located else SHARE_UNLOCATED
@@ -87,7 +92,7 @@ class Criterion:
 
     @property
     def both(self) -> bool:
-        """Whether components have a place and, beside it, a shape that others may share."""
+        """True if components have a place and, beside it, a shape that others may share."""
         return bool(self.located and self.shaped)
 
     def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
@@ -112,6 +117,23 @@ class Criterion:
             noise = _noise(misfit - shape, spare, self.located, self.expected)
             noise = noise + sampled + _noise(shape - sampled, spare, self.shaped / 2, 1.0)
         return noise + price + self.columns(groups)
+
+    def saved(self, misfits: Float[Array, " located"], groups: int) -> float:
+        """Nats by which the description is shorter where the directions in which sites differ most,
+        as many as serve best, have dispersions of their own (minka2001dimension).
+
+        Args:
+            misfits: the misfit of location along each direction, the largest first.
+            groups: number of groups.
+        """
+        spare, dim = self.total - groups, self.located
+        noise = lambda misfit, directions: _noise(misfit, spare, directions, self.expected)
+        leading = np.arange(1, dim)
+        angles = (dim - (leading - 1) / 2) * leading  # numbers that say which directions lead
+        each = noise(misfits[:-1], 1).cumsum()
+        rest = np.array([noise(misfits[k:].sum(), dim - k) for k in leading])
+        lengths = each + rest + angles * np.log(max(spare, 1)) / 2
+        return max(float(noise(misfits.sum(), dim) - lengths.min(initial=np.inf)), 0.0)
 
     def columns(self, groups: Any) -> Any:
         """What so many groups add to the description beside their prices."""
@@ -158,7 +180,7 @@ class Criterion:
 
     @property
     def single(self) -> bool:
-        """Whether each site has one component, which some group then has to have: a partition, not
+        """True if each site has one component, which some group then has to have: a partition, not
         a choice of columns.
         """
         return self.total == self.sites
@@ -204,7 +226,7 @@ def _harmonic(sites: int) -> float:
     return float((1 / np.arange(1, sites + 1)).sum())
 
 
-def _presence(counts: Array, sites: int) -> Array:
+def _presence(counts: Any, sites: int) -> Any:
     """That these sites, of all, have each column."""
     gammaln = scipy.special.gammaln
     return gammaln(sites + 1) - gammaln(counts) - gammaln(sites - counts + 1)

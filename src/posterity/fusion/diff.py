@@ -14,7 +14,15 @@ from posterity.artifact import Posterior
 from posterity.artifact.aligned import coordinates_in, ordered
 from posterity.checks import check_adds, check_proper
 from posterity.errors import StructureError
-from posterity.families import Distribution, ExponentialFamily, Mixture, Plate, Tied, at_rest, stack
+from posterity.families import (
+    Distribution,
+    ExponentialFamily,
+    HiddenMarkov,
+    Mixture,
+    Plate,
+    at_rest,
+    stack,
+)
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of
 from posterity.fusion.paths import blocks
@@ -223,7 +231,7 @@ def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
     return BlockDiff(path, _called(a), Divergences.total(terms), plate)
 
 
-def _tied(a: Tied, b: Tied, path: str) -> BlockDiff:
+def _tied(a: HiddenMarkov, b: HiddenMarkov, path: str) -> BlockDiff:
     """Labels are matched in the plate; all else is compared among those that have a partner."""
     mine, theirs = _Labelled.of_plate(a.as_plate()), _Labelled.of_plate(b.as_plate())
     rows, columns = _match(mine, theirs)
@@ -234,9 +242,9 @@ def _tied(a: Tied, b: Tied, path: str) -> BlockDiff:
     return BlockDiff(path, _called(a), kl, dataclasses.replace(plate, weights=rest))
 
 
-def _among_labels(law: Tied, kept: Array) -> Tied:
+def _among_labels(law: HiddenMarkov, kept: Array) -> HiddenMarkov:
     """The law of what these labels have among each other."""
-    labels = np.full(law.labels, -1)
+    labels = np.full(law.states, -1)
     labels[kept] = np.arange(len(kept))
     return law.relabel(labels, len(kept))
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
+from posterity.errors import CHOOSE
 from posterity.families import Distribution, ExponentialFamily, NormalWishart
 from posterity.families.marginals import Marginal, Names
 from posterity.fusion.absorb import Absorbing
@@ -41,6 +42,8 @@ SPREADS = 3.0
 """Deviations by which it also has to be above that."""
 GLANCE = 1.5
 """Half nats a direction of each match from which the residual is compared with sampling's."""
+PRIORS = 4
+"""Different priors of sites that are looked at."""
 MOST_PAIRS = 2**12
 """Pairs of fused components that are compared."""
 MOST = 2**27
@@ -152,7 +155,7 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
         f"site {site(worst)!r} contradicts the others{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
-        "site's own (personal=True), or look at that site's units and records"
+        f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
     )
 
 
@@ -313,12 +316,14 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
     members = parts.members[rows]
     origin = middle(members)
     members, prior = moved(members, origin), _priors(block, rows, origin)
-    total = sums(members.natural_parameters - prior, labels[rows])
-    first = np.unique(labels[rows], return_index=True)[1]  # a prior each, that of some site
-    total = total + (prior[first] if np.ndim(prior) else prior)
-    fused: Any = members.with_natural_parameters(total)
-    proper, away = np.asarray(fused.is_proper()), _away(fused[one], fused[other])
-    near = np.flatnonzero((away < AGREEMENT) & proper[one] & proper[other])
+    learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
+    # Beside one prior of all: a prior that is far from the records pulls only its own sites.
+    for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
+        fused: Any = members.with_natural_parameters(learnt + start)
+        proper = np.asarray(fused.is_proper())
+        gap = np.where(proper[one] & proper[other], _away(fused[one], fused[other]), np.inf)
+        away = np.minimum(away, gap)
+    near = np.flatnonzero(away < AGREEMENT)
     if len(near):
         least = near[away[near].argmin()]
         yield (

@@ -1,9 +1,12 @@
 """The verb: posteriors of several sites in, one posterior out."""
 
+import contextlib
 import dataclasses
 import functools
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +14,7 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
+from posterity.checkpoint import Checkpoint, opened
 from posterity.checks import check_proper
 from posterity.errors import (
     FusionWarning,
@@ -20,6 +24,7 @@ from posterity.errors import (
 )
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names
+from posterity.fingerprint import digests
 from posterity.fusion.alignment import (
     Aligner,
     Alignment,
@@ -28,6 +33,7 @@ from posterity.fusion.alignment import (
     user_labels,
     warn_of_names,
 )
+from posterity.fusion.block_table import BlockTable
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
 from posterity.fusion.divergences import Name
@@ -37,6 +43,7 @@ from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName
 from posterity.fusion.networks.fuse import fuse_networks
 from posterity.fusion.networks.options import Options, without_networks
+from posterity.fusion.passes import Stages
 from posterity.fusion.paths import assembled, check_no_units
 from posterity.fusion.paths import blocks as blocks_of
 from posterity.fusion.plan import Plan
@@ -65,6 +72,7 @@ def fuse(
     absorb: bool | None = None,
     budget: int | None = None,
     networks: Options | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Fusion:
     """Merge posteriors of separate data into one, finding which components correspond.
@@ -109,9 +117,13 @@ def fuse(
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
+        checkpoint: a file that keeps where matching in passes stands: if the process is killed, the
+            same call reads the sites again and goes on with the passes where it was. Nothing is
+            kept of what is matched in memory.
         networks: how networks are fused, if sites are :class:`posterity.Network`.
         progress: called with a :class:`posterity.status.Progress` once each plate is matched, which
-            has the objective of its matching; of networks once each width is tried, with the
+            has the objective of its matching, and after each pass over sites that are gone through
+            in passes, whose number it has; of networks once each width is tried, with the
             predictive KL as the objective.
 
     Returns:
@@ -132,7 +144,7 @@ def fuse(
         StructureError: sites of different families, blocks or dimensions, a prior that tells
             components apart, or a family for which the divergence is not defined.
         ParameterError: NaN, infinite or improper parameters, by site and block.
-        ArtifactError: a file that cannot be read.
+        ArtifactError: a file that cannot be read, or a checkpoint of another fusion.
 
     Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
 
@@ -151,13 +163,35 @@ def fuse(
         check_no_units(sites.like, sites.coordinates)
     choice = chosen_rule(sites, plan, weights)
     problem = (_Networks if sites.networks else _Plates)(sites, plan, importance, choice)
-    fusion = problem.fused(progress)
+    with _kept(checkpoint, sites, plan) as stages:
+        fusion = problem.fused(progress, stages)
     lines = {line: IdentificationWarning for line in problem.ambiguities(fusion)}
     lines |= dict.fromkeys([choice.twice] if choice.twice else [], FusionWarning)
     lines |= dict.fromkeys(doubts_of(sites, fusion), FusionWarning)
     for line, kind in lines.items():
         warnings.warn(line, kind, stacklevel=2)
     return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))
+
+
+@contextlib.contextmanager
+def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
+    """Where the search of plates in passes stands, kept at the path; None if nothing is."""
+    if path is None:
+        yield None
+        return
+    tables = {p: block for p, block in sites.blocks.items() if isinstance(block, BlockTable)}
+    how = plan.matching, str(plan.divergence), plan.components, plan.absorb, plan.bytes
+    parts = {
+        "sites": {p: np.sort(table.keys) for p, table in tables.items()},
+        "settings": list(map(repr, how)),
+        "prior": plan.prior,
+    }
+    if not tables:
+        Checkpoint(Path(path), "fuse", digests(parts)).load()  # refuses a file of anything else
+        yield None
+        return
+    with opened(path, "fuse", digests(parts)) as file:
+        yield Stages(file)
 
 
 class _Problem(NamedTuple):
@@ -184,8 +218,9 @@ class _Problem(NamedTuple):
 class _Networks(_Problem):
     """Networks, whose units are matched layer by layer."""
 
-    def fused(self, progress: ProgressCallback | None) -> Fusion:
-        """The fused network."""
+    def fused(self, progress: ProgressCallback | None, stages: Stages | None) -> Fusion:
+        """The fused network; they are fused in memory, of which nothing is kept."""
+        del stages
         sites, plan, importance, choice = self
         if plan.labels is not None:
             raise UsageError(
@@ -211,12 +246,14 @@ class _Networks(_Problem):
 class _Plates(_Problem):
     """Posteriors whose plates are matched, and whose other blocks mean the same everywhere."""
 
-    def fused(self, progress: ProgressCallback | None) -> Fusion:
+    def fused(self, progress: ProgressCallback | None, stages: Stages | None) -> Fusion:
         """Match, then combine."""
-        aligned, names = self._matched(progress)
+        aligned, names = self._matched(progress, stages)
         return self._combined(aligned, {**self.sites.coordinates, **names})
 
-    def _matched(self, progress: ProgressCallback | None) -> tuple[Alignments, Names]:
+    def _matched(
+        self, progress: ProgressCallback | None, stages: Stages | None
+    ) -> tuple[Alignments, Names]:
         """The matching of each plate, and the names of its components where sites give some."""
         sites, plan, importance, choice = self
         side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
@@ -252,7 +289,8 @@ class _Plates(_Problem):
         elif sites.labels:
             warn_of_names(f"matching={how.value!r} goes by what members say")
         own = None if labels is None else user_labels(labels, plates, number)
-        aligner = Aligner(how, side, number, plan.absorb is not False, own, plan.bytes)
+        options = number, plan.absorb is not False, own, plan.bytes, progress, stages
+        aligner = Aligner(how, side, *options)
         for plate in plates:
             aligned[plate.path] = alignment = aligner.align(plate, importance)
             if progress is not None:

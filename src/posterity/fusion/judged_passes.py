@@ -63,7 +63,7 @@ class PassConfidence(Confidence):
         sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
         for part in self.parts:
             sums.add(part.local.traits(), part.labels)
-            shape += part.local.shape_potential
+            shape += part.local.totals[1]
         total = self.passes.potentials[0]
         return Judged.of(sums.means, near.evidence(sums.means), counts, total, shape)
 
@@ -78,6 +78,7 @@ class PassConfidence(Confidence):
         local = LocalComponents(passes.table.points(rows, passes.near.points), starts)
         near = passes.near
         vars(local).update(_population=near._population, criterion=passes.criterion)
+        vars(local)["_unequal"] = near._unequal
         if near.shapes is not None:
             vars(local)["typical"] = near.typical
         return Part(local, labels.astype(int), self)

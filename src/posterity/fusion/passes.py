@@ -7,17 +7,20 @@ says. What is in memory of a component is its label.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
+from posterity.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assign
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
+from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
 COSTS = 2**22
@@ -39,6 +42,8 @@ class PassResult:
         loss: (G,) rise of the misfit if a group's components went to their second choice.
         second: (N,) where each component would go if its group were dissolved.
         worst: the coordinates of what fits its group worst.
+        assigned: (G, D) the coordinates that labels are the best assignment to.
+        ahead: whether ``loss`` and ``second`` are about ``matched`` in place of ``assigned``.
     """
 
     labels: Int[Array, " n"]
@@ -48,6 +53,8 @@ class PassResult:
     loss: Float[Array, " g"]
     second: Int[Array, " n"]
     worst: Float[Array, " dim"]
+    assigned: Any = None
+    ahead: bool = False
 
     def packed(self) -> "PassResult":
         """The same without groups that have no members."""
@@ -63,18 +70,53 @@ class PassResult:
             matched=self.matched[kept],
             loss=self.loss[kept],
             second=np.maximum(rank, 0).astype(self.second.dtype)[self.second],
+            assigned=None if self.assigned is None else self.assigned[kept],
         )
+
+
+@dataclasses.dataclass
+class Stages:
+    """Where the search of each plate stands, kept in a checkpoint: the same call goes on there."""
+
+    checkpoint: Checkpoint
+
+    def __post_init__(self) -> None:
+        saved = self.checkpoint.load()
+        self._plates: dict[str, Any] = {} if saved is None else saved[0]
+
+    def resumed(self, passes: "Passes") -> tuple[PassResult, list[float]] | None:
+        """The clustering of a plate that was kept last, and its trace, by at most two passes.
+
+        Raises:
+            ArtifactError: if the file does not hold such a thing.
+        """
+        if (kept := self._plates.get(f"plate {passes.table.path}")) is None:
+            return None
+        try:
+            sweep = passes.sweep(np.asarray(kept["assigned"], float))
+            trace = list(map(float, kept["trace"]))
+            return (passes.refine(sweep, sweeps=1) if kept["ahead"] else sweep), trace
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.checkpoint.foreign() from error
+
+    def keep(self, passes: "Passes", sweep: PassResult, trace: Sequence[float]) -> None:
+        """Note where a plate stands, and write it down if the last time was a while ago."""
+        kept = {"assigned": sweep.assigned, "ahead": sweep.ahead, "trace": list(trace)}
+        self._plates[f"plate {passes.table.path}"] = kept
+        if self.checkpoint.due:
+            self.checkpoint.save(self._plates, {})
 
 
 class Passes:
     """The components of one block of all sites, in a table that is gone through as often as needed.
 
     About ``sample`` components are clustered in memory at a time; as many make up the first groups,
-    and the population.
+    and the population. After each pass ``progress`` is called with the number of those made.
     """
 
-    def __init__(self, table: Any, sample: int):
+    def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
         self.table, self.store, self.most = table, table.store, sample
+        self.progress, self.swept = progress, 0
         self._sampled = table.ranked(sample)
         some = table.gather(self._sampled)
         table.origin = _origin(self.table.natural(some.rows))
@@ -89,7 +131,9 @@ class Passes:
         sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
-        self.potentials: Array = sums.totals[0]
+        dim = self.table.dim
+        less = [self.near.unequal(b.rows[:, :dim]) for b in self.store.blocks()]
+        self.potentials: Array = sums.totals[0] - [sum(map(np.sum, less)), 0.0]
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
 
@@ -115,7 +159,8 @@ class Passes:
         """That of some groups with other counts, and so much more misfit."""
         near, shape = self.near, 0.0
         centroids = near.judged.centroids(sweep.natural)
-        potential, typical = centroids.potential.copy(), np.zeros(len(sweep.counts))
+        potential = centroids.potential - near.unequal(sweep.natural)
+        typical = np.zeros(len(sweep.counts))
         if near.shapes is not None:
             seen, means, shape = self._shapes(sweep)
             own = near.evidence_of(centroids.take(seen), np.hstack([sweep.natural[seen], means]))
@@ -137,7 +182,8 @@ class Passes:
         seen = np.flatnonzero(sums.counts)
         means = sums.totals[seen] / sums.counts[seen, None]
         potential = shapes.potential_at(means)
-        misfit = max(float(shapes.potential.sum() - sums.counts[seen] @ potential), 0.0)
+        potential = potential - self.near.unequal(means)
+        misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
@@ -159,7 +205,10 @@ class Passes:
                 labels = assign(costs, part.starts, price)
                 labels[labels == len(coordinates)] = -1
                 sums.add(part, labels, costs if second else None)
-        return sums.result()
+        self.swept += 1
+        if self.progress is not None:
+            self.progress(Progress(self.swept))
+        return dataclasses.replace(sums.result(), assigned=coordinates)
 
     def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
@@ -171,7 +220,8 @@ class Passes:
             proposal = self.sweep(sweep.matched)
             before, misfit = misfit, self.misfit(proposal)
             if not proposal.counts.all() or misfit > before * (1 + 1e-12):
-                return dataclasses.replace(sweep, loss=proposal.loss, second=proposal.second)
+                loss, second = proposal.loss, proposal.second
+                return dataclasses.replace(sweep, loss=loss, second=second, ahead=True)
             sweep = proposal
             if misfit >= before * (1 - SETTLED):
                 break
@@ -183,18 +233,32 @@ class Passes:
         """Rows of some sites, as what is clustered in memory."""
         return LocalComponents(self.table.points(rows), starts)
 
-    def search(self, components: int | None) -> tuple[PassResult, list[float]]:
-        """The best clustering, and how the objective fell on the way to it."""
-        few, wanted = self.near, components or 0
+    def search(
+        self, components: int | None, stages: Stages | None = None
+    ) -> tuple[PassResult, list[float]]:
+        """The best clustering, and how the objective fell on the way to it; from where it stood in
+        the ``stages``, which keep it.
+        """
+        begun = None if stages is None else stages.resumed(self)
+        if components is None:
+            sweep, trace = begun or (self._begun(), [])
+            return self.fewer(sweep, trace, stages)
+        if begun:
+            return begun
+        few, wanted = self.near, components
         if wanted > len(self.sample.places):  # a sample in which so many can be told apart
             few = self.local(*self.table.gather(self.table.ranked(2 * wanted))[:2])
         seed = search(few, components).clustering
-        if components is not None:
-            sweep = self.refine(self._filled(self.sweep(seed.centroids.coordinates)))
-            return sweep, [self.objective(sweep)]
-        return self.fewer(
-            self.refine(self._open(seed.centroids.coordinates, price_of_a_group(seed)))
-        )
+        sweep = self.refine(self._filled(self.sweep(seed.centroids.coordinates)))
+        trace = [self.objective(sweep)]
+        if stages is not None:
+            stages.keep(self, sweep, trace)
+        return sweep, trace
+
+    def _begun(self) -> PassResult:
+        """As many groups as the sample has, and those that were opened for what is in none."""
+        seed = search(self.near).clustering
+        return self.refine(self._open(seed.centroids.coordinates, price_of_a_group(seed)))
 
     def fixed(self, coordinates: Float[Array, "g dim"]) -> PassResult | None:
         """The best assignment to about so many groups; None if some stay without members."""
@@ -250,10 +314,19 @@ class Passes:
         local = self.local(*self.table.gather(sites[:most], outliers)[:2])
         return search(local).clustering.centroids.coordinates, most >= len(sites)
 
-    def fewer(self, sweep: PassResult) -> tuple[PassResult, list[float]]:
-        """Without the groups that are not needed, one after the other."""
-        trace = [self.objective(sweep)]
-        while len(sweep.counts) > self.store.sizes.max():
+    def fewer(
+        self,
+        sweep: PassResult,
+        trace: Sequence[float] = (),
+        stages: Stages | None = None,
+    ) -> tuple[PassResult, list[float]]:
+        """Without the groups that are not needed, one after the other, and the longer trace."""
+        trace = list(trace) or [self.objective(sweep)]
+        while True:
+            if stages is not None:
+                stages.keep(self, sweep, trace)
+            if len(sweep.counts) <= self.store.sizes.max():
+                break
             gone = int(sweep.loss.argmin())
             if self._hopeless(sweep, gone, trace[-1]):
                 break

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.agglomeration import Merging, agglomerate, merge_halves
+from posterity.fusion.agglomeration import Merging, agglomerate, merge_slices
 from posterity.fusion.clustering import (
     Clustering,
     LocalComponents,
@@ -42,7 +42,7 @@ PATIENCE = 3
 class SearchResult:
     """The best clustering and how the objective fell on the way to it.
 
-    ``levels`` has the least objective met with each number of groups. Where halves were ``joined``
+    ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
     in the end, for reasons that the objective does not know, it is above the end of the trace.
     ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit.
     """
@@ -87,7 +87,7 @@ def search(local: LocalComponents, components: int | None = None) -> SearchResul
     else:
         seed = _search_sample(local.take(sample), components)
         result = _extend(local, seed.clustering, components)
-    if components is not None or (whole := merge_halves(result.clustering)) is result.clustering:
+    if components is not None or (whole := merge_slices(result.clustering)) is result.clustering:
         return result
     return SearchResult(whole, result.trace, joined=True)
 
@@ -159,8 +159,13 @@ def _promising(clustering: Clustering, incumbent: Incumbent) -> Clustering:
 
 def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
     """True if it is so much worse than the best that polishing cannot make up for it."""
+    return clustering.objective - incumbent.trace[-1] > _most(clustering)
+
+
+def _most(clustering: Clustering) -> float:
+    """Nats that polishing wins at most."""
     dim, groups = clustering.local.points.coordinates.shape[1], len(clustering.counts)
-    return clustering.objective - incumbent.trace[-1] > (HOPELESS + groups / 2) * dim
+    return (HOPELESS + groups / 2) * dim
 
 
 def _exactly(clustering: Clustering, components: int) -> SearchResult:
@@ -277,9 +282,11 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
     while components is None:
-        fewer = _shed(current)
+        rivals = _rivals(current)
+        gains = _gains(current, rivals)
+        fewer = _shed(current, rivals, gains)
         if fewer is None or not incumbent.offer(fewer):
-            fewer = drop(current, tries=1)
+            fewer = None if gains.max() < -_most(current) else drop(current, tries=1)
             if fewer is None or not incumbent.offer(fewer := refine(fewer, sweeps=4)):
                 break
         current = fewer
@@ -288,13 +295,12 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
 
 
-def _shed(clustering: Clustering) -> Clustering | None:
+def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering | None:
     """Dissolve all groups that seem not worth their price; None if there are no two.
 
     Only half of them, or half of that, where this is better: gains of several do not quite add up.
     """
-    rivals, best = _rivals(clustering), None
-    gains = _gains(clustering, rivals)
+    best = None
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
     chosen = _independent(clustering, rivals, worst)
     while len(chosen) > 1:

@@ -25,7 +25,7 @@ TOGETHER = 512
 """Files that are read, and sites that are laid down in tables, at a time."""
 SUFFIX = ".safetensors"
 
-Fusible = Posterior | str | os.PathLike[str]
+Fusible = Posterior | Alone | Several | str | os.PathLike[str]
 Item = tuple[str | None, Any]
 """A posterior, ledger, path, or several of them as one batch; by name where it has one."""
 

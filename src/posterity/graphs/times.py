@@ -1,4 +1,4 @@
-"""Hitting and cover times of walks, in hops.
+"""Cover times of walks, in hops.
 
 The site where a token starts is visited at hop 0. In gong2021 slots are counted from one and
 the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in hops plus one.
@@ -6,6 +6,7 @@ the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in 
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,40 +32,43 @@ def cover_times(
     key: KeyArray,
     start: Site | None = None,
     limit: int | None = None,
+    sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.
 
-    ``start`` is as in ``positions``: a site, or ``None`` for a uniform draw. Memory: one bit a
-    site and repetition.
+    ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
+    uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
+    forgotten, how long it waits for the token. Memory: one bit a site and repetition.
 
     Raises:
         UsageError: if a repetition takes more than ``limit`` hops; by default a hundred times a
-            bound on what any connected network takes on average, or what 32 bits can count.
+            bound on what any connected network takes on average, or what 32 bits can count; or if
+            there is no such site.
     """
-    every = np.arange(network.size)
-    return _first_times(network, walk, every, repetitions, key, start, limit)
-
-
-def hitting_times(
-    network: Network,
-    walk: Walk,
-    site: Site,
-    *,
-    repetitions: int,
-    key: KeyArray,
-    start: Site | None = None,
-    limit: int | None = None,
-) -> Int[np.ndarray, " repetitions"]:
-    """Measured: hops until a token first stands at ``site``, one time a repetition.
-
-    This is how long a site that asks to be forgotten waits for the token. ``start`` and
-    ``limit`` are as in ``cover_times``.
-
-    Raises:
-        UsageError: if a repetition takes more than ``limit`` hops, or there is no such site.
-    """
-    one = np.atleast_1d(network.number(site))
-    return _first_times(network, walk, one, repetitions, key, start, limit)
+    limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
+    key, state = begin(network, walk, key, start, repetitions)
+    asked = np.zeros(-(-network.size // 32) * 32, bool)
+    numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
+    asked[np.asarray(numbers)] = True
+    words = np.packbits(~asked, bitorder="little").view("<u4").astype(np.uint32)
+    each = jnp.zeros(repetitions, jnp.int32)
+    visited = jnp.tile(words[:, None], (1, repetitions))
+    tokens = _Tokens(state, visited, each + int(asked.sum()), each - 1)
+    tokens = eqx.filter_jit(_Tokens.at)(tokens, state, each[0])
+    advance = functools.partial(_advance, network.unnamed(), walk.checked(network), key)
+    hop = 0
+    while hop < limit and (np.asarray(tokens.first) < 0).any():
+        until = min(hop + STRETCH, limit)
+        tokens, now = advance(tokens, np.int32(hop), np.int32(until))
+        hop = int(now)
+    times = np.asarray(tokens.first)
+    if late := int(((times < 0) | (times > limit)).sum()):
+        raise UsageError(
+            found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
+            expected="every repetition to be done within the limit",
+            fix="Raise limit, or choose a walk or a network that is covered faster.",
+        )
+    return times
 
 
 def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: int = 0) -> float:
@@ -124,40 +128,6 @@ class _Tokens(Setting):
         left = self.left - (marked != word)
         first = jnp.where((left == 0) & (self.first < 0), hop, self.first)
         return _Tokens(state, self.visited.at[index].set(marked, unique_indices=True), left, first)
-
-
-def _first_times(
-    network: Network,
-    walk: Walk,
-    sites: Int[np.ndarray, " sites"],
-    repetitions: int,
-    key: KeyArray,
-    start: Site | None,
-    limit: int | None,
-) -> Int[np.ndarray, " repetitions"]:
-    """The hop at which each token has first visited all of these sites."""
-    limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
-    key, state = begin(network, walk, key, start, repetitions)
-    asked = np.zeros(-(-network.size // 32) * 32, bool)
-    asked[sites] = True
-    words = np.packbits(~asked, bitorder="little").view("<u4").astype(np.uint32)
-    each = jnp.zeros(repetitions, jnp.int32)
-    tokens = _Tokens(state, jnp.tile(words[:, None], (1, repetitions)), each + len(sites), each - 1)
-    tokens = eqx.filter_jit(_Tokens.at)(tokens, state, each[0])
-    advance = functools.partial(_advance, network.unnamed(), walk.checked(network), key)
-    hop = 0
-    while hop < limit and (np.asarray(tokens.first) < 0).any():
-        until = min(hop + STRETCH, limit)
-        tokens, now = advance(tokens, np.int32(hop), np.int32(until))
-        hop = int(now)
-    times = np.asarray(tokens.first)
-    if late := int(((times < 0) | (times > limit)).sum()):
-        raise UsageError(
-            found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
-            expected="every repetition to be done within the limit",
-            fix="Raise limit, or choose a walk or a network that is covered faster.",
-        )
-    return times
 
 
 @program

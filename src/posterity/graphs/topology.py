@@ -14,6 +14,8 @@ from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
 from posterity.lazy import jax
 
+SHOWN = 5
+"""Names that an error repeats."""
 Site = str | ArrayLike
 """A name, a number, or an array of numbers."""
 
@@ -36,22 +38,18 @@ class Network(Setting):
     neighbours: Int[Real, " links"]
 
     @classmethod
-    def from_graph(cls, graph: Any, sites: Iterable[str] | None = None) -> "Network":
+    def from_graph(cls, graph: Any) -> "Network":
         """From a networkx graph whose nodes are sites; a node's name is its label as ``str``.
 
-        ``sites``, where given, are the names that the nodes must have, all of them and no other.
         Attributes of nodes and links, weights among them, are not used. One site alone, without
         links, is a network on which a walk stays.
 
         Raises:
             StructureError: if the graph is empty, directed, a multigraph or not connected; if a
-                site is linked to itself or to none; if two labels have one name; or if the
-                names are not ``sites``.
+                site is linked to itself or to none; or if two labels have one name.
         """
         _check_kind(graph)
         names, rank = _ranked(graph)
-        if sites is not None:
-            check_sites(names, sites, "nodes for")
         ends = np.fromiter((rank[node] for edge in graph.edges() for node in edge), np.int64)
         links = ends.reshape(-1, 2)
         sources, targets = np.concatenate([links, links[:, ::-1]]).T
@@ -209,8 +207,8 @@ def _check_links(
     raise StructureError(found=found, expected=expected, fix=fix)
 
 
-def shorten(names: Sequence[Any], shown: int = 5) -> str:
+def shorten(names: Sequence[Any]) -> str:
     """The first few names, and how many more there are."""
-    more = len(names) - shown
-    listed = ", ".join(repr(str(name)) for name in names[:shown])
+    more = len(names) - SHOWN
+    listed = ", ".join(repr(str(name)) for name in names[:SHOWN])
     return f"{listed} and {more} more" if more > 0 else listed or "none"

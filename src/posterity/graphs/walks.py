@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import NATURAL
 from posterity.arrays.namespace import namespace
 from posterity.arrays.setting import Setting
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Int, KeyArray, Real, UInt32
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites
-from posterity.lazy import jax, jnp, program
+from posterity.lazy import jax, jnp
 
 STRIDE = 64
 """Hops for which random bits are drawn at once."""
@@ -119,7 +118,7 @@ class _Metropolis(Walk):
             raise UsageError(
                 found=f"a network of {network.size} sites",
                 expected=f"at most {DENSE}, whose transition matrix is written out",
-                fix="Measure with cover_times and hitting_times.",
+                fix="Measure with cover_times.",
             )
         source, target = network.links()
         share = self.stationary(network)
@@ -222,44 +221,13 @@ class NonBacktracking(Walk):
         raise UsageError(
             found="a non-backtracking walk, whose next site depends on the previous one too",
             expected="a walk that is a Markov chain over sites",
-            fix="Measure with cover_times and hitting_times.",
+            fix="Measure with cover_times.",
         )
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """In proportion to degree."""
         degrees = network.degrees.astype(np.float64)
         return degrees / degrees.sum() if network.size > 1 else np.ones(1)
-
-
-def positions(
-    network: Network,
-    walk: Walk,
-    *,
-    hops: int,
-    key: KeyArray,
-    start: Site | None = None,
-    repetitions: int | None = None,
-) -> Int[Real, "*repetitions times"]:
-    """Positions of independent tokens after 0, 1, ..., ``hops`` hops, as numbers of sites.
-
-    ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
-    uniformly. Without ``repetitions`` a single walk is made, and the result has one axis. Walks
-    of the same key agree on the hops that they share, whatever ``hops`` is.
-
-    Raises:
-        UsageError: if ``hops`` is negative, ``repetitions`` not positive, or ``start`` no site.
-        StructureError: if the walk belongs to another network.
-
-    >>> from posterity.graphs import Network, ring
-    >>> network = Network.from_graph(ring(5))
-    >>> walk = positions(network, MetropolisHastings(), hops=3, key=jax.random.key(0), start="0")
-    >>> walk.shape, int(walk[0])
-    ((4,), 0)
-    """
-    NATURAL.check(hops=hops)
-    key, state = begin(network, walk, key, start, 1 if repetitions is None else repetitions)
-    walked = _record(network.unnamed(), walk.checked(network), state, key, hops)
-    return walked[0] if repetitions is None else walked
 
 
 def begin(
@@ -287,29 +255,6 @@ def bits_of_stride(key: KeyArray, stride: Any, state: WalkState) -> Real:
     seed = jnp.resize(words, (4,)).at[2:].set(0)
     kind = jax.lax.RandomAlgorithm.RNG_THREE_FRY
     return jax.lax.rng_bit_generator(seed, shape, jnp.uint32, algorithm=kind)[1]
-
-
-@program
-def _record(
-    network: Network, walk: Walk, state: WalkState, key: KeyArray, hops: int
-) -> Int[Real, "repetitions times"]:
-    # Written by strides, hops last: a scan over hops would hold the result twice to transpose it.
-    def hop(state: WalkState, bits: Real) -> tuple[WalkState, Real]:
-        state = walk.move(network, state, bits)
-        return state, state.position
-
-    def stride(
-        n: Any, carry: tuple[WalkState, Real], length: int = STRIDE
-    ) -> tuple[WalkState, Real]:
-        state, walked = carry
-        state, part = jax.lax.scan(hop, state, bits_of_stride(key, n, state)[:length])
-        return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * STRIDE + 1))
-
-    walked = jnp.zeros((state.position.shape[0], hops + 1), jnp.int32)
-    carry = (state, walked.at[:, 0].set(state.position))
-    full, rest = divmod(hops, STRIDE)
-    carry = jax.lax.fori_loop(0, full, stride, carry) if full else carry
-    return (stride(full, carry, rest) if rest else carry)[1]
 
 
 def _high_word(bits: Bits, count: Sites) -> Sites:

@@ -326,7 +326,7 @@ def _cut(
 
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
-    """Whether a step keeps what is affine so, and is better taken before the predictors are."""
+    """True if a step keeps what is affine so, and is better taken before the predictors are."""
     name, own = equation.primitive.name, [a in affine for a in arguments]
     if name in ("add", "sub", "add_any"):
         several = len({a for a in arguments if a in affine}) > 1

@@ -25,6 +25,7 @@ from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.search import CLOSE, Point, judged, lbfgs
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, Int, Number, Real
+from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
 from posterity.models.nodes import normal_pairs
@@ -99,6 +100,16 @@ def either(condition: Bool[Real, ""] | bool, yes: Callable[[], Any], no: Callabl
     if not is_jax(condition):
         return yes() if condition else no()
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes(), no())
+
+
+def not_finite() -> ParameterError:
+    """The error of a log likelihood or a gradient that is not finite, or of no use."""
+    return ParameterError(
+        found="NaN or infinity in the log likelihood or its gradient (or jumps, which have none)",
+        expected="a log likelihood that is finite near the posterior, and differentiable there",
+        fix="Check the model's function and the site's data; where it jumps, pass "
+        "LocalUpdate('reinforce'). The factor was not changed.",
+    )
 
 
 def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[Real, ""]:

@@ -158,6 +158,7 @@ class ClosedForm(Evaluator):
 
     fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
     models: ClassVar[type[Model]] = ExpectedModel
+    numpy: ClassVar[bool] = True
 
     def evaluate(
         self,

@@ -19,6 +19,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
@@ -50,6 +51,9 @@ SHORTEST = 1e-3
 FEW, MANY = 0.2, 15
 """Share of the precision below which a site is one of many, and half the visits at which it no
 longer matters."""
+LEAST = 1e-9
+"""Precision of a record's message in units of what is known of its predictor, at the least: what a
+record says of the predictor's mean has to have a direction."""
 FURTHEST = 40.0
 """A log spread beyond which no node may lie: a step that leads there is shortened."""
 ERROR, ERROR_OF_MOVE = 5e-5, 1e-2
@@ -202,7 +206,7 @@ class PartialPooling(LocalUpdate):
         """
         new, info = self._refined(model, view, factor, records, STEPS)
         one_of_many = count < 2 * MANY and _largest_share(new, view) < FEW
-        share = 1.0 if count < 3 or one_of_many else min(0.5, 5 / (count + 1))
+        share = 1.0 if count < 3 or one_of_many else min(0.5, 12 / (count + 1))
         return (new if share == 1 else factor + (new - factor) * share), info
 
     def target(
@@ -406,9 +410,9 @@ class Likelihood:
             tilted = np.exp(log - log.max(1, keepdims=True)) * chances
             tilted /= tilted.sum(1, keepdims=True)
             first = tilted @ u
-            second = tilted @ u**2 - first**2
+            second = np.maximum(tilted @ u**2 - first**2, 1e-12)
             rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
-            tau = np.maximum((1 / second - rest) / v, 0.0)
+            tau = np.maximum(1 / second - rest, np.where(weights > 0, LEAST, 0.0)) / v
             # Where the precision is bounded, the mean is matched all the same.
             nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
             usable = (rest > 1e-8) & (second > 1e-10)
@@ -479,37 +483,48 @@ def marginal(
 
     ``message`` stands for the likelihood, and ``N(mean, covariance)`` is the law of ``c``.
     """
-    size = len(mean)
     unit = np.sqrt(np.diagonal(covariance)).copy()  # in which columns of any scale are alike
     unit[own] = np.maximum(unit[own], np.exp(s.mean(0)))
-    variance = np.zeros((len(s), size))
-    variance[:, own] = np.exp(2 * s) / unit[own] ** 2
-    precision = message.precision * unit * unit[:, None]
-    values, vectors = np.linalg.eigh(precision)
+    variance = np.exp(2 * s) / unit[own] ** 2
+    precision, scaled = message.precision * unit * unit[:, None], covariance / unit / unit[:, None]
+    # Of one's own columns Λ = R Rᵀ, in whose range h lies; of others what these tell, and more.
+    values, vectors = np.linalg.eigh(precision[np.ix_(own, own)])
     kept = values > values[-1] * 1e-14
-    root = vectors[:, kept] * np.sqrt(values[kept])  # Λ = R Rᵀ, and h lies in its range
-    inner = np.eye(root.shape[1]) + (root.T * variance[:, None, :]) @ root
-    inverse, logdet = np.linalg.inv(inner), np.linalg.slogdet(inner)[1]
-    quadratic = root @ inverse @ root.T  # Q = Λ (I + D Λ)⁻¹
+    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    root, tells = vectors * scale, precision[:, own] @ (vectors / scale**2) @ vectors.T
+    more = precision - tells @ precision[own]
+    inverse, logdet = _inverse(np.eye(len(scale)) + (root.T * variance[:, None, :]) @ root)
+    w = root @ inverse @ root.T  # R (I + Rᵀ D R)⁻¹ Rᵀ
+    quadratic = more + tells @ w @ tells.T  # Λ (I + D Λ)⁻¹
 
     def solved(ahead: Vector) -> Float[np.ndarray, "m d"]:
         """``(I + Λ D)⁻¹`` times a vector."""
-        along = (variance * ahead) @ root
-        return ahead - (inverse @ along[..., None])[..., 0] @ root.T
+        shrunk = inverse @ (vectors.T @ ahead[own] / scale)
+        return ahead + (shrunk @ root.T - ahead[own]) @ tells.T
 
     ahead = (message.linear - message.precision @ mean) * unit
-    pull = solved(ahead)
-    scaled = covariance / unit / unit[:, None]
+    inside, pull = vectors.T @ ahead[own] / scale, solved(ahead)
     around = quadratic @ scaled @ quadratic  # the covariance of the pull, since c is not known
-    value = ((variance * ahead * pull).sum(1) - logdet) / 2
+    value = (inside @ inside - inverse @ inside @ inside - logdet) / 2
     value = value - (quadratic * scaled).sum((1, 2)) / 2
-    d, u, w = variance[:, own], pull[:, own], quadratic[:, own][:, :, own]
+    u = pull[:, own]
     second = u[:, :, None] * u[:, None, :] + around[:, own][:, :, own]
-    slope = d * np.diagonal(second - w, axis1=1, axis2=2)
-    curvature = d[:, :, None] * d[:, None, :] * (2 * w**2 - 4 * second * w)
+    slope = variance * np.diagonal(second - w, axis1=1, axis2=2)
+    curvature = variance[:, :, None] * variance[:, None, :] * (2 * w**2 - 4 * second * w)
     curvature = curvature + 2 * slope[:, :, None] * np.eye(len(own))
     linear = solved(message.linear * unit) / unit
     return Marginal(value, slope, curvature, linear, quadratic / unit / unit[:, None])
+
+
+def _inverse(matrices: Float[np.ndarray, "m r r"]) -> tuple[Any, Any]:
+    """Inverses and log determinants of matrices ``I + A``, with ``A`` not negative."""
+    try:
+        return np.linalg.inv(matrices), np.linalg.slogdet(matrices)[1]
+    except np.linalg.LinAlgError:  # A so large that rounding has swallowed the identity
+        values, vectors = np.linalg.eigh(matrices)
+        values = np.maximum(values, 1.0)
+        inverses = (vectors / values[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+        return inverses, np.log(values).sum(1)
 
 
 def own_law(
@@ -536,15 +551,6 @@ def own_law(
     ahead = deviation * (message.linear[own] - shared_part)
     offset = (root @ (np.swapaxes(root, 1, 2) @ ahead[..., None]))[..., 0]
     return Law(center + deviation * offset, deviation[:, :, None] * root)
-
-
-def not_finite() -> ParameterError:
-    """The error of a log likelihood that is NaN or impossible wherever it is asked."""
-    return ParameterError(
-        found="NaN or infinity in the log likelihood of a record",
-        expected="a log likelihood that is finite near the posterior",
-        fix="Check the model's functions and the site's data. The factor was not changed.",
-    )
 
 
 def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:

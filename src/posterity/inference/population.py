@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import chdtri, ndtr
 
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Product
@@ -23,8 +24,9 @@ LINES = {1: (401, 12.0), 2: (61, 8.0)}
 """Equidistant nodes along each of so few log spreads, and how many deviations they reach."""
 DRAWS, FEWEST, WORK = 4096, 512, 2e9
 """Nodes over more of them: at most and at least, and the operations that they may take."""
-WIDER = 1.15
-"""By how much nodes are spread more widely than the density seems to be."""
+TAILS = 5
+"""Degrees of freedom of the Student law of nodes, or as many as there are log spreads: densities of
+spreads that may be small have long tails."""
 PLACED = 4
 """How often nodes are placed."""
 ENOUGH = 100
@@ -78,9 +80,11 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
         log, means, covariances = _integrated(found, before, c, places, own)
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
-        draws = np.inf if len(own) in LINES else float(1 / (weights**2).sum())
-        if draws < (ENOUGH if turn == PLACED - 1 else 2 * len(own)):
-            return Population(posterior, draws)
+        worth, on_grid = float(1 / (weights**2).sum()), len(own) in LINES
+        last = turn == PLACED - 1 and not on_grid
+        if not worth >= (ENOUGH if last else 2 * len(own)):
+            return Population(posterior, worth if np.isfinite(worth) else 0.0)
+        draws = np.inf if on_grid else worth
         mean, covariance = _moments(weights, means)
         covariance = covariance + np.tensordot(weights, covariances, 1)
         shared = (mean, covariance), _moments(weights, places)
@@ -88,7 +92,9 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     laws = {}
     for name, moments in zip(("coefficients", "log_spread"), shared, strict=True):
         names = names_of(getattr(posterior, name))
-        laws[name] = with_names(Gaussian.from_standard(*moments), names)
+        mean, covariance = moments  # of sums, whose rounding is as large as their largest
+        symmetric = (covariance + covariance.T) / 2
+        laws[name] = with_names(Gaussian.from_standard(mean, symmetric), names)
     return Population(Product(laws), draws, at)
 
 
@@ -190,9 +196,10 @@ def _places(
         grid = np.stack(np.meshgrid(*[line] * size, indexing="ij"), -1).reshape(-1, size)
         return mean + grid @ root.T, np.zeros(len(grid))
     count = np.clip(WORK / (10 * work), FEWEST, DRAWS if turn == PLACED - 1 else FEWEST)
-    pairs = int(count) // 2
-    nodes = normal_pairs(size, pairs, turn)
-    return mean + WIDER * nodes @ root.T, (nodes**2).sum(1) / 2
+    degrees, normal = max(TAILS, size), normal_pairs(size + 1, int(count) // 2, turn)
+    nodes = normal[:, :-1] * np.sqrt(degrees / chdtri(degrees, ndtr(normal[:, -1])))[:, None]
+    density = np.log1p((nodes**2).sum(1) / degrees)
+    return mean + nodes @ root.T, (degrees + size) / 2 * density
 
 
 def _moments(

@@ -18,6 +18,7 @@ from posterity.models.conjugate import (
     GaussianMean,
     GaussianMeanCovariance,
 )
+from posterity.models.multinomial import MultinomialRegression
 from posterity.models.records import Records
 from posterity.models.regression import (
     Adjusted,
@@ -64,6 +65,7 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "MultinomialRegression",
     "NegativeBinomialRegression",
     "NeuralNetwork",
     "PersonalModel",

@@ -65,8 +65,10 @@ class NoisyForward:
         """Means and noise variances, both (n, k)."""
         k = len(self.shift)
         *hidden, last = arrays
+        means = jnp.arange(2 * k) < k
+        last = {**last, "bias": last["bias"] * jnp.where(means, 1.0, WIDE)}
         if not self.varying:
-            last = {**last, "kernel": last["kernel"] * (jnp.arange(2 * k) < k)}
+            last = {**last, "kernel": last["kernel"] * means}
         out = apply(self.layers, [*hidden, last], x)[-1]
         shift, scale = (jnp.asarray(part, out.dtype) for part in (self.shift, self.scale))
         log = NOISE + FAR * jnp.tanh(out[:, k:] / FAR)
@@ -75,6 +77,9 @@ class NoisyForward:
 
 NOISE = math.log(0.1)
 """The logarithm of a noise variance over that of the values, where weights are zero."""
+WIDE = 8.0
+"""How many times further than its bias the logarithm of a noise variance moves: values may be
+known to a thousandth of their deviation, which a prior of biases of means hardly allows."""
 FAR = 15.0
 """How far the logarithm of a noise variance can be from :data:`NOISE`, for whatever inputs."""
 

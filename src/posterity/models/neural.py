@@ -169,7 +169,7 @@ class NeuralNetwork(Model):
         shaped = [p.reshape(shape) for p, shape in zip(pieces, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, shaped)
 
-    def outputs(self, z: Float[Real, " p"], x: PyTree) -> Float[Real, "n ..."]:
+    def outputs(self, z: Float[Real, " p"], x: PyTree) -> Any:
         """Logits or means of the network with weights ``z`` at inputs ``x``."""
         outputs = self.apply(self.unravel(z), x)
         return outputs.reshape(outputs.shape[0]) if self.likelihood == "bernoulli" else outputs

@@ -207,20 +207,11 @@ def merge(
     variance is exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy:
     beyond some millions of draws keep the average in float64, where the newest still counts.
 
-    Raises:
-        StructureError: if the two are not of the same likelihood.
-
     >>> one = {"mean": np.array([[0.0]]), "variance": np.array([[0.0]])}
     >>> two = {"mean": np.array([[3.0]]), "variance": np.array([[0.0]])}
     >>> merge(one, two, (2, 1))["variance"].item()  # of 0, 0 and 3
     2.0
     """
-    if set(first) != set(second):
-        raise StructureError(
-            found=f"expectations {sorted(first)} and {sorted(second)}",
-            expected="the same of both parts",
-            fix="Average each likelihood's on their own.",
-        )
     share, merged = counts[1] / (counts[0] + counts[1]), {}
     for name in first:
         one, two = first[name], second[name]

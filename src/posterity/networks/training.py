@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, renamed
+from posterity.arrays import keys
 from posterity.errors import (
     ConvergenceWarning,
     ParameterError,
@@ -214,7 +215,7 @@ class _Training:
         self.bound, self.prior, self.state, self.key = bound, prior, state, key
         self.moments = prior_arrays(prior, bound.scales is not None)
         self.x, self.y = records
-        self.batches = batches(len(self.x), min(batch_size, len(self.x)), generator(key))
+        self.batches = batches(len(self.x), min(batch_size, len(self.x)), keys.of_numpy(key))
         self.rate, self.limit, self.tolerance = rate, limit, tolerance
         self.trace: list[float] = []
         self.steps, self.steady = 0, 0
@@ -343,11 +344,6 @@ def prior_arrays(prior: Network, horseshoe: bool = False) -> tuple[Arrays, Array
     if horseshoe:
         log[:-1] = jax.tree.map(np.zeros_like, log[:-1])
     return mean, log
-
-
-def generator(key: jax.Array) -> np.random.Generator:
-    """Random numbers of the host from a key of JAX."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
 
 
 def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, PyTree
 
+from posterity.arrays import keys
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
@@ -21,6 +22,8 @@ from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
 ROUNDS = 3
 """Times that a search begins anew in the units of where it got to."""
+NARROWER = 8
+"""Times that a component whose draws have no density is halved before its search begins."""
 FAR = 1e4
 """In deviations of the base: a component that lies further off, or is wider, has run away."""
 COLLAPSED = 1e-8
@@ -191,7 +194,7 @@ def _starts(
 
     Also the number of draws of the base among the starts, and the gradients that it took.
     """
-    rng, form = starts.generator(key), search.form
+    rng, form = keys.of_numpy(key), search.form
     if not form.smooth:
         matched = starts.matched(form, search.base, points, search.finalists, rng)
         return [(own, False) for own in matched], 0, 0
@@ -215,9 +218,15 @@ def _searched(
             objectives.component, form, zero, arguments, iterations=search.iterations, key=key
         )
         return objectives.moved(form, own, end.v), end.evaluations
+    along = lambda own: objectives.look_at_component(
+        form, search.nodes, search.target, own, ratio, lam
+    )
+    for _ in range(NARROWER):  # where the density falls to nothing between its draws
+        if np.isfinite(along(own)(zero)[0]):
+            break
+        own = jax.tree.map(np.asarray, form.narrowed(own))
     for _ in range(ROUNDS):
-        look = objectives.look_at_component(form, search.nodes, search.target, own, ratio, lam)
-        end = maximised(look, zero)
+        end = maximised(along(own), zero)
         own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:

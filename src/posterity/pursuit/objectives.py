@@ -87,7 +87,7 @@ class Ratio(NamedTuple):
     """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
     def mixed(self, form: FreeForm, z: PyTree) -> Float[jax.Array, ""]:
-        """What is subtracted from ``log L`` at one event."""
+        """The value that is subtracted from ``log L`` at one event."""
         return self.started * jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
 
 
@@ -182,7 +182,7 @@ def densities(form: FreeForm, parameters: PyTree, z: PyTree) -> Float[jax.Array,
 
 @compiled
 def mixed(form: FreeForm, ratio: Ratio, z: PyTree) -> tuple[Float[jax.Array, " n"], Any]:
-    """What a ratio subtracts at events (n, ...), and its gradients."""
+    """The values that a ratio subtracts at events (n, ...), and their gradients."""
     return jax.vmap(jax.value_and_grad(lambda z: ratio.mixed(form, z)))(z)
 
 

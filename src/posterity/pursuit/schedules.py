@@ -18,6 +18,9 @@ from posterity.errors import ParameterError
 
 LEAST, MOST = 0.3, 3.0
 """Below, components are too broad to earn weight; above, they shrink to needles."""
+RETURNED = dataclasses.replace(
+    POSITIVE, error=ParameterError, fix="Let the schedule return one for every later component."
+)
 SEVERAL = Constraint(
     "one positive number or more",
     lambda values: len(values) > 0 and all(map(POSITIVE.allows, values)),
@@ -68,12 +71,7 @@ class Schedule(LambdaSchedule):
         """
         del log_ratios
         value = self.function(t)
-        if not POSITIVE.allows(value):
-            raise ParameterError(
-                found=f"λ = {value!r} of a schedule for component {t}",
-                expected=POSITIVE.expected,
-                fix="Return a positive number for every component from the second on.",
-            )
+        RETURNED.check(value=value)
         return (float(value),)
 
 

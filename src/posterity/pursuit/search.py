@@ -8,6 +8,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, PyTree
 
+from posterity.arrays import keys
 from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.free_forms import FreeForm
 from posterity.families.names import names_of, with_names
@@ -82,16 +83,11 @@ class Search:
         return with_names(mixture, names_of(self.origin, "components"))
 
 
-def generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's random numbers from a key of JAX."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))
-
-
 def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
     """Noise for so many draws outside of compiled code."""
     if not form.smooth:
         return jax.random.split(key, number)
-    return generator(key).standard_normal((number, form.noise_size))
+    return keys.of_numpy(key).standard_normal((number, form.noise_size))
 
 
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:

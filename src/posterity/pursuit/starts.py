@@ -12,12 +12,13 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Bool, Float, Int, PyTree
 
+from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.families import Distribution
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Ratio, batched
-from posterity.pursuit.search import Search, State, fixed_noise, generator
+from posterity.pursuit.search import Search, State, fixed_noise
 
 SCOUTS = 256
 """Points of each kind at which the ratio is looked at, at the least."""
@@ -63,7 +64,7 @@ class Top(NamedTuple):
     score: float
     """About the logarithm of the mass of ``L/q_t`` there."""
     known: bool
-    """Whether it lies within a component."""
+    """True if the point lies within a component."""
 
 
 def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scouted:
@@ -72,7 +73,7 @@ def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scout
     base, noise = form.parameters(search.base), fixed_noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
     if form.smooth:
-        rng = generator(key)
+        rng = keys.of_numpy(key)
         wider = WIDER * rng.standard_normal(noise.shape)
         events.append(objectives.drawn(form, base, wider))
         if state.used:

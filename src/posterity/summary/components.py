@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.families.distribution import Distribution, Members
-from posterity.families.marginals import Names, Normal, numbered, same_shape
+from posterity.families.marginals import NORMAL, Closed, Names, numbered, same_shape
 from posterity.families.names import joined
 
 TOP = 10
@@ -145,7 +145,7 @@ def _of_networks(law: Any, level: float, block: str, member: str) -> Iterator[La
         one = law[index] if index else law
         with np.errstate(all="ignore"):
             mean, sd = same_shape(one.mean, np.sqrt(one.variance))
-            low, high = Normal(mean, sd).interval(level)
+            low, high = Closed(NORMAL, (mean, sd)).interval(level)
         which = ", ".join(filter(None, (member, *map(str, index))))
         pairs = zip(law.network_layers.layers, law.network_layers.plain.places, strict=True)
         for number, (layer, places) in enumerate(pairs):

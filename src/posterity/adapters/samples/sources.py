@@ -1,15 +1,12 @@
 """Read draws from arrays, dictionaries, tables, and the results of samplers."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from posterity.adapters.samples.variables import Chains, Variable, numbers, on, variable
 from posterity.errors import StructureError, UsageError
-
-if TYPE_CHECKING:
-    pass
 
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
 """Columns of tables that say which chain a row is of."""

@@ -23,6 +23,7 @@ from posterity.adapters.tables.reader import (
     read_text,
     table_error,
 )
+from posterity.artifact.container import no_number
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import order, some
@@ -332,13 +333,13 @@ def _check_interval(
 
 
 KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
-"""Of a JSON file of moments."""
+"""Keys of a JSON file of moments."""
 
 
 def _json(path: Path) -> Moments:
     text = read_text(path)
     try:
-        data = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
+        data = json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
         if not isinstance(data, dict) or "mean" not in data:
             raise ValueError("no object with a key 'mean'")
         if unknown := sorted(data.keys() - KEYS):
@@ -372,10 +373,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ValueError(f"{some(twice)} twice in one object")
     return {key: value for key, (_, value) in zip(keys, pairs, strict=True)}
-
-
-def _constant(word: str) -> float:
-    raise ValueError(f"{word}, which is no finite number")
 
 
 def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:

@@ -25,14 +25,14 @@ DELIMITERS = (",", ";", "\t")
 MAXIMUM_BYTES = 2**31
 """Bytes of a table that is read into memory as text."""
 FORMULAS = ("=", "+", "-", "@")
-"""How cells begin that spreadsheets compute."""
+"""Beginnings of cells that spreadsheets compute."""
 TEXT = "'"
-"""What spreadsheets write before a cell that is text, whatever it looks like."""
+"""The mark that spreadsheets write before a cell that is text, whatever it looks like."""
 POINT, COMMA = ".", ","
 DECIMAL = one_of(POINT, COMMA).or_none()
-"""What an argument ``decimal`` can be."""
+"""The values of an argument ``decimal``."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
-"""How a missing value is written, in any case: R, pandas, SQL, Stata."""
+"""Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 
 _NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))
@@ -173,14 +173,14 @@ def _cell(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def read_numbers(path: Path, decimal: str | None = None) -> tuple[tuple[str, ...], np.ndarray]:
+def read_numbers(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """The names in the header of a table of numbers, and the numbers (rows, names) below them.
 
     Raises:
-        UsageError, ArtifactError: as :meth:`Cells.numbers` and :func:`read_cells`.
+        ArtifactError: as :meth:`Cells.numbers` and :func:`read_cells`.
     """
     cells = read_cells(path)
-    return cells.header, cells.numbers(cells.header, decimal)
+    return cells.header, cells.numbers(cells.header)
 
 
 def read_text(path: Path) -> str:
@@ -227,11 +227,11 @@ def as_text(name: str) -> str:
     return TEXT + name if name.startswith(FORMULAS) else name
 
 
-def table_error(path: Path, found: str, expected: str) -> ArtifactError:
+def table_error(
+    path: Path, found: str, expected: str, fix: str = "Mend the file there."
+) -> ArtifactError:
     """For what is wrong in a table, with the place in ``found``."""
-    return ArtifactError(
-        found=f"{found} of table {str(path)!r}", expected=expected, fix="Mend the file there."
-    )
+    return ArtifactError(found=f"{found} of table {str(path)!r}", expected=expected, fix=fix)
 
 
 def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:

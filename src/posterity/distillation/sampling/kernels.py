@@ -27,7 +27,7 @@ from posterity.arguments import POSITIVE, SHARE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.distillation.sampling import noise as noises
 from posterity.distillation.sampling.schedules import STEP_SIZE, TEMPERATURE, StepSize, size_at
-from posterity.errors import StructureError
+from posterity.errors import StructureError, UsageError
 
 BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
 
@@ -62,6 +62,8 @@ class Kernel(abc.ABC):
     step_size: StepSize | None
     noise: str
     temperature: StepSize
+    friction: Any = 1
+    """Of momentum; 1 without any."""
     remembers: ClassVar[bool] = False
     """Whether its state has a memory, shaped as the position, which starts at zero."""
 
@@ -177,7 +179,7 @@ class PreconditionedSGLD(Kernel):
         return scale if state.scale is None else jax.tree.map(jnp.multiply, state.scale, scale)
 
 
-@leaves("step_size", "temperature")
+@leaves("step_size", "friction", "temperature")
 @dataclasses.dataclass(frozen=True)
 class SGHMC(Kernel):
     """Stochastic-gradient Hamiltonian Monte Carlo: momentum with friction.
@@ -197,7 +199,8 @@ class SGHMC(Kernel):
 
     Args:
         step_size: as of :class:`SGLD`.
-        friction: the share of the momentum that a step loses, in (0, 1].
+        friction: the share of the momentum that a step loses, in (0, 1]; None if it is to be found
+            with the step size.
         noise, temperature: as of :class:`SGLD`.
 
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
@@ -210,7 +213,7 @@ class SGHMC(Kernel):
     """
 
     step_size: StepSize | None = None
-    friction: float | int = 0.1
+    friction: float | int | jax.Array | None = 0.1
     noise: str = "binomial"
     temperature: StepSize = 1.0
 
@@ -218,11 +221,17 @@ class SGHMC(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        SHARE.check(friction=self.friction)
+        SHARE.or_none().check(friction=self.friction)
+        if self.friction is None and self.step_size is not None:
+            raise UsageError(
+                found="a step size without a friction",
+                expected="a friction beside it, or None for both",
+                fix="Pass friction=0.1.",
+            )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
-        friction = float(self.friction)
+        friction: Any = self.friction
         size, move = _moves(self, state, gradient, state.scale, key)
         blend = lambda old, new: (1 - friction) * old + friction * new
         momentum = jax.tree.map(blend, state.memory, move)

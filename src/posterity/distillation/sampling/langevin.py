@@ -32,15 +32,22 @@ CHAINS = (16, 4)
 cannot show that another would be elsewhere, and four predict better than any of them."""
 LARGE = 20_000
 """Weights from which a model is large."""
-CLIMB = 2000
-"""Steps by which chains of a network climb to where the posterior is."""
-BURN_IN = (1000, 20_000)
-"""The least and the most steps that are made before any draw counts, unless told otherwise."""
+CLIMB = (2000, 6000)
+"""Steps by which chains of a small network, or of a large one, climb to where the posterior is."""
+BURN_IN = (1000, (40_000, 5_000))
+"""The least and the most steps that are made before any draw counts, unless told otherwise, the
+most of small models and of large ones."""
 CHUNK = 250
 OFF = 0.15
 """How far a temperature may be from what it should be, as a share."""
 SURE = 4.0
 """Standard errors from which a difference counts: the worst of several groups is looked at."""
+RECORDS = 2048
+"""Records, at most, at which it is seen whether the noise is what the model says."""
+HALF = 0.6745
+"""Standard deviations to either side that hold half of a normal law."""
+UNEVEN = 0.05
+"""How far the share of records in intervals of one half may be from that, at the least."""
 ALONE = "one chain cannot show that another would be elsewhere: run two at least"
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
@@ -63,6 +70,10 @@ class State(NamedTuple):
     variance grows with the distance; a chain that has not left it has one of zero."""
     level: jax.Array
     """The log density estimate of each chain, in nats, as it was seen last."""
+    friction: jax.Array
+    """The friction of momentum, where it was found."""
+    mode: Any
+    """The weights at which the first chain of a network's ended its climb, else None."""
 
 
 class Langevin(Teacher):
@@ -72,18 +83,21 @@ class Langevin(Teacher):
         model: any model of the library that predicts: a network, a regression, a function.
         prior: any law of its parameters.
         data: of the posterior, as the model takes them.
-        kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGLD,
-            scaled in each coordinate to the posterior's width. Where its ``step_size`` is None it
-            is found, as large as leaves the chain at most five per cent too warm, once for the
-            curvature of its worst direction and once for the minibatch noise of its worst
+        kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
+            a friction that is found for networks and SGLD for other models, scaled in each
+            coordinate to the posterior's width. Where its ``step_size`` is None it is found, as
+            large as leaves the chain at most five per cent too warm (three with momentum), once for
+            the curvature of its worst direction and once for the minibatch noise of its worst
             coordinate.
         chains: how many; by default 16 of small networks, four of large ones.
         batch_size: records of a minibatch; all where there are fewer.
         thin: steps from one draw to the next.
-        climb: steps of Adam by which a network's chains first climb to the posterior's mass; other
-            models start at the mode, spread as the curvature says.
+        climb: steps of Adam by which a network's chains first climb to the posterior's mass, by
+            default 2,000 of small networks and 6,000 of large ones; other models start at the mode,
+            spread as the curvature says.
         burn_in: steps that do not count; by default five times the time in which a chain forgets
-            a direction as wide as the scale, from 1,000 to 20,000. Rounded up to 250s.
+            a direction as wide as the scale, from 1,000 to 40,000, or 5,000 of large networks.
+            Rounded up to 250s.
         scaled: whether to scale coordinates; by default where no step size is given.
 
     Raises:
@@ -120,21 +134,21 @@ class Langevin(Teacher):
         chains: int | None = None,
         batch_size: int = BATCH_SIZE,
         thin: int = 1,
-        climb: int = CLIMB,
+        climb: int | None = None,
         burn_in: int | None = None,
         scaled: bool | None = None,
     ):
-        self.kernel = SGLD() if kernel is None else kernel
-        KERNEL.check(kernel=self.kernel)
+        KERNEL.or_none().check(kernel=kernel)
         COUNT.check(thin=thin)
         COUNT.or_none().check(chains=chains)
-        NATURAL.check(climb=climb)
-        NATURAL.or_none().check(burn_in=burn_in)
-        size = getattr(model, "size", 0)
-        self.chains = chains or CHAINS[isinstance(size, int) and size >= LARGE]
-        self.thin, self.climb, self.burn_in = thin, climb, burn_in
-        self.scaled = self.kernel.step_size is None if scaled is None else scaled
+        NATURAL.or_none().check(climb=climb, burn_in=burn_in)
+        large = _is_large(model)
+        self.chains, self.climb = chains or CHAINS[large], CLIMB[large] if climb is None else climb
+        self.thin, self.burn_in = thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
+        momentum = isinstance(self.target, WeightsTarget)
+        self.kernel = kernel or (SGHMC(friction=None) if momentum else SGLD())
+        self.scaled = self.kernel.step_size is None if scaled is None else scaled
 
     def head(self, x: Array) -> Head:
         """The head of how the model predicts."""
@@ -168,21 +182,26 @@ class Langevin(Teacher):
             weights = isinstance(own, WeightsTarget)
             if weights:
                 positions = tuning.climb(own, positions, self.chains, self.climb, key=second)
-                self.check(self._counted(self._kernel.init(positions)))
-            scale, size = None, None
+                self.check(self._counted(self.kernel.init(positions)))
+            scale, size, friction = None, None, self.kernel.friction or 1.0
             if sought or self.scaled:
                 scaled = self.scaled and weights
-                scale, best = tuning.tuned(own, positions, self.chains, scaled=scaled, key=third)
+                scale, best, friction = tuning.tuned(
+                    own, positions, self.chains, self.kernel.friction, scaled=scaled, key=third
+                )
                 if sought:  # the size that was to be found is in the scale
                     size, scale = best, jax.tree.map(lambda leaf: best * leaf, scale)
-            state = self._counted(self._kernel.init(positions, scale))
+            state = self._counted(
+                self.kernel.init(positions, scale), friction, self._first(positions)
+            )
             draws, steps = max(CHUNK // self.thin, 1), self.burn_in
             if steps is None:
-                steps = BURN_IN[0] if size is None else int(np.clip(math.ceil(10 / size), *BURN_IN))
+                least, most = BURN_IN[0], BURN_IN[1][_is_large(own.model)]
+                steps = least if size is None else int(np.clip(math.ceil(10 / size), least, most))
             for number in range(-(-steps // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
-            return self._counted(state.kernel)
+            return self._counted(state.kernel, state.friction, state.mode)
 
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
@@ -193,22 +212,31 @@ class Langevin(Teacher):
                 scale = jax.tree.map(lambda leaf: leaf[:1], at)
             elif self.scaled or self.kernel.step_size is None:
                 scale = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), at)
-            return self._counted(self._kernel.init(at, scale))
+            return self._counted(self.kernel.init(at, scale), 1.0, self._first(at))
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
 
-    @property
-    def _kernel(self) -> Kernel:
+    def _kernel(self, friction: jax.Array) -> Kernel:
         """The kernel; with a size of one where the size that was found is in the scale."""
+        fields = vars(self.kernel)
         if self.kernel.step_size is None:
-            return rebuilt(type(self.kernel), vars(self.kernel) | {"step_size": 1.0})
-        return self.kernel
+            fields = fields | {"step_size": 1.0}
+        if self.kernel.friction is None:
+            fields = fields | {"friction": friction}
+        return rebuilt(type(self.kernel), fields)
 
-    def _counted(self, kernel: KernelState) -> State:
+    def _first(self, positions: PyTree) -> Any:
+        """The weights of the first chain, if it is a network's."""
+        if isinstance(self.target, WeightsTarget):
+            return jax.tree.map(lambda leaf: leaf[0], positions)
+        return None
+
+    def _counted(self, kernel: KernelState, friction: Any = 1.0, mode: PyTree = None) -> State:
         """The state from which on draws count."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
         level = jnp.zeros(self.chains, jnp.float32)
-        return State(kernel, jnp.zeros(shape, jnp.float32), kernel.position, level)
+        heat = jnp.zeros(shape, jnp.float32)
+        return State(kernel, heat, kernel.position, level, jnp.float32(friction), mode)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         """The state after the steps that lead to the next draw."""
@@ -222,14 +250,18 @@ class Langevin(Teacher):
         at = state.kernel.position
         minibatch = self.target.minibatch(self.chains, key=first)
         level, gradient = self.target.value_and_gradient(at, minibatch)
-        kernel, _ = self._kernel.step(state.kernel, gradient, key=second)
+        kernel, _ = self._kernel(state.friction).step(state.kernel, gradient, key=second)
         away = jax.tree.map(jnp.subtract, at, state.origin)
         heat = state.heat + self.target.temperatures(away, gradient)
-        return State(kernel, heat, state.origin, level)
+        return state._replace(kernel=kernel, heat=heat, level=level)
 
     def draws(self, state: State) -> Any:
         """The positions of the chains."""
         return state.kernel.position
+
+    def weights(self, state: State) -> Any:
+        """The weights at which the first chain ended its climb."""
+        return state.mode
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """The outputs of each chain's model."""
@@ -274,6 +306,7 @@ class Langevin(Teacher):
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
         temperature, reasons = self._temperature(moved[..., :-1] / moved[..., -1:])
+        reasons.extend(self._misfit(state))
         if self.chains == 1:
             reasons.append(ALONE)
         found = diagnose(chains[..., groups + 1 :])
@@ -284,10 +317,10 @@ class Langevin(Teacher):
         if rhat > DISAGREE:
             reasons.append(
                 f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
-                "burn_in and steps"
+                "burn_in and the number of draws"
             )
         if not effective >= FEW:
-            reasons.append(f"their draws are worth {effective:.0f} independent ones; raise steps")
+            reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
         return Health(tuple(reasons), temperature, rhat, effective)
 
     def _temperature(
@@ -319,9 +352,30 @@ class Langevin(Teacher):
             reasons.append(
                 f"the chains still spread (temperature {each[cold].min():.2f}, not {wanted:g}, in "
                 "the slowest group of coordinates): they have not explored the posterior; raise "
-                "burn_in and steps"
+                "burn_in and the number of draws"
             )
         return float(each.mean()) if known else None, reasons
+
+    def _misfit(self, state: State) -> list[str]:
+        """Why the noise of values may not be what the model says.
+
+        About a draw of the posterior a model that is right has half of the records that it was
+        fitted to in intervals of one half, however many parameters it has. Source: johnson2004.
+        """
+        model, x = self.target.model, self.inputs()
+        if getattr(model, "likelihood", None) != "gaussian" or x is None:
+            return []
+        x, y = (leaf[:: -(-len(leaf) // RECORDS)] for leaf in self.target.data)
+        out = self.outputs(self.draws(state), x)
+        mean, noise = out if isinstance(out, tuple) else (out, model.noise_variance)
+        away = np.abs(np.asarray(mean) - np.reshape(y, (len(x), -1)))
+        share = float((away < HALF * np.sqrt(noise)).mean())
+        if abs(share - 0.5) <= max(UNEVEN, SURE / 2 / len(x) ** 0.5):
+            return []
+        return [
+            f"{100 * share:.0f} % of the records lie in intervals of 50 % about the draws: the "
+            "noise is not normal, or not what the model says; let it vary with the inputs"
+        ]
 
     # --- draws to keep ---------------------------------------------------------------------------
 
@@ -379,6 +433,11 @@ class Langevin(Teacher):
         stack = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         stack = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)
         return Draws(self.target.model, stack, x=self.inputs(), diagnostics=health)
+
+
+def _is_large(model: Model) -> bool:
+    size = getattr(model, "size", 0)
+    return isinstance(size, int) and size >= LARGE
 
 
 @functools.partial(jax.jit, static_argnums=2)

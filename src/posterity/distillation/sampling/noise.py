@@ -138,8 +138,3 @@ def _counted(x: jax.Array, dtype: Any) -> jax.Array:
 
 def _word(value: int) -> Any:
     return np.uint32(value & 0xFFFFFFFF)
-
-
-def generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's generator of a key: nothing is compiled for numbers that are drawn once."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key), np.uint32))

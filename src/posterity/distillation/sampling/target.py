@@ -15,6 +15,7 @@ import scipy.optimize
 from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
+from posterity.arrays import keys
 from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import Real
 from posterity.checks import check_prior
@@ -119,7 +120,7 @@ class WeightsTarget(Target):
         """Kernels scaled by the root of their inputs, so that signals neither grow nor vanish, but
         never wider than the prior; biases of zero.
         """
-        rng = noise.generator(key)
+        rng = keys.of_numpy(key)
 
         def one(precision: Any) -> Any:
             inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
@@ -180,7 +181,7 @@ class ModelTarget(Target):
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """About the modes, as wide as the posterior is at the centre."""
-        draws = noise.generator(key).standard_normal((chains, len(self.centre)))
+        draws = keys.of_numpy(key).standard_normal((chains, len(self.centre)))
         return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:

@@ -15,20 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.distillation.sampling.noise import generator
+from posterity.arrays import keys
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 
 RATE = 1e-2
 CHUNK = 250
 """Steps of a climb in one compiled call, after which it can be interrupted."""
-EXCESS = 0.05
+EXCESS = 0.05, 0.03
 """By how much a chain's temperature may exceed what it should be in its worst direction, for
-either reason."""
+either reason; without momentum, and with it."""
 POWERS = 24
 """Products with the curvature from which its largest value is found."""
 GRADIENTS = 64
 """Minibatches from which the noise of gradients is found."""
+LITTLE = 0.01
+"""The least friction that is found: momentum lasts for a hundred steps."""
 WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
 
@@ -40,46 +42,43 @@ def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) ->
 
 def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
-    moments = adam(-RATE, 0, steps).init(positions)
-    words = generator(key).integers(2**32, size=(steps, 2), dtype=np.uint32)
+    state = positions, adam(-RATE, 0, steps).init(positions)
     for begin in range(0, steps, CHUNK):
-        some = np.zeros((CHUNK, 2), np.uint32)
-        count = len(words[begin : begin + CHUNK])
-        some[:count] = words[begin : begin + CHUNK]
-        numbers = np.int32(count), np.int32(steps)
-        positions, moments = _climbed(target, positions, moments, some, *numbers, chains)
-    return positions
+        ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
+        state = _climbed(target, state, ends, key, chains)
+    return state[0]
 
 
-@functools.partial(jax.jit, static_argnums=6)
-def _climbed(
-    target: Target,
-    positions: PyTree,
-    moments: PyTree,
-    words: Any,
-    count: Any,
-    steps: Any,
-    chains: int,
-) -> Any:
-    """After the first ``count`` of so many steps, and Adam's moments then."""
+@functools.partial(jax.jit, static_argnums=4)
+def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array, chains: int) -> Any:
+    """Positions and Adam's moments, from one step to another of so many."""
 
-    def one(number: Any, carry: PyTree) -> Any:
-        positions, moments = carry
-        key = jax.random.wrap_key_data(words[number])
-        batch = target.minibatch(chains, key=key)
+    def one(number: Any, state: PyTree) -> Any:
+        positions, moments = state
+        batch = target.minibatch(chains, key=jax.random.fold_in(key, number))
         gradient = target.value_and_gradient(positions, batch)[1]
-        moves, moments = adam(-RATE, 0, steps).update(gradient, moments)
+        moves, moments = adam(-RATE, 0, ends[2]).update(gradient, moments)
         return jax.tree.map(jnp.add, positions, moves), moments
 
-    return jax.lax.fori_loop(0, count, one, (positions, moments))
+    return jax.lax.fori_loop(ends[0], ends[1], one, state)
 
 
 def tuned(
-    target: Target, positions: PyTree, chains: int, *, scaled: bool, key: jax.Array
-) -> tuple[PyTree, float]:
-    """A scale for each coordinate, and the largest safe step in its units.
+    target: Target,
+    positions: PyTree,
+    chains: int,
+    friction: float | int | None,
+    *,
+    scaled: bool,
+    key: jax.Array,
+) -> tuple[PyTree, float, float]:
+    """A scale for each coordinate, the largest safe step in its units, and the friction.
 
-    The scale is about the posterior variance where it is ``scaled``, else one for each array.
+    The scale is about the posterior variance where it is ``scaled``, else one for each array. Of a
+    direction of curvature ``c`` steps of size ``s`` with friction ``f``, 1 without momentum, leave
+    the variance ``1 / (1 - f s c / (4 (2 - f)))`` times what it should be. Where the friction is
+    None the step is as large as the friction, so that a direction as wide as the scale is forgotten
+    as fast as momentum; unless the noise of minibatches asks for less.
     """
     first, second, third = jax.random.split(key, 3)
     scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), positions)
@@ -98,12 +97,17 @@ def tuned(
             root,
         )
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    return scale, float(4 * EXCESS / max(curvature, heat, 1e-30))
+    curvature, excess = max(curvature, 1e-30), EXCESS[friction != 1]
+    if friction is None:
+        alike, enough = (8 * excess / curvature) ** 0.5, 2 * heat / (curvature + heat)
+        friction = float(np.clip(max(alike, enough), LITTLE, 1))
+    worst = max(curvature * friction / (2 - friction), heat)
+    return scale, float(4 * excess / worst), float(friction)
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
     """Several keys, drawn by NumPy: nothing needs to be compiled for them."""
-    words = generator(key).integers(2**32, size=(count, 2), dtype=np.uint32)
+    words = keys.of_numpy(key).integers(2**32, size=(count, 2), dtype=np.uint32)
     return [jax.random.wrap_key_data(own) for own in words]
 
 

@@ -1,1 +1,1 @@
-"""What a federation reveals of its sites' records, made less, accounted for and tested."""
+"""Privacy of a federation's records: aggregation, accounted noise, and tests of membership."""

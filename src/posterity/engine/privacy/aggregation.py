@@ -62,7 +62,7 @@ Letters = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is added up, and by whom: the same at all sites.
+    """The terms of an aggregation: who adds up what; the same at all sites.
 
     ``least`` is the fewest factors of which sites open the sum, by default those of all members;
     never below three, as each of two would learn the other's. ``most`` bounds each number's
@@ -226,12 +226,9 @@ class Participant:
         if not path.exists():
             write_file(path, letter)
         if path.read_bytes() != letter:
-            raise Refusal(
-                found=f"another letter {round!r} of {self.site!r} in this aggregation",
-                expected="one: two would tell what the masks hide",
-                fix="Begin another aggregation, in a folder of its own, with all members.",
-                reason="replay",
-            )
+            found = f"another letter {round!r} of {self.site!r} in this aggregation"
+            fix = "Begin another aggregation, in a folder of its own, with all members."
+            raise Refusal.of(found, "one: two would tell what the masks hide", "replay", fix)
         return letter
 
     def _sent(self, round: Round) -> Mapping[str, Any]:
@@ -331,8 +328,8 @@ def _words(raw: bytes) -> Any:
 
 
 def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
-    """What signed letters say, by round and site; a Refusal for two of one kind that differ."""
-    found: dict[str, dict[str, Any]] = {round: {} for round in get_args(Round)}
+    """The contents of signed letters by round and site; a Refusal for two that differ."""
+    result: dict[str, dict[str, Any]] = {round: {} for round in get_args(Round)}
     for letter in letters:
         envelope = Envelope.from_bytes(letter)
         statement, signers = statement_of(envelope, "aggregation", plan.members)
@@ -346,13 +343,13 @@ def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
             sound = False
         if not sound:
             raise Refusal.of(f"a letter {round!r} of {site!r} that cannot be read", "one that can")
-        if found[round].setdefault(site, {**content, "sha": sha})["sha"] != sha:
+        if result[round].setdefault(site, {**content, "sha": sha})["sha"] != sha:
             raise Refusal.of(f"two letters {round!r} of {site!r}", "one", "replay")
-    return found
+    return result
 
 
 def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
-    """Whether a letter of a round says what it should, and no more."""
+    """True if a letter of a round has the content that it should, and no more."""
     is_key = lambda text: len(_raw(text)) == 32
     is_sha = lambda text: len(bytes.fromhex(text)) == 32
     every = lambda test, named: (

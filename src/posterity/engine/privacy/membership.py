@@ -8,29 +8,22 @@ records the same likelihood as it, and an AUC of 1/2 without error.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp, ndtri
 
-from posterity.arguments import COUNT, Constraint
+from posterity.arguments import COUNT
 from posterity.arrays.typing import ArrayLike
-from posterity.engine.privacy.noise import GaussianMechanism, record_contributions
+from posterity.engine.privacy.noise import BETWEEN, GaussianMechanism, record_contributions
 from posterity.errors import ParameterError, UsageError
 from posterity.families import Distribution, ExponentialFamily
+from posterity.families.mixture import Estimate
 from posterity.models import ConjugateModel, Model
 from posterity.models.records import Records
 
-BETWEEN = Constraint("a number between 0 and 1", lambda x: 0 < float(x) < 1)
 Predictor = Distribution | Callable[[Any], ArrayLike]
-
-
-class Estimate(NamedTuple):
-    """A number and its standard error over records."""
-
-    value: float
-    standard_error: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,9 +37,6 @@ from posterity.models.records import Records
 Relation = Literal["replace", "add or remove"]
 NOT_NEGATIVE = Constraint("a finite number, not negative", lambda x: 0 <= float(x) < math.inf)
 BETWEEN = Constraint("a number between 0 and 1", lambda x: 0 < float(x) < 1)
-USEFUL = Constraint(
-    "a positive number up to 15: more protects nobody", lambda x: 0 < float(x) <= 15
-)
 MOST_PARAMETERS = 4096
 LEAST_SHARP = 0.3
 """The noise, in sensitivities, below which the exact accountant takes long: epsilon is above 19."""
@@ -104,10 +101,10 @@ class GaussianMechanism:
         BETWEEN.check(delta=delta)
         exceeds = lambda log_noise: _delta(math.exp(log_noise), epsilon) - delta
         noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
-        found = cls(reference, clip, noise, **options)
-        while found.epsilon(delta, releases) > epsilon:  # by the accountant
-            found = dataclasses.replace(found, noise=found.noise * (1 + 1e-4))
-        return found
+        mechanism = cls(reference, clip, noise, **options)
+        while mechanism.epsilon(delta, releases) > epsilon:  # by the accountant
+            mechanism = dataclasses.replace(mechanism, noise=mechanism.noise * (1 + 1e-4))
+        return mechanism
 
     def epsilon(self, delta: float, releases: int = 1) -> float:
         """The ``epsilon`` of all ``releases`` together, for this ``delta``, as accountants tell.
@@ -192,7 +189,7 @@ class GaussianMechanism:
 def record_contributions(
     model: Model, reference: ExponentialFamily, data: Any
 ) -> Float[np.ndarray, "n dim"]:
-    """What each record adds to the natural parameters of its site's factor, flat.
+    """The part of each record in the natural parameters of its site's factor, flat.
 
     Of a conjugate model its sufficient statistics, whatever the reference. Of others the natural
     gradient ``∇_μ E_q[log p(record | z)]`` at the reference ``q``: one step towards the posterior,

@@ -1,4 +1,4 @@
-"""What the couriers of all engines share: where they find the agent whose letters they carry."""
+"""Common to the couriers of all engines: how they find the agent whose letters they carry."""
 
 import os
 from pathlib import Path

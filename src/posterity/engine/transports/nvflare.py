@@ -183,14 +183,14 @@ def allow(kit: Path) -> None:
     Raises:
         ArtifactError: if the folder is no kit that NVFlare provisioned.
     """
-    own, given = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
+    own, default = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
     try:
-        found = json.loads((own if own.is_file() else given).read_text())
-        allowed = found["class_allow_list"]
-        found["class_allow_list"] = allowed + [path for path in ALLOWED if path not in allowed]
+        resources = json.loads((own if own.is_file() else default).read_text())
+        allowed = resources["class_allow_list"]
+        resources["class_allow_list"] = allowed + [p for p in ALLOWED if p not in allowed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _no_kit(kit, "local/resources.json.default", error) from error
-    own.write_text(json.dumps(found, indent=2))
+    own.write_text(json.dumps(resources, indent=2))
 
 
 def submit(

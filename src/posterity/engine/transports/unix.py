@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from posterity import errors
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import Refusal, reading
 from posterity.errors import PosterityError, SiteError, UsageError
 
 Head = Mapping[str, Any]
 Answer = Callable[[Head, bytes], tuple[Head, bytes]]
-"""What answers a request, given its head and its body; a PosterityError goes to who asked."""
+"""A function from the head and body of a request to those of the answer.
+
+A PosterityError that it raises goes to who asked.
+"""
 HEAD_BYTES = 2**16
 """The longest head. A message holds one, and a body as long as a letter may be."""
 LARGEST = 2**26 + HEAD_BYTES
@@ -51,18 +54,13 @@ def to_message(head: Head, body: bytes = b"") -> bytes:
 def from_message(content: bytes) -> tuple[dict[str, Any], bytes]:
     """The head and the body of a message; a Refusal if it has none."""
     line, newline, body = content.partition(b"\n")
-    try:
+    fix = "Speak to the socket by posterity.engine.transports.unix.Client."
+    with reading("the head of a message", "a JSON object on one line", fix):
         if not newline or len(line) > HEAD_BYTES:
             raise ValueError(f"no head within {HEAD_BYTES} bytes")
         head = json.loads(line, parse_constant=_no_number)
         if not isinstance(head, dict):
-            raise ValueError(f"a {type(head).__name__}")
-    except (ValueError, RecursionError) as error:
-        raise Refusal(
-            found=f"a message whose head cannot be read ({error})",
-            expected="a JSON object on one line",
-            fix="Speak to the socket by posterity.engine.transports.unix.Client.",
-        ) from error
+            raise TypeError(f"a {type(head).__name__}")
     return head, body
 
 
@@ -92,8 +90,8 @@ def received(connection: Connection, most: int) -> bytes:
     except OSError as error:
         if error.errno is not None:
             raise
-        found = "a message that is too large"
-        raise Refusal(found=found, expected=f"at most {most} bytes", reason="size") from error
+        found, expected = "a message that is too large", f"at most {most} bytes"
+        raise Refusal.of(found, expected, "size") from error
 
 
 def as_error(error: Exception) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""BFI, the R package for Bayesian federated inference, beside posterity."""

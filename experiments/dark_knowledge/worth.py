@@ -1,0 +1,168 @@
+"""What a student is worth: Fashion-MNIST, quality against CPU seconds, and what it knows of doubt.
+
+Run `python -m experiments.dark_knowledge.worth`. Ten thousand images, 784-50-10. The plug-in
+networks are climbs by Adam to a mode with the prior; students are by the library's defaults but for
+the lengths that are given. A student's mutual information is compared with its teacher's, and that
+of one half of the teacher's draws with the other's, which no student can be expected to surpass.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from experiments import harness
+from experiments.dark_knowledge import CACHE, RESULTS
+from experiments.data import fashion_mnist, font_digits
+from posterity import distill
+from posterity.distillation import Draws, Langevin, Perturbed
+from posterity.errors import ConvergenceWarning
+from posterity.models import NeuralNetwork
+from posterity.networks import GaussianPrior, Layers
+
+LAYERS = Layers.dense(784, 50, 10)
+RECORDS, SEEN = 10_000, 2_000
+CLIMBS = (2_000, 6_000)
+BUDGETS = {
+    "500": {"climb": 2000, "burn_in": 250, "steps": 500},
+    "2,000": {"burn_in": 1000, "steps": 2000},
+    "default": {},
+}
+"""Lengths of students' runs."""
+
+
+@functools.cache
+def images() -> tuple[Any, ...]:
+    """Training inputs and labels, test inputs and labels, and digits of computer fonts."""
+    data = fashion_mnist()
+    flat = lambda own: own.reshape(len(own), -1).astype(np.float32)
+    train, labels = data.x_train[:RECORDS], data.y_train[:RECORDS]
+    return flat(train), labels, flat(data.x_test), data.y_test, flat(font_digits().x)
+
+
+def teacher(**options: Any) -> Langevin:
+    """Chains on the records."""
+    x, y, *_ = images()
+    net = NeuralNetwork.of_layers(LAYERS)
+    return Langevin(net, GaussianPrior().network(LAYERS), (x, y), **options)
+
+
+def scored(said: Any) -> dict[str, float]:
+    """Accuracy in per cent and log likelihood in nats an image, on the test images."""
+    labels = images()[3]
+    right = (said.mean.argmax(1) == labels).mean()
+    return {
+        "accuracy": float(100 * right),
+        "log likelihood": float(said.log_predictive(labels).mean()),
+    }
+
+
+def plugged_in(climb: int, seed: int) -> dict[str, Any]:
+    """The network at the end of one climb."""
+    chains, clock = teacher(chains=1, climb=climb, burn_in=0), harness.Clock()
+    with jax.enable_x64(False):
+        weights = chains.begin(key=jax.random.key(seed)).mode
+    found = Draws(chains.target.model, LAYERS.ravel(jax.tree.map(np.asarray, weights))[None])
+    return {**clock.seconds, **scored(found.predict(images()[2]))}
+
+
+def distilled(seed: int, steps: int | None = None, **options: Any) -> dict[str, Any]:
+    """A student, and how long it took."""
+    own = {} if steps is None else {"steps": steps}
+    clock = harness.Clock()
+    found = distill(teacher(**options), key=jax.random.key(seed), **own)
+    row = {**clock.seconds, "gap": found.status.left, "R-hat": found.rhat}
+    return {**row, **scored(found.student.predict(images()[2])), "status": str(found.status)}
+
+
+def doubts(seed: int, inputs: str, **options: Any) -> dict[str, Any]:
+    """Mutual information of the student, the teacher and halves of its draws, at strange images."""
+    x, _, x_test, _, fonts = images()
+    rng = np.random.default_rng(seed)
+    pairs = fonts[rng.integers(len(fonts), size=(2, SEEN // 2))]
+    kinds = {"test": x_test[:SEEN], "fonts": fonts[:SEEN], "between fonts": pairs.mean(0)}
+    where = None if inputs == "default" else Perturbed(np.concatenate([x, fonts[SEEN:]]), mixed=0.5)
+    found = distill(
+        teacher(**{key: own for key, own in options.items() if key != "steps"}),
+        key=jax.random.key(seed),
+        split=True,
+        probe=np.concatenate(list(kinds.values())),
+        inputs=where,
+        **{key: own for key, own in options.items() if key == "steps"},
+    )
+    assert found.halves is not None
+    known = [own.mutual_information for own in (found.teacher, *found.halves)]
+    known.append(found.student.predict(found.probe).mutual_information)
+    ends = np.cumsum([len(own) for own in kinds.values()])
+    parts = dict(
+        zip(kinds, zip(*(np.split(own, ends[:-1]) for own in known), strict=True), strict=True)
+    )
+    strange = np.repeat([0, 1], SEEN)
+    area = lambda place: float(
+        roc_auc_score(strange, np.concatenate([parts[k][place] for k in ("test", "fonts")]))
+    )
+    return {
+        "correlation with the teacher": {k: _correlation(p[3], p[0]) for k, p in parts.items()},
+        "correlation of the halves": {k: _correlation(p[1], p[2]) for k, p in parts.items()},
+        "mean, of the student over the teacher's": {
+            k: float(p[3].mean() / p[0].mean()) for k, p in parts.items()
+        },
+        "AUROC of fonts": {"teacher": area(0), "student": area(3)},
+        "R-hat": found.rhat,
+        "gap": found.status.left,
+        "shares": found.shares,
+    }
+
+
+def _correlation(one: Any, other: Any) -> float:
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line, run what is not kept, and write."""
+    parser = harness.command_line(__doc__, RESULTS, CACHE)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--minutes", type=float, default=1e9, help="no part is begun after these")
+    own = parser.parse_args(arguments)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    end = time.monotonic() + 60 * own.minutes
+    parts = {}
+    for seed in own.seeds:
+        for climb in CLIMBS:
+            parts[f"plug-in, {climb:,} steps", seed] = functools.partial(plugged_in, climb, seed)
+        for name, options in BUDGETS.items():
+            parts[f"student, {name}", seed] = functools.partial(distilled, seed, **options)
+        for inputs in ("default", "fonts, too"):
+            parts[f"doubts, {inputs}", seed] = functools.partial(doubts, seed, inputs)
+    found: dict[str, list[Any]] = {}
+    for (name, seed), make in parts.items():
+        late = own.only_kept or time.monotonic() > end
+        row = harness.kept(
+            own.cache, f"worth-{name}-{seed}".replace(" ", "-"), None if late else make
+        )
+        if row is not None:
+            found.setdefault(name, []).append(row)
+            print(name, seed, row, flush=True)
+    numbers = lambda rows: [{k: v for k, v in row.items() if k != "status"} for row in rows]
+    document = {
+        "seeds run": {name: len(rows) for name, rows in found.items()},
+        "parts": {name: harness.over_seeds(numbers(rows)) for name, rows in found.items()},
+        "statuses": {
+            name: [row["status"] for row in rows]
+            for name, rows in found.items()
+            if "status" in rows[0]
+        },
+        "made with": harness.versions(),
+    }
+    harness.write(own.results, "worth", document)
+
+
+if __name__ == "__main__":
+    main()

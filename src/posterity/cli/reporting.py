@@ -1,0 +1,66 @@
+"""``posterity report``: a page that opens in a browser."""
+
+from typing import Any
+
+from posterity.cli import files
+from posterity.cli.failures import printable
+from posterity.cli.options import FILE, SHARE, TEXT, Option, Settings, verb
+from posterity.cli.report import Data
+from posterity.cli.schema import OUTPUT, READING
+from posterity.errors import UsageError
+
+FORMATS = (".html", ".htm")
+
+
+def _report(data: Data) -> str:
+    return f"{printable(data['title'])}.\nWrote the page to {printable(data['output'])}"
+
+
+@verb(
+    Option(
+        "data.file", FILE, "A table with the target, on which predictions are judged.", "--data"
+    ),
+    Option("level", SHARE, "Probability of the intervals.", default=0.95),
+    Option("title", TEXT, "What is written above, instead of what it is."),
+    *READING,
+    OUTPUT,
+    files="Posteriors, ledgers, students, a federation's checkpoint, receipts. Several posteriors "
+    "are fused for the page, unless one is their fusion.",
+    report=_report,
+    examples=[
+        "posterity report shared.safetensors -o report.html",
+        "posterity report north.safetensors south.safetensors both.safetensors -o report.html",
+        "posterity report receipt.json shared.safetensors without.safetensors -o report.html",
+        "posterity report both.safetensors --data test.csv -o report.html",
+    ],
+)
+def report(settings: Settings) -> Data:
+    """Write one page of HTML that shows what is in files to people.
+
+    It opens in any browser, loads nothing and sends nothing: every number by site, with a box to
+    untick each site, who adds how much and who contradicts whom, matchings with their margins, how
+    a federation converged, calibration on records, what a receipt shows and what it does not, and
+    the commands that show the same again.
+    """
+    if not settings.files:
+        raise UsageError(
+            found="no file", expected="one at least", fix="Name what is to be reported."
+        )
+    from posterity.cli.recipes import reading_of
+    from posterity.reporting import report as page_of
+
+    output, data = settings.output, settings.path("data.file")
+    files.check_outputs([output], [*settings.files, data])
+    files.check_ending(output, FORMATS)
+    for path in (*settings.files, *([data] if data else [])):
+        files.check_regular(path)
+    page: Any = page_of(
+        *settings.files,
+        path=output,
+        data=data,
+        reading=reading_of(settings),
+        level=settings["level"],
+        title=settings["title"],
+    )
+    size = output.stat().st_size
+    return {"output": str(output), "title": page.title, "bytes": size, "notes": []}

@@ -1,0 +1,131 @@
+"""Multinomial logistic regression: labels of several classes."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from posterity.arguments import at_least
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import static
+from posterity.arrays.typing import Float, Real
+from posterity.families import ExponentialFamily, Gaussian
+from posterity.models.base import ExpectedModel, Optima
+from posterity.models.data import INPUTS, check_data, labels
+from posterity.models.nodes import cubature
+from posterity.models.records import Records
+
+AT_A_TIME = 1 << 19
+"""Predictors at nodes that are summed together."""
+NARROW = 0.5
+"""The sum of the variances of a record's log odds up to which nodes resolve them."""
+
+
+class MultinomialRegression(ExpectedModel[Gaussian]):
+    """Labels ``y`` (n,) in {0, …, classes - 1}; data ``(x, y)``; posterior Gaussian.
+
+    The log odds of class ``k > 0`` against class 0 are ``x_k · z_k``. ``z`` holds the coefficients
+    of class 1, then of class 2, and so on, and ``x`` (n, (classes - 1) d) the columns that belong
+    to each: the same ones several times, side by side, where all classes have the same columns
+    (``np.tile(x, classes - 1)``).
+    """
+
+    classes: int = static()
+
+    numpy: ClassVar[bool] = True
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+    optima: ClassVar[Optima] = "one"
+
+    def __post_init__(self) -> None:
+        at_least(2).check(classes=self.classes)
+
+    def check(self, data: Any) -> None:
+        """Raise an error unless they are inputs and labels below the number of classes."""
+        check_data(data, (INPUTS, labels(self.classes, "y of shape (n,)")))
+
+    def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
+        """``log p(y | x, z)`` of each record, in nats."""
+        x, y = data
+        np_ = namespace(z, x).np
+        logits = self._logits(np_.einsum("nai,ai->na", self._blocks(x), self._blocks(z)))
+        chosen = (np_.asarray(y)[:, None] == np_.arange(self.classes)) * logits
+        return chosen.sum(-1) - namespace(z, x).logsumexp(logits)
+
+    def expected_log_likelihood(self, q: Gaussian, data: Any) -> Float[Real, " n"]:
+        """``E_q[log p(y | x, z)]`` of each record, in nats."""
+        return self.expectations(*self.predictors(q, data[0]), data[1])[0]
+
+    def expected_factor(self, q: Gaussian, records: Records) -> tuple[Float[Real, ""], Gaussian]:
+        """The weighted sum of expectations, and the factor of their gradient and Hessian."""
+        (x, y), weights = records.data, records.weights
+        np_ = namespace(q.mean).np
+        value, slope, bend = self.expectations(*self.predictors(q, x), y)
+        blocks = self._blocks(np_.asarray(x)).swapaxes(0, 1)
+        pairs = zip(weights * slope.T, blocks, strict=True)
+        gradient = np_.concatenate([own @ block for own, block in pairs])
+        rows = [
+            [(block.T * (weights * own)) @ other for other, own in zip(blocks, row, strict=True)]
+            for block, row in zip(blocks, bend.transpose(1, 2, 0), strict=True)
+        ]
+        return weights @ value, q.at_mean(gradient, np_.block(rows))
+
+    def predictors(self, q: Gaussian, x: Any) -> tuple[Float[Real, "n k"], Float[Real, "n k k"]]:
+        """Means and covariances of the log odds of each record."""
+        np_ = namespace(q.mean).np
+        x, size = self._blocks(np_.asarray(x)), len(q.mean) // (self.classes - 1)
+        covariance = q.covariance.reshape(2 * (self.classes - 1, size))
+        mean = np_.einsum("nai,ai->na", x, self._blocks(q.mean))
+        return mean, np_.einsum("nai,aibj,nbj->nab", x, covariance, x, optimize=True)
+
+    def expectations(
+        self, mean: Float[Real, "n k"], covariance: Float[Real, "n k k"], y: Any
+    ) -> tuple[Float[Real, " n"], Float[Real, "n k"], Float[Real, "n k k"]]:
+        """``E[log p(y | f)]``, and its gradient and minus its Hessian in the mean of ``f``.
+
+        Args:
+            mean: of the log odds ``f`` against class 0, which are normal.
+            covariance: of the same.
+            y: labels.
+        """
+        np_ = namespace(mean).np
+        size = max(AT_A_TIME // cubature(self.classes - 1)[0].size, 1)
+        rows = [slice(at, at + size) for at in range(0, max(len(mean), 1), size)]
+        parts = [self._expected(mean[own], covariance[own], np_.asarray(y)[own]) for own in rows]
+        value, slope, bend = (np_.concatenate(own) for own in zip(*parts, strict=True))
+        return value, slope, bend
+
+    def _expected(self, mean: Any, covariance: Any, y: Any) -> tuple[Any, Any, Any]:
+        """The same of some records at once, by nodes.
+
+        Where log odds are wider than nodes resolve, as of a class that no record has, the Hessian
+        is what the sum over nodes itself changes by with the covariance (Stein's lemma), so that
+        a search along it ends.
+        """
+        xp, count = namespace(mean), self.classes - 1
+        np_, eye = xp.np, xp.np.eye(count)
+        nodes, chances = cubature(count)
+        spread = np_.trace(covariance, axis1=1, axis2=2)
+        tiny = np.finfo(float).eps * spread[:, None, None] + np.finfo(float).tiny
+        root = np_.linalg.cholesky(covariance + tiny * eye)
+        logits = self._logits(mean + (root @ nodes.T).transpose(2, 0, 1))
+        logs = logits - xp.logsumexp(logits)[..., None]
+        chosen = 1.0 * (y[:, None] == np_.arange(self.classes))
+        value = (np_.tensordot(chances, logs, 1) * chosen).sum(-1)
+        p = np_.exp(logs)[..., 1:]
+        each = np_.tensordot(chances, p, 1)
+        both = np_.einsum("m,mna,mnb->nab", chances, p, p, optimize=True)
+        with_nodes = np_.einsum("m,mna,mb->nab", chances, p, nodes, optimize=True)
+        lower = np_.tril(root.swapaxes(1, 2) @ with_nodes)
+        middle = lower + lower.swapaxes(1, 2) * (1 - eye)
+        half = np_.linalg.solve(root.swapaxes(1, 2), middle)
+        wide = np_.linalg.solve(root.swapaxes(1, 2), half.swapaxes(1, 2))
+        narrow = (spread < NARROW)[:, None, None]
+        return value, chosen[:, 1:] - each, np_.where(narrow, each[..., None] * eye - both, wide)
+
+    def _blocks(self, own: Any) -> Any:
+        """The last axis by class."""
+        return own.reshape(*own.shape[:-1], self.classes - 1, -1)
+
+    def _logits(self, f: Any) -> Any:
+        """With those of class 0, which are zero."""
+        np_ = namespace(f).np
+        return np_.concatenate([np_.zeros((*f.shape[:-1], 1), f.dtype), f], -1)

@@ -1,0 +1,184 @@
+"""Drawings in SVG: lines and points between axes, whose colours are the page's."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from posterity.reporting.markup import Markup, join, shown, tag
+
+WIDE, HIGH = 440, 270
+LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 44
+"""Units of a drawing, which is about as many pixels wide, and its margins."""
+DECADES = 8
+"""Decades of a logarithmic axis, at most: what is less is as good as nothing."""
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers between two others.
+
+    >>> ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    if not (math.isfinite(high - low) and high > low):
+        return [low] if math.isfinite(low) else []
+    rough = (high - low) / max(most - 1, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(k for k in (1, 2, 5, 10) if k * power >= rough * 0.999) * power
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """An axis from ``low`` to ``high``; on a ``log`` one all numbers are positive.
+
+    One of ``whole`` numbers, such as counts, has no others written at it.
+    """
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    @classmethod
+    def around(cls, label: str, values: Sequence[float], *, log: bool = False) -> "Axis":
+        """The axis that holds all finite values, with some room beside them."""
+        finite = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+        low, high = min(finite), max(finite)
+        if log:
+            low = max(low, high * 10.0**-DECADES)
+            return cls(label, low / 1.6, high * 1.6, True)
+        room = 0.04 * (high - low) or max(abs(high), 1.0) * 0.1
+        return cls(label, low - room, high + room)
+
+    def place(self, value: float) -> float:
+        """Where a value is, from 0 to 1; beyond the ends it is at them."""
+        if self.log:
+            value = max(value, self.low)
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / ((self.high - self.low) or 1.0)
+        return min(max(share, 0.0), 1.0)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Numbers that are written at it."""
+        if not self.log:
+            every = ticks(self.low, self.high)
+            return [value for value in every if value.is_integer()] if self.whole else every
+        decades = range(math.ceil(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
+        every = max(1, -(-len(decades) // 6))
+        return [10.0**k for k in decades][::every] or [self.low, self.high]
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Points or a line of a drawing.
+
+    Attributes:
+        name: in the legend.
+        x: where they are across.
+        y: and up.
+        low: where an error bar, or a band, begins; none without it.
+        high: where it ends.
+        kind: ``points``, ``line`` or ``steps``.
+        colour: the number of its colour, from 0.
+        tips: what is told of each point.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    kind: str = "points"
+    colour: int = 0
+    tips: Sequence[str] = ()
+
+
+def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: Markup) -> Markup:
+    """A drawing of some series, whose points are reached by the arrow keys, with its legend."""
+    inner = [_axes(across, up), *extra, *(_drawn(one, across, up) for one in series)]
+    drawing = tag(
+        "svg",
+        *inner,
+        viewBox=f"0 0 {WIDE} {HIGH}",
+        class_="chart",
+        role="group",
+        aria_label=name,
+        data_roving=True,
+    )
+    legend = None
+    if len(series) > 1:
+        keys = (tag("li", one.name, class_=f"key c{one.colour} {one.kind}") for one in series)
+        legend = tag("ul", *keys, class_="legend", aria_label="Legend", role="list")
+    return join([drawing, legend])
+
+
+def x_of(axis: Axis, value: float) -> float:
+    """Units from the left."""
+    return round(LEFT + (WIDE - LEFT - RIGHT) * axis.place(value), 1)
+
+
+def y_of(axis: Axis, value: float) -> float:
+    """Units from the top."""
+    return round(HIGH - BOTTOM - (HIGH - TOP - BOTTOM) * axis.place(value), 1)
+
+
+def line(points: Sequence[tuple[float, float]], class_: str) -> Markup:
+    """A line through points in units of the drawing."""
+    path = " ".join(f"{x:g},{y:g}" for x, y in points)
+    return tag("polyline", points=path, class_=class_)
+
+
+def _axes(across: Axis, up: Axis) -> Markup:
+    foot, right = HIGH - BOTTOM, WIDE - RIGHT
+    parts = []
+    for value in up.ticks:
+        y = y_of(up, value)
+        parts.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y, class_="grid"))
+        parts.append(tag("text", shown(value), x=LEFT - 6, y=y + 4, class_="end"))
+    for value in across.ticks:
+        x = x_of(across, value)
+        parts.append(tag("line", x1=x, x2=x, y1=foot, y2=foot + 4, class_="tick"))
+        parts.append(tag("text", shown(value), x=x, y=foot + 17, class_="middle"))
+    middle = (LEFT + right) / 2
+    parts.append(tag("text", across.label, x=middle, y=HIGH - 6, class_="middle label"))
+    turned = f"translate(13 {(TOP + foot) / 2:g}) rotate(-90)"
+    parts.append(tag("text", up.label, transform=turned, class_="middle label"))
+    return tag("g", *parts, aria_hidden="true")
+
+
+def _drawn(series: Series, across: Axis, up: Axis) -> Markup:
+    low, high = series.low, series.high
+    places = [
+        (x_of(across, x), y_of(up, y), k)
+        for k, (x, y) in enumerate(zip(series.x, series.y, strict=True))
+        if math.isfinite(x) and math.isfinite(y)
+    ]
+    colour = f"c{series.colour}"
+    if series.kind != "points":
+        points = [(x, y) for x, y, _ in places]
+        if series.kind == "steps":
+            corners = [[(x, y), (x, z)] for (_, y), (x, z) in itertools.pairwise(points)]
+            points = points[:1] + list(itertools.chain(*corners))
+        parts = [line(points, f"line {colour}")] if points else []
+        if low is not None and high is not None and points:
+            ends = [(x, y_of(up, high[k])) for x, _, k in places]
+            ends += [(x, y_of(up, low[k])) for x, _, k in reversed(places)]
+            parts.insert(0, line(ends, f"band {colour}"))
+        return tag("g", *parts, aria_hidden="true")
+    marks = []
+    for x, y, k in places:
+        bar = None
+        if low is not None and high is not None and np.isfinite([low[k], high[k]]).all():
+            y1, y2 = y_of(up, high[k]), y_of(up, low[k])
+            bar = tag("line", x1=x, x2=x, y1=y1, y2=y2, class_=f"bar {colour}")
+        dot = tag("circle", cx=x, cy=y, r=4, class_=f"dot {colour}")
+        tip = series.tips[k] if series.tips else f"{shown(series.x[k])}, {shown(series.y[k])}"
+        marks.append(tag("g", bar, dot, role="img", aria_label=tip, data_tip=True))
+    return tag("g", *marks)

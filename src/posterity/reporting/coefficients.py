@@ -1,0 +1,382 @@
+"""Every number of a posterior by site, and what is left of it where a site is taken out.
+
+Forgetting is subtraction: the page holds the natural parameters of the prior and of each site, adds
+those that are ticked, and works out means and intervals itself. Where they are too many, or of a
+family whose quantiles the page does not know, it holds the numbers without each site instead.
+"""
+
+import base64
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
+from posterity.families.names import names_of, with_names
+from posterity.ledger import Ledger
+from posterity.reporting.charts import ticks
+from posterity.reporting.markup import (
+    Ids,
+    Markup,
+    behind,
+    count,
+    join,
+    listed,
+    paragraph,
+    shown,
+    signed,
+    table,
+    tag,
+)
+from posterity.reporting.words import Effect
+from posterity.summary import Row, Summary, summarise
+from posterity.summary.influence import cavity, influences_of
+
+PANELS, OF_COMPONENTS = 24, 12
+"""Numbers that have a picture of their own, and of components those."""
+ROWS = 1000
+"""Rows of the table of all numbers."""
+SITES = 12
+"""Sites that have a line of their own; all others are one together."""
+NUMBERS = 60_000
+"""Natural parameters that a page holds, 8 bytes each."""
+NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
+"""Families whose quantiles the page works out."""
+OTHERS = "all others together"
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimates:
+    """A ledger's numbers, those of its sites alone, and how each site moves them.
+
+    Attributes:
+        ledger: whose they are; None of a posterior of which no sites are known.
+        whole: the summary of all.
+        names: of the sites that have a line, of which the last may be all others together.
+        factors: of each of them.
+        alone: by site the rows of prior and factor, where these are a distribution; None for what
+            it says nothing of.
+        pulls: by site how far each row is moved, in standard deviations.
+        nats: by site what it adds to all others.
+    """
+
+    ledger: Ledger | None
+    whole: Summary
+    names: tuple[str, ...]
+    factors: tuple[Any, ...]
+    alone: Mapping[str, tuple[Row | None, ...]]
+    pulls: Mapping[str, tuple[float, ...]]
+    nats: Mapping[str, float | None]
+
+
+def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estimates:
+    """The numbers of some sites, and of all others together."""
+    names, factors = list(chosen), [ledger.factor(site) for site in chosen]
+    total, known = ledger.total, names_of(ledger.prior)
+    if len(chosen) < len(ledger.sites):
+        names.append(OTHERS if OTHERS not in ledger.sites else f"{OTHERS} (no one site)")
+        rest = total - ledger.prior
+        for factor in factors:
+            rest = rest - factor
+        factors.append(rest)
+    own, pulls = {}, {}
+    before = list(summarise(ledger.prior, whole.level).first(ROWS))
+    for name, factor in zip(names, factors, strict=True):
+        law = with_names(ledger.prior + factor, known)
+        if np.all(law.is_proper()):
+            rows = zip(summarise(law, whole.level).first(ROWS), before, strict=True)
+            own[name] = tuple(None if _silent(row, prior) else row for row, prior in rows)
+        left = _left(ledger, name, factor)
+        if np.all(left.is_proper()):
+            moved = influences_of(total, left, known, None)
+            pulls[name] = tuple(one.by for one in moved)[:ROWS]
+    nats = {site.name: site.nats for site in whole.sites}
+    return Estimates(ledger, whole, tuple(names), tuple(factors), own, pulls, nats)
+
+
+def _silent(row: Row, prior: Row) -> bool:
+    """True for the prior's own interval, to a hundredth of its length: nothing was learnt."""
+    moved = max(abs(row.low - prior.low), abs(row.high - prior.high))
+    return moved <= 0.01 * (prior.high - prior.low)
+
+
+def _left(ledger: Ledger, name: str, factor: Any) -> Any:
+    """The prior and all sites but these."""
+    return cavity(ledger, name) if name in ledger.sites else ledger.total - factor
+
+
+# --- the page's own arithmetic -------------------------------------------------------------------
+
+
+def _packed(values: Any) -> str:
+    """Numbers as the page reads them: float64, the least byte first, in base 64."""
+    return base64.b64encode(np.asarray(values, "<f8").ravel().tobytes()).decode()
+
+
+def _blocks(law: Any) -> list[Any]:
+    """The independent blocks of a law, in the order of its tables."""
+    parts = law.independent_blocks()
+    return [leaf for part in parts.values() for leaf in _blocks(part)] if parts else [law]
+
+
+def _native(law: Any) -> bool:
+    return all(type(one) in NATIVE and not one.batch_shape for one in _blocks(law))
+
+
+def _numbers_of(block: Any, centre: Any) -> list[Any]:
+    """Natural parameters of a block; of a Gaussian as seen from a place near all means."""
+    if isinstance(block, Gaussian):
+        lower = np.tril_indices(block.own_size)
+        return [block.precision_mean - block.precision @ centre, block.precision[lower]]
+    if isinstance(block, DiagonalGaussian):
+        return [block.precision_mean - block.precision * centre, block.precision]
+    return [block.natural_parameters]
+
+
+def _kept(estimates: Estimates) -> dict[str, Any]:
+    """Natural parameters of prior and sites, or the rows without each site."""
+    ledger, whole = estimates.ledger, estimates.whole
+    if ledger is None or not estimates.names or not whole.proper:
+        return {}
+    size = ledger.prior.dimension * (1 + len(estimates.names))
+    if _native(ledger.total) and size <= NUMBERS:
+        blocks = []
+        for place, block in enumerate(_blocks(ledger.total)):
+            gaussian = isinstance(block, Gaussian | DiagonalGaussian)
+            centre = np.asarray(block.mean) if gaussian and np.all(block.is_proper()) else None
+            centre = np.zeros(block.own_size) if gaussian and centre is None else centre
+            laws = [_blocks(law)[place] for law in (ledger.prior, *estimates.factors)]
+            blocks.append(
+                {
+                    "family": type(block).__name__,
+                    "centre": None if centre is None else _packed(centre),
+                    "laws": [[_packed(part) for part in _numbers_of(law, centre)] for law in laws],
+                }
+            )
+        return {"blocks": blocks}
+    if whole.size * len(estimates.names) * 4 > NUMBERS:
+        return {}
+    without = []
+    for name, factor in zip(estimates.names, estimates.factors, strict=True):
+        left = with_names(_left(ledger, name, factor), names_of(ledger.prior))
+        rows = None
+        if np.all(left.is_proper()):
+            own = summarise(left, whole.level).first(ROWS)
+            rows = _packed([[row.mean, row.sd, row.low, row.high] for row in own])
+        without.append(rows)
+    return {"without": without}
+
+
+# --- the panels ----------------------------------------------------------------------------------
+
+
+def _chosen(estimates: Estimates) -> list[int]:
+    """Numbers of the rows that have a panel: of many those that sites move most, in their order."""
+    rows = list(estimates.whole.first(ROWS))
+    drawn = [k for k, row in enumerate(rows) if np.isfinite([row.low, row.high]).all()]
+    most = PANELS
+    if estimates.whole.components:  # which have a table of their own, with weights and spreads
+        drawn, most = [k for k in drawn if rows[k].quantity in ("", "mean")], OF_COMPONENTS
+    if len(drawn) > most:
+        force = np.zeros(len(rows))
+        for own in estimates.pulls.values():
+            force = np.maximum(force, np.nan_to_num(np.abs(own[: len(rows)])))
+        drawn = sorted(sorted(drawn, key=lambda k: -force[k])[:most])
+    return drawn
+
+
+def _domain(rows: Sequence[Row]) -> tuple[float, float]:
+    """The ends of a panel's axis: of intervals much longer than the last only the part near it."""
+    ends = np.array([[row.low, row.high] for row in rows], float)
+    ends = ends[np.isfinite(ends).all(1)]
+    fused = ends[-1]
+    reach = 14 * max(fused[1] - fused[0], 1e-300)
+    long = ends[:, 1] - ends[:, 0] > reach
+    low = np.where(long, np.maximum(ends[:, 0], fused[0] - reach), ends[:, 0]).min()
+    high = np.where(long, np.minimum(ends[:, 1], fused[1] + reach), ends[:, 1]).max()
+    span = (high - low) or abs(high) or 1.0
+    low, high = low - 0.05 * span, high + 0.05 * span
+    if 0 < low < 0.6 * span:
+        low = -0.03 * span
+    elif -0.6 * span < high < 0:
+        high = 0.03 * span
+    return low, high
+
+
+def _percent(value: float, low: float, high: float) -> str:
+    share = (value - low) / (high - low)
+    return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
+
+
+def _interval(row: Row) -> Markup:
+    """A cell with a mean and its interval, in three digits."""
+    ends = f"({shown(row.low, 3)} to {shown(row.high, 3)})"
+    return tag("td", f"{shown(row.mean, 3)} ", tag("span", ends), class_="value")
+
+
+def _strip(row: Row, low: float, high: float, size: float | None, zero: str | None) -> Markup:
+    """An interval as a line with its mean on it; a site's is a square, the fused one a diamond."""
+    middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
+    x = lambda value: _percent(value, low, high)
+    if size is None:
+        mark = tag("path", d="M-7 0 0-7 7 0 0 7Z", class_="diamond")
+    else:
+        mark = tag("rect", x=-size / 2, y=-size / 2, width=size, height=size, class_="square")
+    return tag(
+        "svg",
+        None if zero is None else tag("line", x1=zero, x2=zero, y1=0, y2="100%", class_="zero"),
+        tag("line", x1=x(row.low), x2=x(row.high), y1="50%", y2="50%", class_="whisker"),
+        tag("svg", mark, x=x(middle), y="50%", overflow="visible",
+            visibility=None if low <= middle <= high else "hidden"),
+        class_="strip",
+        aria_hidden="true",
+    )  # fmt: skip
+
+
+def _axis(low: float, high: float) -> Markup:
+    parts = []
+    for value in ticks(low, high, 5):
+        x = _percent(value, low, high)
+        parts.append(tag("line", x1=x, x2=x, y1=0, y2=4))
+        parts.append(tag("text", shown(value), x=x, y=16, class_="middle"))
+    return tag("svg", *parts, class_="axis", aria_hidden="true")
+
+
+def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) -> Markup:
+    """One number: a line a site, and below them that of all."""
+    percent = f"{100 * estimates.whole.level:g} %"
+    every = {name: rows[place] for name, rows in estimates.alone.items()}
+    own = {name: mine for name, mine in every.items() if mine is not None}
+    low, high = _domain([*own.values(), row])
+    zero = _percent(0.0, low, high) if low < 0 < high else None
+    lengths = {n: r.high - r.low for n, r in own.items() if np.isfinite(r.high - r.low)}
+    most = min((length for length in lengths.values() if length > 0), default=1.0)
+    lines, silent = [], [n for n, mine in every.items() if mine is None]
+    for number, name in enumerate(estimates.names):
+        if name in silent:
+            continue
+        tip = f"{name} has no estimate of its own: prior and contribution are no distribution"
+        cells = [tag("td", class_="draw"), tag("td", "none of its own", class_="value nothing")]
+        if (mine := own.get(name)) is not None:
+            share = most / lengths[name] if lengths.get(name) else 1.0
+            nats, pull = estimates.nats.get(name), estimates.pulls.get(name)
+            tip = f"{name} alone: {shown(mine.mean)}, {percent} from {shown(mine.low)} to "
+            tip += shown(mine.high)
+            if pull is not None:
+                tip += f"; moves what all say together by {signed(pull[place])} standard deviations"
+            tip += "" if nats is None else f"; adds {shown(nats)} nats over all numbers"
+            strip = _strip(mine, low, high, round(4 + 6 * float(share) ** 0.5, 1), zero)
+            cells = [tag("td", strip, class_="draw"), _interval(mine)]
+        head = tag("th", tag("span", name), scope="row")
+        lines.append(tag("tr", head, *cells, data_site=number, data_tip=tip))
+    if silent:
+        verb = "says" if len(silent) == 1 else "say"
+        told = tag("th", f"{listed(silent)} {verb} nothing of it.", colspan=3, scope="row")
+        lines.append(tag("tr", told, class_="quiet"))
+    fused = tag(
+        "tr",
+        tag("th", "All together" if estimates.names else "Posterior", scope="row"),
+        tag("td", _strip(row, low, high, None, zero), class_="draw"),
+        _interval(row),
+        class_="fused",
+        data_tip=f"all together: {shown(row.mean)}, {percent} from {shown(row.low)} to "
+        f"{shown(row.high)}",
+        data_low=float(low),
+        data_high=float(high),
+        data_row=place,
+    )
+    unit = None if effect is None else tag("span", effect.unit, class_="unit")
+    heads = ("Site", f"Mean and {percent} interval, drawn", f"Mean ({percent} interval)")
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)), class_="hide")
+    foot = tag("tr", tag("td"), tag("td", _axis(low, high), class_="draw"), tag("td"))
+    title = tag("caption", tag("strong", row.label), " ", unit)
+    inner = tag(
+        "table", title, head, tag("tbody", *lines, fused), tag("tfoot", foot), class_="forest"
+    )
+    return tag("div", inner, class_="panel", data_roving=True)
+
+
+# --- the section ---------------------------------------------------------------------------------
+
+
+def _ratio(row: Row, effect: Effect | None) -> str:
+    """The exponential of an interval, with its name."""
+    if effect is None or not effect.ratio:
+        return ""
+    with np.errstate(over="ignore"):
+        low, middle, high = np.exp([row.low, (row.low + row.high) / 2, row.high]).tolist()
+    return f"{effect.ratio} {shown(middle, 3)} ({shown(low, 3)} to {shown(high, 3)})"
+
+
+def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
+    whole, percent = estimates.whole, f"{100 * estimates.whole.level:g} % interval"
+    ratios = any(effect.ratio for effect in effects.values())
+    headers = ["Number", "Mean", "Standard deviation", percent, *(["As a ratio"] if ratios else [])]
+    rows = []
+    for row in whole.first(ROWS):
+        ends = f"{shown(row.low)} to {shown(row.high)}"
+        cells = [row.label, shown(row.mean), shown(row.sd), ends]
+        rows.append([*cells, *([_ratio(row, effects.get(row.name))] if ratios else [])])
+    return table("All numbers of the posterior", headers, rows, whole.size - len(rows))
+
+
+def _controls(estimates: Estimates, several: bool) -> Markup:
+    """A box to untick for each site, and a line that says what came of it."""
+    boxes = []
+    for place, name in enumerate(estimates.names):
+        box = tag("input", type="checkbox", checked=True, data_place=place, autocomplete="off")
+        nats = estimates.nats.get(name)
+        told = None if nats is None else tag("small", f"adds {shown(nats)} nats")
+        boxes.append(tag("label", box, tag("span", name), told))
+    one = "" if several else " One at a time: this family is too large for more."
+    return tag(
+        "fieldset",
+        tag("legend", "Sites in the posterior"),
+        paragraph(
+            "Untick a site to see at once what the posterior is without it. The page subtracts "
+            f"what that site contributed, as posterity forget does.{one}"
+        ),
+        tag("div", *boxes, class_="boxes"),
+        tag("button", "All sites again", type="button", disabled=True),
+        tag("output", "The posterior of all sites.", aria_live="polite"),
+        class_="controls",
+        data_several=several,
+    )
+
+
+def section(estimates: Estimates, effects: Mapping[str, Effect], ids: Ids) -> list[Markup]:
+    """The panels, the boxes to untick, and the table of all numbers."""
+    whole, drawn = estimates.whole, _chosen(estimates)
+    rows = list(whole.first(ROWS))
+    parts, kept = [], _kept(estimates)
+    if estimates.names:
+        text = (
+            "Each line is what a site says by itself, the shared prior included: a square at the "
+            "mean, larger where the site is surer, and a line along the interval. The diamond "
+            "below is what all say together. A dashed line marks zero."
+        )
+        parts.append(paragraph(text))
+    if kept:
+        parts.append(_controls(estimates, "blocks" in kept))
+    if len(drawn) < whole.size and drawn:
+        which = "those that single sites move most" if estimates.names else "the first"
+        parts.append(paragraph(f"Of {whole.size:,} numbers {len(drawn)} are drawn, {which}."))
+    panels = [_panel(estimates, k, rows[k], effects.get(rows[k].name)) for k in drawn]
+    if panels:
+        parts.append(tag("div", *panels, class_="panels"))
+    if rows:
+        listing = _table(estimates, effects)
+        parts.append(behind(f"Table of {count(len(rows), 'number')}", listing))
+    if not kept:
+        return parts
+    level = {"level": whole.level, "sites": list(estimates.names)}
+    data = json.dumps(level | kept, separators=(",", ":")).replace("<", "\\u003c")
+    script = tag("script", Markup(data), type="application/json", id=ids.new("data"))
+    return [tag("div", join([*parts, script]), class_="ledger")]
+
+
+def without_sites(whole: Summary) -> Estimates:
+    """The numbers of a posterior of which no sites are known."""
+    return Estimates(None, whole, (), (), {}, {}, {})

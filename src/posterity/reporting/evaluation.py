@@ -1,0 +1,240 @@
+"""Predictions beside what was observed: scores, calibration, and survival curves."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.artifact.provenance import inputs_of
+from posterity.artifact.recipe import LABELS, recipe_in, sites_in, together
+from posterity.errors import StructureError
+from posterity.families.layers import Layers
+from posterity.fitting.design import PLAIN, Design, Reading, columns_to_predict, design
+from posterity.fitting.fit import records_of
+from posterity.fitting.predict import log_predictive, predict
+from posterity.fitting.scores import BINS, scores
+from posterity.ledger import Ledger
+from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
+from posterity.reporting.markup import Markup, figure, paragraph, shown, table
+
+TIMES, MOST = 30, 600
+"""Times of a survival curve, and records that it is an average of, at most."""
+MEANINGS = {
+    "log_score": ("Log score", "nats a record; higher is better"),
+    "brier": ("Brier score", "mean squared error of the probability; lower is better"),
+    "auroc": (
+        "AUROC",
+        "chance that a record with the event has the higher prediction; 0.5 is none",
+    ),
+    "concordance": ("Concordance", "share of pairs in the right order; 0.5 is chance"),
+    "accuracy": ("Accuracy", "share of records whose likelier label came about"),
+    "calibration_error": ("Calibration error", "mean distance of predicted and observed shares"),
+    "rmse": ("Root mean squared error", "in the target's own unit"),
+    "coverage": ("Coverage", "share of records inside their interval"),
+}
+
+
+class Evaluated(NamedTuple):
+    """Predictions of a table's records, by part, and what was observed."""
+
+    parts: dict[str, np.ndarray]
+    observed: np.ndarray
+    scores: dict[str, Any]
+    data: Design
+    target: str
+
+
+def evaluated(
+    value: Any, provenance: Mapping[str, str], path: Path, reading: Reading, level: float
+) -> Evaluated:
+    """The predictions that a regression, or a student of one, makes of a table with its target.
+
+    Raises:
+        StructureError: if the file does not say what it predicts, or the table lacks a column.
+        ArtifactError: for a table that cannot be read.
+    """
+    recipe = recipe_in(provenance)
+    if recipe is None or not recipe.regression:
+        raise StructureError(
+            found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
+            "it predicts",
+            expected="a regression with its recipe, as posterity fit writes it, or its student",
+            fix="Leave the data out, and see posterity evaluate for other models.",
+        )
+    if hasattr(value, "head") and recipe.model == "survival":
+        raise StructureError(
+            found="a student of a survival model, which has no curve of its own",
+            expected="the posterior that it learned from",
+            fix="Name that file in place of the student's, or leave the data out.",
+        )
+    cells, _ = records_of(path, reading)
+    columns_to_predict(recipe, cells)
+    data = design(cells, recipe, reading, predicting=True)
+    if data.y is None:
+        raise StructureError(
+            found=f"no column {recipe.target!r} in {str(path)!r}",
+            expected="what was observed, which predictions are compared with",
+            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
+        )
+    known = together(sites_in(provenance).values()).get("noise_variance")
+    noise = known or (recipe.noise_variance if isinstance(recipe.noise_variance, float) else None)
+    log_score, y = None, data.y
+    if hasattr(value, "head"):
+        names = inputs_of(provenance, value.network.inputs) if _named(value) else ()
+        names = names or data.names
+        missing = [name for name in names if name not in data.names]
+        if missing or len(names) != value.network.inputs:
+            raise StructureError(
+                found=f"a student of {value.network.inputs} inputs"
+                + (f", among them {missing[0]!r}" if missing else ""),
+                expected=f"inputs that its recipe makes of a table: {', '.join(data.names)}",
+                fix="Leave the data out, or name the posterior that it learned from.",
+            )
+        x = data.x[:, [data.names.index(name) for name in names]]
+        prediction = value.predict(x)
+        mean = np.asarray(prediction.mean)
+        mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
+        parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
+    else:
+        posterior = value.posterior if isinstance(value, Ledger) else value
+        parts = predict(posterior, recipe, data, noise_variance=noise, level=level)
+        if recipe.model != "linear" or noise is not None:
+            log_score = log_predictive(posterior, recipe, data, noise)
+    if "mean" in parts and parts["mean"].ndim == 2:
+        parts |= {f"p{k}": column for k, column in enumerate(parts.pop("mean").T)}
+    if recipe.model == "linear":
+        target = recipe.target or ""
+        scale, centre = recipe.scale.get(target, 1.0), recipe.center.get(target, 0.0)
+        y = centre + scale * y
+        if hasattr(value, "head"):
+            parts["mean"] = centre + scale * parts["mean"]
+    found = scores(y, parts, log_score, level, data.times)
+    target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
+    return Evaluated(parts, y, found, data, target)
+
+
+def _named(student: Any) -> bool:
+    return isinstance(student.network, Layers)
+
+
+def section(
+    value: Any, provenance: Mapping[str, str], path: Path, level: float, reading: Reading = PLAIN
+) -> list[Markup]:
+    """Scores of a posterior or student on records, and the picture that goes with its model."""
+    found = evaluated(value, provenance, path, reading, level)
+    result = found.scores
+    text = f"On {result['records']:,} records of {path.name}"
+    if found.data.dropped:
+        text += f", {found.data.dropped:,} more left out of which a value is missing"
+    rows = [
+        [name, shown(result[key]), meaning]
+        for key, (name, meaning) in MEANINGS.items()
+        if result.get(key) is not None
+    ]
+    parts = [paragraph(f"{text}."), table("Scores", ["Score", "Value", "Meaning"], rows)]
+    if "calibration" in result:
+        return [*parts, _calibration(result["calibration"])]
+    if found.data.times is not None:
+        recipe = recipe_in(provenance)
+        posterior = value.posterior if isinstance(value, Ledger) else value
+        return [*parts, _survival(posterior, recipe, found, level)]
+    return [*parts, _means(found)] if "mean" in found.parts else parts
+
+
+def _calibration(groups: list[dict[str, Any]]) -> Markup:
+    predicted = [one["predicted"] for one in groups]
+    seen = [one["observed"] for one in groups]
+    counts = [one["records"] for one in groups]
+    wide = [2 * (p * (1 - p) / n) ** 0.5 for p, n in zip(predicted, counts, strict=True)]
+    low = [max(y - w, 0.0) for y, w in zip(seen, wide, strict=True)]
+    high = [min(y + w, 1.0) for y, w in zip(seen, wide, strict=True)]
+    tips = [
+        f"predicted {shown(p, 3)}, observed {shown(y, 3)}, {n:,} records"
+        for p, y, n in zip(predicted, seen, counts, strict=True)
+    ]
+    across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
+    ideal = line([(x_of(across, end), y_of(up, end)) for end in (0.0, 1.0)], "ideal")
+    series = [Series("Groups of records", predicted, seen, low, high, tips=tips)]
+    drawing = chart("Calibration", across, up, series, ideal)
+    rows = [[shown(p), shown(y), f"{n:,}"] for p, y, n in zip(predicted, seen, counts, strict=True)]
+    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
+    caption = (
+        "Calibration: records in groups by their predicted probability, with two standard errors. "
+        "On the dashed line as many had the event as was predicted."
+    )
+    return figure(drawing, caption, numbers)
+
+
+def _means(found: Evaluated) -> Markup:
+    mean, y = found.parts["mean"], found.observed
+    groups = np.array_split(np.argsort(mean, kind="stable"), min(BINS, max(len(y) // 5, 1)))
+    predicted, seen = ([float(v[own].mean()) for own in groups] for v in (mean, y))
+    wide = [2 * float(y[own].std(ddof=len(own) > 1)) / len(own) ** 0.5 for own in groups]
+    low, high = ([v + sign * w for v, w in zip(seen, wide, strict=True)] for sign in (-1, 1))
+    across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
+    up = Axis.around(f"observed {found.target}", [*low, *high])
+    ends = max(across.low, up.low), min(across.high, up.high)
+    ideal = line([(x_of(across, end), y_of(up, end)) for end in ends], "ideal")
+    drawing = chart("Calibration", across, up, [Series("", predicted, seen, low, high)], ideal)
+    rows = [
+        [shown(p), shown(s), f"{len(own):,}"]
+        for p, s, own in zip(predicted, seen, groups, strict=True)
+    ]
+    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
+    caption = (
+        "Calibration: records in groups by what was predicted, with two standard errors of what was"
+        " observed. On the dashed line both are the same."
+    )
+    return figure(drawing, caption, numbers)
+
+
+def _survival(posterior: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
+    """Curves of three groups by risk, predicted, and observed (Kaplan and Meier's)."""
+    from scipy.stats import CensoredData, ecdf
+
+    assert found.data.times is not None, "of survival"
+    every = max(1, -(-len(found.data.times) // MOST))
+    rows = slice(None, None, every)
+    data = found.data._replace(
+        x=found.data.x[rows],
+        times=found.data.times[rows],
+        offset=None if found.data.offset is None else found.data.offset[rows],
+    )
+    time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
+    grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
+    parts = predict(posterior, recipe, data, level=level, times=grid.tolist())
+    curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
+    groups = np.array_split(np.argsort(parts["risk"], kind="stable"), min(3, len(time)))
+    series, listing = [], []
+    names = ("low risk", "middle risk", "high risk") if len(groups) == 3 else ("all",) * 3
+    observable = not (entry > 0).any()
+    for n, (own, name) in enumerate(zip(groups, names, strict=False)):
+        mean = curves[:, own].mean(1)
+        series.append(
+            Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
+        )
+        seen = np.full(len(grid), np.nan)
+        if observable:
+            right = CensoredData(
+                uncensored=time[own][event[own] > 0], right=time[own][event[own] == 0]
+            )
+            seen = np.asarray(ecdf(right).sf.evaluate(grid))
+            series.append(Series(f"observed, {name}", grid.tolist(), seen.tolist(), colour=n))
+        listing += [
+            [name, shown(at, 3), shown(p, 3), shown(s, 3)]
+            for at, p, s in zip(grid.tolist(), mean.tolist(), seen.tolist(), strict=True)
+        ]
+    across = Axis(f"time, {recipe.unit.get(recipe.target) or recipe.target}", 0.0, float(grid[-1]))
+    drawing = chart("Survival", across, Axis("share without the event", 0.0, 1.0), series)
+    numbers = table("Survival", ["Group", "Time", "Predicted", "Observed"], listing)
+    caption = (
+        "Survival of three groups by predicted risk: lines are predicted, dots observed "
+        "(Kaplan-Meier)."
+        if observable
+        else "Survival of three groups by predicted risk. Records came under observation late, so "
+        "no observed curve is drawn."
+    )
+    if every > 1:
+        caption += f" Of one in {every} records."
+    return figure(drawing, caption, numbers)

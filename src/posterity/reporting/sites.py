@@ -1,0 +1,297 @@
+"""Who adds how much to a ledger, who pulls where, and who contradicts whom."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.families import stack
+from posterity.families.marginals import WEIGHT, Closed
+from posterity.families.names import names_of, with_names
+from posterity.fusion.doubts import AGREEMENT, CONTRADICTION, apart, jointly
+from posterity.ledger import Ledger
+from posterity.reporting.coefficients import SITES
+from posterity.reporting.markup import (
+    Markup,
+    bullets,
+    count,
+    figure,
+    listed,
+    paragraph,
+    scrolling,
+    shown,
+    signed,
+    table,
+    tag,
+)
+from posterity.summary import Summary
+from posterity.summary.influence import cavity
+from posterity.summary.rows import label_of
+
+BARS, COMPARED = 30, 2000
+"""Sites that have a bar, and those, of many that add most, that are compared with all others."""
+JOINT = 200
+"""Coefficients up to which all together are compared, and not only one by one."""
+TOGETHER = "all numbers together"
+
+
+class Distance(NamedTuple):
+    """The deviations between two laws of the same numbers, of the one where it is most."""
+
+    deviations: float
+    where: str
+
+    @property
+    def kind(self) -> str:
+        """``high`` where they contradict each other, ``middle`` where they are strained."""
+        if self.deviations >= CONTRADICTION:
+            return "high"
+        return "middle" if self.deviations >= AGREEMENT else "low"
+
+
+def distance(one: Any, other: Any, prior: Any) -> Distance | None:
+    """How far two laws of one family exclude each other, as ``fuse`` compares sites.
+
+    Numbers of which either has learnt nothing beyond the prior are left out, and so are mixing
+    weights, in which sites may differ. None where either is no distribution, or nothing is known of
+    its numbers in closed form.
+
+    Source: presanis2013.
+    """
+    if not (np.all(one.is_proper()) and np.all(other.is_proper())):
+        return None
+    farthest = Distance(-1.0, "")
+    with np.errstate(all="ignore"):
+        tables = zip(one.tables(), other.tables(), prior.tables(), strict=True)
+        for mine, theirs, before in tables:
+            if not isinstance(mine.law, Closed) or mine.quantity == WEIGHT:
+                continue
+            told = _learnt(mine.law, before.law) & _learnt(theirs.law, before.law)
+            z = np.where(told, apart(mine.law, theirs.law), 0.0).reshape(-1)
+            if z.size and (most := float(z.max())) > farthest.deviations:
+                member, name = mine.labels(int(z.argmax()))
+                where = label_of(mine.block, member, mine.quantity, name)
+                farthest = Distance(most, where)
+        full = one.gaussian and not one.diagonal and not one.batch_shape
+        if full and one.own_size <= JOINT:
+            joint = float(jointly(stack([one]), stack([other]))[0])
+            if joint > farthest.deviations:
+                farthest = Distance(joint, TOGETHER)
+    return farthest if farthest.deviations >= 0 else None
+
+
+def _learnt(law: Any, prior: Any) -> Any:
+    """Where the interval of a law is another one than the prior's, by a hundredth of its length."""
+    ends, before = law.interval(0.9), prior.interval(0.9)
+    moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
+    return moved > 0.01 * (before[1] - before[0])
+
+
+class Contradictions(NamedTuple):
+    """How far each site is from all others, and each of those shown from each other."""
+
+    apart: Mapping[str, Distance | None]
+    pairs: Mapping[tuple[str, str], Distance | None]
+    chosen: tuple[str, ...]
+
+
+def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
+    """The distances between sites; of many those that contradict the others most are chosen."""
+    names, nats = names_of(ledger.prior), {site.name: site.nats or 0.0 for site in summary.sites}
+    chosen = sorted(ledger.sites, key=lambda site: -nats[site])[:COMPARED]
+    own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in chosen}
+    rest = {site: with_names(cavity(ledger, site), names) for site in chosen}
+    away = {site: distance(own[site], rest[site], ledger.prior) for site in chosen}
+    chosen = sorted(chosen)
+    if len(chosen) > SITES:
+        far = {site: d.deviations if d else 0.0 for site, d in away.items()}
+        chosen = sorted(sorted(chosen, key=lambda s: (-far[s], -nats[s]))[: SITES - 1])
+    pairs = {
+        (a, b): distance(own[a], own[b], ledger.prior) for a, b in itertools.combinations(chosen, 2)
+    }
+    return Contradictions(away, pairs, tuple(chosen))
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions) -> list[Markup]:
+    """A bar a site, of the nats that it adds, and the number that it moves most."""
+    sites = [site for site in summary.sites if site.why != "forgotten"]
+    order = sorted(sites, key=lambda site: -(site.nats if site.nats is not None else -1.0))
+    most = max((site.nats or 0.0 for site in sites if np.isfinite(site.nats or 0.0)), default=0.0)
+    known = any("records" in records.get(site.name, {}) for site in sites)
+    rows = []
+    for site in order[:BARS]:
+        share = 0.0 if site.nats is None or not most else min(site.nats / most, 1.0)
+        bar = tag("rect", width=f"{100 * share:.2f}%", height=14, y=2, rx=2)
+        moved = "–" if site.most is None else f"{site.most.label} ({signed(site.most.by)} sd)"
+        far = away.apart.get(site.name)
+        cells: list[object] = [
+            site.name,
+            tag("svg", bar, aria_hidden="true"),
+            shown(site.nats),
+            moved,
+            "–" if far is None else f"{far.deviations:.1f} ({far.where})",
+        ]
+        if known:
+            number = records.get(site.name, {}).get("records")
+            cells.append("–" if number is None else f"{number:,.0f}")
+        rows.append(cells)
+    headers = ["Site", "Information added", "Nats", "Moves most", "Apart from all others"]
+    headers += ["Records"] if known else []
+    caption = "What each site adds to what all others and the prior say"
+    bars = table(caption, headers, rows, len(order) - len(rows), "bars")
+    text = (
+        "A nat is a unit of information, about 1.44 bits. What a site adds is by how many nats the "
+        "posterior would be another one without it. What it moves most is told in standard "
+        "deviations (sd) of the posterior of all."
+    )
+    parts = [paragraph(text), bars]
+    asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why]
+    return [*parts, bullets(asides[:BARS])] if asides else parts
+
+
+def contradiction(found: Contradictions) -> list[Markup]:
+    """A cell for two sites each: by how many deviations they are apart at most."""
+    names, pairs = found.chosen, found.pairs
+    far = {pair: d for pair, d in pairs.items() if d is not None}
+    if not far:
+        return []
+    worst = max(far, key=lambda pair: far[pair].deviations)
+    split = [pair for pair, d in far.items() if d.kind == "high"]
+    few = "" if len(names) == len(found.apart) else f" Of {len(found.apart):,} sites "
+    few += f"the {len(names)} furthest from all others were compared in pairs." if few else ""
+    if split:
+        verb = "contradicts" if len(split) == 1 else "contradict"
+        text = f"{count(len(split), 'pair')} of sites {verb} each other, most of all "
+        text += f"{worst[0]} and {worst[1]}: {far[worst].where}, by {far[worst].deviations:.1f} "
+        text += "standard deviations. Look at the units and the records of these sites before you "
+        text += "rely on a posterior of all."
+    else:
+        strained = far[worst].kind == "middle"
+        text = f"No two {'of these ' if few else ''}sites exclude each other"
+        text += ", but some are strained" * strained
+        text += f". Furthest apart are {worst[0]} and {worst[1]}, at {far[worst].where}: "
+        text += f"{far[worst].deviations:.1f} standard deviations."
+    text += (
+        f" Two sites of one truth are rarely more than {AGREEMENT:g} apart at their furthest "
+        f"number; from {CONTRADICTION:g} on they exclude each other.{few}"
+    )
+    tone = {"high": "note", "middle": "note plain", "low": "note good"}[far[worst].kind]
+    parts = [tag("p", text, class_=tone)]
+    rows = []
+    for a in names:
+        cells = []
+        for b in names:
+            d = pairs.get((a, b)) or pairs.get((b, a))
+            if a == b or d is None:
+                cells.append(tag("td", "" if a == b else "–", class_="empty"))
+            else:
+                told = f"{a} and {b}: {d.where}, {d.deviations:.1f} standard deviations apart"
+                cells.append(tag("td", f"{d.deviations:.1f}", class_=d.kind, data_tip=told))
+        rows.append(tag("tr", tag("th", a, scope="row"), *cells))
+    keys = {
+        "low": f"below {AGREEMENT:g}: one truth may be behind both",
+        "middle": f"{AGREEMENT:g} to {CONTRADICTION:g}: strained",
+        "high": f"{CONTRADICTION:g} or more: they contradict each other",
+    }
+    caption = "Standard deviations between two sites, at the number where they are furthest apart"
+    listing = [
+        [f"{a} and {b}", f"{d.deviations:.1f}", d.where]
+        for (a, b), d in sorted(far.items(), key=lambda item: -item[1].deviations)
+    ]
+    numbers = table("Pairs of sites", ["Sites", "Standard deviations", "At"], listing)
+    return [*parts, figure(matrix(caption, names, rows), legend(keys), numbers)]
+
+
+def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Markup:
+    """A table of coloured cells, whose arrow keys go from one to the next."""
+    head = tag("tr", tag("td"), *(tag("th", name, scope="col") for name in columns))
+    return scrolling(caption, head, rows, class_="cells", data_roving=True)
+
+
+def legend(keys: Mapping[str, str]) -> Markup:
+    """What colours mean."""
+    swatch = lambda kind: tag("span", class_=f"swatch {kind}", aria_hidden="true")
+    items = (tag("li", swatch(kind), text) for kind, text in keys.items())
+    return tag("ul", *items, class_="legend", role="list", aria_label="What the colours mean")
+
+
+# --- components and layers -----------------------------------------------------------------------
+
+
+def components(summary: Summary) -> list[Markup]:
+    """Components of plates and mixtures by weight, and layers of networks."""
+    parts = []
+    blocks: dict[tuple[str, str], list[Any]] = {}
+    for one in summary.components:
+        blocks.setdefault((one.block, one.kind), []).append(one)
+    for (block, kind), own in blocks.items():
+        headers, rows = [kind.capitalize(), "Weight", "Standard deviation"], []
+        tops, means = any(one.top for one in own), any(one.mean is not None for one in own)
+        headers += ["Most probable"] if tops else []
+        headers += ["Mean"] if means else []
+        for one in own[:100]:
+            row = [one.name, shown(one.weight), shown(one.weight_sd)]
+            row += [", ".join(f"{w} {shown(p, 2)}" for w, p in one.top[:6])] if tops else []
+            if means:
+                mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
+                row.append(", ".join(shown(value, 3) for value in mean))
+            rows.append(row)
+        what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
+        parts.append(table(what, headers, rows, len(own) - len(rows)))
+    if summary.layers:
+        headers = ["Layer", "Kind", "Weights", "Size", "Standard deviation", "Without zero"]
+        rows = [
+            [
+                ", ".join(filter(None, (one.block, one.member, str(one.number)))),
+                one.kind,
+                f"{one.weights:,}",
+                shown(one.size),
+                shown(one.sd),
+                f"{100 * one.sure:.0f} %",
+            ]
+            for one in summary.layers[:200]
+        ]
+        text = (
+            "A network's weights have no meaning one by one. Of each layer there are the root mean "
+            "square of its means, the median standard deviation, and the share of weights whose "
+            f"{100 * summary.level:g} % interval does not hold zero."
+        )
+        parts += [paragraph(text), table("Layers", headers, rows, len(summary.layers) - len(rows))]
+    return parts
+
+
+def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[str]:
+    """Sentences on a ledger for whoever reads nothing else."""
+    lines = []
+    if not ledger.sites:
+        return ["No site has contributed: this is the prior."]
+    sites = [site for site in summary.sites if site.nats is not None]
+    if sites:
+        first = max(sites, key=lambda site: site.nats or 0.0)
+        lines.append(f"Most information comes from {first.name}: {shown(first.nats)} nats.")
+    if ledger.forgotten:
+        gone = listed(ledger.forgotten)
+        lines.append(f"{gone} left, and what they contributed was subtracted.")
+    unknown = [site.name for site in summary.sites if site.why and site.why != "forgotten"]
+    if unknown:
+        lines.append(f"Without {listed(unknown)} what is left is no distribution.")
+    if ledger.independent:
+        lines.append(
+            "Every contribution is marked as found from its own site's data alone, so a site can "
+            "be taken out exactly."
+        )
+    else:
+        lines.append(
+            "Contributions are not marked as found from each site's own data alone: they were "
+            "refined or matched together, so what stays when one is taken out may owe something to "
+            "its company."
+        )
+    split = [site for site, d in found.apart.items() if d is not None and d.kind == "high"]
+    if split:
+        verb = "contradicts" if len(split) == 1 else "contradict"
+        lines.append(f"{listed(split)} {verb} the others.")
+    return lines

@@ -1,0 +1,290 @@
+"""What a report is of: values and files, each of which is recognised, and what belongs together."""
+
+import dataclasses
+import functools
+import json
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from posterity.artifact import Inspection, digest, open_artifact
+from posterity.artifact.recipe import Recipe, recipe_in, sites_in
+from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
+from posterity.families.distribution import Distribution
+from posterity.ledger import Ledger
+from posterity.receipt import Receipt
+
+OF_FUSE = ("rule", "divergence", "matching", "components", "absorb")
+"""Options of a fusion that its file keeps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A value that a report is of, and where it came from.
+
+    Attributes:
+        name: that of its file, or of its type.
+        value: a law, a ledger, a student, a receipt, or the result of a verb.
+        about: what its file says; None of a value.
+        visits: of a federation, the visits so far.
+        unit: what its schedule calls a step.
+    """
+
+    name: str
+    value: Any
+    about: Inspection | None = None
+    visits: Sequence[Any] = ()
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Texts by key, as its file keeps them."""
+        return {} if self.about is None else self.about.provenance
+
+    @property
+    def kind(self) -> str:
+        """The name of its type."""
+        return type(self.value).__name__
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What it is about, if its file says so."""
+        return recipe_in(self.provenance)
+
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """By site what is known of its records."""
+        return sites_in(self.provenance)
+
+    @property
+    def posterior(self) -> Any:
+        """Its ledger if it has one, else its law; None of a receipt and of a student."""
+        ledger = getattr(self.value, "ledger", None)
+        if isinstance(self.value, Ledger | Distribution):
+            return self.value
+        return ledger if isinstance(ledger, Ledger) else getattr(self.value, "posterior", None)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of the posterior, whatever its file says beside it; empty without one."""
+        return "" if self.posterior is None else digest(self.posterior)
+
+
+def read(source: object) -> Source:
+    """The value of a file, or a value itself.
+
+    Raises:
+        ArtifactError: for a file that is missing, foreign, altered or of a newer version.
+        StructureError: for what has nothing to be reported.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _file(Path(source))
+    kinds = ("Run", "Fusion", "NetworkFusion", "Pursuit", "Distillation", "Student")
+    if isinstance(source, Ledger | Distribution | Receipt) or type(source).__name__ in kinds:
+        return Source(type(source).__name__, source, visits=_visits(source))
+    raise StructureError(
+        found=f"a {type(source).__name__}",
+        expected="a posterior, a ledger, a receipt, a student, the result of a verb, or a path",
+        fix="Pass what a verb returned, or the path of a file that posterity wrote.",
+    )
+
+
+def _visits(value: Any) -> Sequence[Any]:
+    return tuple(value.trace) if type(value).__name__ == "Run" else ()
+
+
+def _file(path: Path) -> Source:
+    if path.exists() and not path.is_file():
+        raise ArtifactError(
+            found=f"{str(path)!r}, which is no regular file",
+            expected="a file that posterity wrote",
+            fix="Name files, each by its path.",
+        )
+    try:
+        with path.open("rb") as file:
+            start = file.read(1)
+    except OSError:  # which is told by whoever opens it
+        start = b""
+    if start == b"{":
+        return Source(path.name, Receipt.load(path))
+    value, about = open_artifact(path)
+    if isinstance(value, dict) and "ledger" in value and "federate" in about.provenance:
+        return _checkpoint(path, value, about)
+    if isinstance(value, Ledger | Distribution) or about.kind == "Student":
+        return Source(path.name, value, about)
+    raise StructureError(
+        found=f"a {about.kind} in {str(path)!r}",
+        expected="a posterior, a ledger, a student, a federation's checkpoint, or a receipt",
+        fix="See what is in it: posterity inspect FILE.",
+    )
+
+
+def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
+    """A federation that was kept while it ran: its ledger, and its visits."""
+    from posterity.federation.checkpoint import visits_of
+
+    try:
+        position = json.loads(about.provenance["federate"])["position"]
+        trace = value.get("trace")
+        visits = () if trace is None else visits_of(trace, position["errors"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ArtifactError(
+            found=f"a checkpoint {str(path)!r} that cannot be read ({error!r})",
+            expected="a file that posterity federate keeps beside its output",
+            fix="Name the ledger that it wrote in place of it.",
+        ) from error
+    about = dataclasses.replace(about, provenance={"steps": str(position.get("step", 0))})
+    return Source(path.name, value["ledger"], about, visits)
+
+
+# --- what belongs together -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Subjects:
+    """What a page is about.
+
+    Attributes:
+        main: each has its own sections.
+        receipts: with the ledgers before and after, where these are among the files.
+        inputs: files that were fused for this page.
+        notes: what a reader should know of how they belong together.
+    """
+
+    main: tuple[Source, ...]
+    receipts: tuple[tuple[Source, Source | None, Source | None], ...] = ()
+    inputs: tuple[Source, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[Source]:
+        """All sources that are files, each once."""
+        parts = [*self.inputs, *self.main]  # a fusion made for the page stands for its first file
+        for receipt in self.receipts:
+            parts += [part for part in receipt if part is not None]
+        by_path: dict[str, Source] = {}
+        for part in parts:
+            if part.about is not None:
+                by_path.setdefault(part.about.path, part)
+        return list(by_path.values())
+
+
+def subjects_of(sources: Iterable[object]) -> Subjects:
+    """All that a page is about: several posteriors are fused, as ``fuse`` would.
+
+    A receipt stands beside the ledgers before and after it, a checkpoint beside the ledger that it
+    is of, a fused posterior beside the files that it was made of: none of these is fused again.
+
+    Raises:
+        UsageError: for no source.
+        PosterityError: as :func:`read`, and :func:`posterity.fuse` of several posteriors.
+    """
+    known = [read(source) for source in sources]
+    if not known:
+        raise UsageError(found="no file", expected="one at least", fix="Name what to report.")
+    receipts = [one for one in known if isinstance(one.value, Receipt)]
+    others = [one for one in known if not isinstance(one.value, Receipt)]
+    by_digest = {one.digest: one for one in others if isinstance(one.posterior, Ledger)}
+    pairs = tuple(
+        (one, by_digest.get(one.value.before), by_digest.get(one.value.after)) for one in receipts
+    )
+    after = {id(ledger) for _, _, ledger in pairs if ledger is not None}
+    before = [b for _, b, a in pairs if a is not None and b is not None]
+    shown = [one for one in others if one not in before or id(one) in after]
+    shown, notes = _with_visits(shown), []
+    loose = [one for one in shown if one.value is one.posterior and not one.visits]
+    loose = [one for one in loose if id(one) not in after]
+    inputs: list[Source] = []
+    if len(loose) > 1:
+        result = _result_of(loose)
+        inputs = [one for one in loose if one is not result]
+        if len(inputs) > 1:
+            fused, notes = _fused(inputs, result)
+            shown = [fused, *(one for one in shown if one not in loose)]
+        else:
+            inputs = []
+    return Subjects(tuple(shown), pairs, tuple(inputs), tuple(notes))
+
+
+def _with_visits(sources: list[Source]) -> list[Source]:
+    """A ledger and the checkpoint of the run that made it as one."""
+    runs = {one.digest: one for one in sources if one.visits}
+    merged = []
+    for one in sources:
+        if not one.visits and isinstance(one.value, Ledger) and one.digest in runs:
+            merged.append(dataclasses.replace(one, visits=runs[one.digest].visits))
+    told = {one.digest for one in merged}
+    kept = [
+        one for one in sources if not (isinstance(one.posterior, Ledger) and one.digest in told)
+    ]
+    return [*merged, *kept]
+
+
+def _result_of(sources: Sequence[Source]) -> Source | None:
+    """The one that was fused from all others, if there is one."""
+    files = {id(one): one.about.digest for one in sources if one.about is not None}
+    for one in sources:
+        inputs = {text for key, text in one.provenance.items() if key.startswith("input ")}
+        others = {name for which, name in files.items() if which != id(one)}
+        if inputs and others == inputs:
+            return one
+    return next((one for one in sources if _holds(one, sources)), None)
+
+
+def _holds(one: Source, sources: Sequence[Source]) -> bool:
+    """True for a ledger of all sites that the others name, of which there are several."""
+    names = [sites_of(other) for other in sources if other is not one]
+    return len(names) > 1 and all(names) and sites_of(one) == set().union(*names)
+
+
+def sites_of(source: Source) -> set[str]:
+    """The sites of a ledger."""
+    return set(source.value.sites) if isinstance(source.value, Ledger) else set()
+
+
+def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, list[str]]:
+    """The fusion of several posteriors, as their result says that it was done."""
+    from posterity.fusion import fuse
+
+    options: dict[str, Any] = {}
+    if result is not None:
+        kept = result.provenance
+        options = {key: kept[key] for key in OF_FUSE if key in kept}
+        if "components" in options:
+            options["components"] = int(options["components"])
+        if "absorb" in options:
+            options["absorb"] = options["absorb"] == "true"
+        start = "weight "
+        weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
+        options |= {"weights": weights} if weights else {}
+    sites: Any = [one.value for one in inputs]
+    if all(one.about is not None for one in inputs):
+        sites = [one.about.path for one in inputs if one.about is not None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the page has them
+        fusion = fuse(sites, **options)
+    if result is None:
+        recipes = [one for one in inputs if one.recipe is not None]
+        about = recipes[0].about if recipes else None
+        note = f"{len(inputs)} files were fused for this page; no file of the result was given."
+        return Source("their fusion", fusion, about), [note]
+    same = digest(Source("", fusion).posterior) == result.digest
+    note = f"The matching was found anew from the files that {result.name} names; " + (
+        "it gives the same posterior, to the last bit."
+        if same
+        else "it gives another posterior: the file may be of another release, or its options are "
+        "not all kept. The page shows what was found anew."
+    )
+    return dataclasses.replace(result, value=fusion), [note]
+
+
+def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
+    """By site what is known of its records, from all sources."""
+    known: dict[str, dict[str, Any]] = {}
+    for one in sources:
+        try:
+            known |= one.records
+        except PosterityError:
+            continue
+    return known

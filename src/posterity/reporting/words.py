@@ -1,0 +1,62 @@
+"""What a recipe says of numbers: the unit of each coefficient, and the ratio that it stands for."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
+
+EFFECTS = {**dict.fromkeys(LABELS, "log odds"), "survival": "log hazard"}
+"""What a coefficient adds to; of all other models with a link it is a log mean."""
+RATIOS = {
+    **dict.fromkeys(LABELS, "odds ratio"),
+    "survival": "hazard ratio",
+    "poisson": "rate ratio",
+    "negative-binomial": "rate ratio",
+    "gamma": "ratio of means",
+}
+"""What the exponential of a coefficient is."""
+
+
+class Effect(NamedTuple):
+    """The unit of a coefficient in words, and the name of its exponential, if that has one."""
+
+    unit: str
+    ratio: str = ""
+
+
+def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
+    """By coefficient what it is measured in.
+
+    >>> effects_of(Recipe("linear", "sbp", ("age",), unit={"age": "years"}))["age"].unit
+    'sbp per 1 years'
+    """
+    if recipe is None or not recipe.regression:
+        return {}
+    target = recipe.target or ""
+    effect = EFFECTS.get(recipe.model, f"log {target}")
+    if recipe.model == "linear":
+        scale = recipe.scale.get(target, 1)
+        effect = recipe.unit.get(target, target)
+        effect = effect if scale == 1 else f"{scale:g} {effect}"
+    ratio = RATIOS.get(recipe.model, "")
+    effects = dict.fromkeys(recipe.inputs(), Effect(effect, ratio))
+    for name in (INTERCEPT, *recipe.baseline):
+        if name in effects:
+            effects[name] = Effect(effect)
+    for name in recipe.columns or ():
+        levels = recipe.categories.get(name, ())
+        if name in effects:
+            size, unit = recipe.scale.get(name, 1), recipe.unit.get(name)
+            per = f"{size:g} {unit}" if unit else f"{size:g}" if size != 1 else "unit"
+            effects[name] = Effect(f"{effect} per {per}", ratio)
+        for level in levels[1:]:
+            if f"{name}[{level}]" in effects:
+                unit = f"{effect}, {level} rather than {levels[0]}"
+                effects[f"{name}[{level}]"] = Effect(unit, ratio)
+    if recipe.model != "multinomial":
+        return effects
+    return {
+        f"{level}:{name}": Effect(f"{one.unit} of {level} against {recipe.levels[0]}", one.ratio)
+        for level in recipe.levels[1:]
+        for name, one in effects.items()
+    }

@@ -1,0 +1,416 @@
+"""Pages as a parser sees them: whole, safe, and with the posterior's own numbers."""
+
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import document, refuse, succeed
+from reporting import pages
+
+import posterity
+from posterity import Gaussian, Ledger, fuse, report
+from posterity.artifact import digest
+from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.federation.state import Visit
+from posterity.reporting.charts import Axis, ticks
+from posterity.reporting.evaluation import evaluated
+from posterity.reporting.markup import Ids, shown
+from posterity.reporting.sources import Source
+from posterity.reporting.verbs import federation
+from posterity.summary import summarise
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def values(row):
+    """Mean and interval, as a line of a panel has them."""
+    mean, low, high = (shown(v, 3) for v in (row.mean, row.low, row.high))
+    return f"{mean} ({low} to {high})"
+
+
+def panels(page):
+    """By label of a number the texts of its lines, the fused one last."""
+    return {
+        node["pieces"][0]: [
+            mean + ends
+            for mean, ends in itertools.pairwise(node["pieces"])
+            if re.fullmatch(r"\(\S+ to \S+\)", ends)
+        ]
+        for node in page.of("table", "forest")
+    }
+
+
+LEDGERS = [pages.clinics, pages.conjugate, pages.mixture, lambda: pages.clinics(full=False)]
+
+
+@pytest.mark.parametrize("make", LEDGERS)
+def test_a_page_is_whole_and_has_the_posteriors_numbers(make):
+    ledger = make()
+    made = report(ledger, level=0.8)
+    page, rows = pages.Page(made.html), summarise(ledger, 0.8).rows
+    drawn = panels(page)
+    for row in rows:
+        if row.quantity in ("", "mean") or not summarise(ledger).components:
+            assert drawn[row.label][-1] == values(row)
+    ids = [node["id"] for node in page.all() if "id" in node]
+    assert len(set(ids)) == len(ids)
+    targets = [node["href"] for node in page.found["a"]]
+    assert {t.removeprefix("#") for t in targets} <= set(ids)
+    assert not any({"src", "srcset", "data", "action"} & node.keys() for node in page.all())
+    assert all(table["text"] and "caption" in made.html for table in page.found["table"])
+    assert len(page.found["caption"]) == len(page.found["table"])
+    assert made.html == report(ledger, level=0.8).html
+
+
+def test_each_site_has_its_own_estimate():
+    ledger = pages.clinics()
+    drawn = panels(pages.Page(report(ledger).html))
+    for place, label in enumerate(["intercept", "age", "sex[male]"]):
+        for site, line in zip(ledger.sites, drawn[label], strict=False):
+            alone = ledger.prior + ledger.factor(site)
+            assert line == values(summarise(alone, 0.95).rows[place])
+
+
+def test_names_break_out_of_nothing():
+    ledger = Ledger(Gaussian.from_standard([0.0], [[1.0]]).named(["</script><b>"]))
+    for site in (pages.STRANGE, "'\"><img src=x onerror=alert(1)>", "]]>--></title>"):
+        ledger = ledger.update(site, Gaussian([1.0], [[2.0]]))
+    text = report(ledger, title="<i>&</i>").html
+    page = pages.Page(text)
+    assert not page.found["img"] and not page.found["b"] and not page.found["i"]
+    assert [s for s in page.found["script"] if s["text"].startswith("alert")] == []
+    assert page.found["h1"][0]["text"] == "<i>&</i>"
+    (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
+    assert json.loads(data["text"])["sites"] == list(ledger.sites)
+    assert "\u202e" not in text.replace(data["text"], "")
+
+
+def test_units_and_words_are_the_recipes():
+    posterity.save(pages.clinics(), "both.safetensors", provenance=pages.provenance())
+    page = pages.Page(report("both.safetensors").html)
+    assert page.of("p", "lead")[0]["text"].startswith("Predicts ill (yes rather than no) from")
+    units = [node["text"] for node in page.of("span", "unit")]
+    assert units == ["log odds", "log odds per 10 years", "log odds, male rather than female"]
+    facts = [node["text"] for node in page.found["dd"]]
+    assert facts[:3] == ["3", "120", "3"]
+    assert any("odds ratio" in node["text"] for node in page.found["td"])
+
+
+def test_many_sites_are_few_lines_and_the_rest_together():
+    ledger = pages.clinics(300, 4)
+    text = report(ledger).html
+    page = pages.Page(text)
+    assert len(text) < 1_000_000
+    boxes = [node for node in page.found["input"] if node["type"] == "checkbox"]
+    assert len(boxes) == 12
+    (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
+    assert json.loads(data["text"])["sites"][-1] == "all others together"
+
+
+def test_a_site_may_be_named_like_all_others_together():
+    ledger = pages.clinics(14)
+    named = {name: ledger.factor(name) for name in ledger.sites[1:]}
+    named |= {"all others together": ledger.factor(ledger.sites[0]) * 40}
+    ledger = Ledger(ledger.prior).extend(named)
+    page = pages.Page(report(ledger).html)
+    (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
+    sites = json.loads(data["text"])["sites"]
+    assert len(set(sites)) == 12 and {"all others together", sites[-1]} - set(ledger.sites)
+    own = summarise(ledger.prior + ledger.factor("all others together"), 0.95).rows[0]
+    lines = [row for row in page.found["tr"] if row["text"].startswith("all others together")]
+    assert any(values(own) in row["text"] for row in lines)
+
+
+def test_of_many_sites_it_says_that_few_were_compared():
+    assert "Of 14 sites the 11 furthest" in report(pages.clinics(14)).html
+    assert "were compared in pairs" not in report(pages.clinics(4)).html
+
+
+def test_each_mark_is_where_its_site_is_or_nowhere():
+    """A site that contradicts the others is not drawn at the end of the axis."""
+    ledger = pages.clinics(2)
+    far = Gaussian(np.full(3, 5e3), 100 * np.eye(3))  # about 50, surely
+    vague = Gaussian(np.full(3, 3.0), 0.02 * np.eye(3))  # about 100, by a long interval
+    page = pages.Page(report(ledger.update("far", far).update("vague", vague)).html)
+    fused = [row for row in page.found["tr"] if "data-low" in row]
+    assert len(fused) == 3
+    for row in fused:
+        assert float(row["data-low"]) < 1 and 50 < float(row["data-high"]) < 90
+    hidden = [node for node in page.found["svg"] if node.get("visibility") == "hidden"]
+    assert len(hidden) == 3
+
+
+def test_records_that_are_not_known_of_all_sites_are_a_lower_bound():
+    posterity.save(pages.clinics(3), "all.safetensors", provenance=pages.provenance())
+    posterity.save(pages.clinics(4), "most.safetensors", provenance=pages.provenance())
+    assert "<dd>120</dd>" in report("all.safetensors").html
+    assert "<dd>at least 120</dd>" in report("most.safetensors").html
+
+
+def test_each_of_several_has_its_own_facts():
+    ledger, other = pages.clinics(), pages.clinics(4, seed=7)
+    done = posterity.forget(ledger, "site 001")
+    page = pages.Page(report(done.receipt, other, done.ledger).html)
+    facts = {d["text"]: e["text"] for d, e in zip(page.found["dt"], page.found["dd"], strict=True)}
+    assert (facts["Ledger 1: Sites"], facts["Ledger 2: Sites"]) == ("4", "2")
+    assert sum(li["text"].startswith("Ledger 2: ") for li in page.found["li"]) > 2
+
+
+def test_many_numbers_are_some_panels_and_a_table():
+    page = pages.Page(report(pages.clinics(2, 60)).html)
+    assert len(page.of("table", "forest")) == 24
+    assert any("of 60 numbers 24 are drawn" in p["text"].lower() for p in page.found["p"])
+
+
+def test_what_is_no_distribution_says_so():
+    ledger = pages.clinics(2)
+    left = ledger.update("gone", Gaussian(np.zeros(3), -1e6 * np.eye(3)))
+    text = report(left).html
+    assert "This is no distribution: its numbers are not known." in text
+    assert "this is the prior." in report(Ledger(ledger.prior)).html
+    weak = ledger.update("weak", Gaussian(np.ones(3), np.diag([1.0, 1.0, -0.5])))
+    assert "none of its own" in report(weak).html
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_a_receipt_is_checked_against_its_ledgers():
+    ledger = pages.clinics()
+    done = posterity.forget(ledger, "site 001")
+    posterity.save(ledger, "before.safetensors")
+    posterity.save(done.ledger, "after.safetensors")
+    done.receipt.save("receipt.json")
+    page = pages.Page(report("before.safetensors", "receipt.json", "after.safetensors").html)
+    assert page.found["h1"][0]["text"] == "A receipt of forgetting site 001; a ledger of 2 sites"
+    assert len(page.of("li", "yes")) > 5 and not page.of("li", "no")
+    alone = pages.Page(report("receipt.json").html)
+    assert not alone.of("li", "yes") and alone.of("li", "open")
+    other = pages.clinics(3, seed=7)
+    posterity.save(other, "other.safetensors")
+    assert "was not given" in report("receipt.json", "other.safetensors").html
+
+
+def test_a_receipt_that_does_not_hold_is_told_first():
+    ledger = pages.clinics()
+    done = posterity.forget(ledger, "site 001")
+    other = posterity.forget(pages.clinics(seed=7), "site 001").ledger
+    posterity.save(other, "other.safetensors")
+    forged = dataclasses.replace(done.receipt, after=digest(other))
+    page = pages.Page(report(forged, ledger, "other.safetensors").html)
+    crossed = [li["text"] for li in page.of("li", "no")]
+    assert "Every other factor is the same, to the last bit" in crossed
+    assert page.found["li"][0]["text"] == "The receipt of forgetting site 001 does not hold."
+
+
+def test_files_are_fused_and_a_result_is_known_by_its_inputs():
+    for name, seed in (("north", 0), ("south", 1)):
+        one = pages.clinics(1, 3, seed)
+        site = Ledger(one.prior).update(name, one.factor("site 000"), independent=True)
+        posterity.save(site, f"{name}.safetensors", provenance=pages.provenance())
+    inputs = ["north.safetensors", "south.safetensors"]
+    made = report(*inputs)
+    assert made.title == "A fusion of 2 sites"
+    assert "no file of the result was given" in made.html
+    for name in inputs:
+        assert made.html.count(f"posterity inspect {name}") == 1
+    succeed("fuse", *inputs, "-o", "both.safetensors")
+    again = report("both.safetensors", *inputs)
+    assert again.title == "A fusion of 2 sites"
+    assert "the same posterior, to the last bit" in again.html
+    fusion = fuse([posterity.load(name) for name in inputs])
+    assert report(fusion).title == "A fusion of 2 sites"
+
+
+def test_matches_have_their_margins():
+    mixture = pages.mixture()
+    sites = {s: Ledger(mixture.prior).update(s, mixture.factor(s)) for s in mixture.sites}
+    fusion = fuse(sites)
+    page = pages.Page(report(fusion).html)
+    known = [shown(float(m)) for own in fusion.margins.values() for m in own]
+    (numbers,) = (t for t in page.found["table"] if t["text"].startswith("Every match"))
+    assert all(margin in numbers["text"] for margin in known)
+    assert [w for w in fusion.warnings if w[1:] not in page.found["main"][0]["text"]] == []
+
+
+def test_visits_are_told_one_by_one():
+
+    visits = [
+        Visit(0, "a", "updated", change=1.0),
+        Visit(1, "b", "updated", change=1e-3),
+        Visit(2, "a", "failed", error="ValueError: <no>"),
+    ]
+    page = pages.Page("".join(federation(Source("", pages.clinics(), visits=visits), Ids())))
+    (data,) = page.found["script"]
+    assert json.loads(data["text"])["visits"][1] == [1, "updated", 1e-3]
+    assert "ValueError: <no>" in page.of("p", "note")[0]["text"]
+    assert "No visit says how far the posterior moved" in "".join(
+        federation(Source("", None, visits=[Visit(0, "a", "updated")]), Ids())
+    )
+
+
+def test_predictions_are_judged_as_evaluate_does():
+    rng = np.random.default_rng(0)
+    lines = ["age,sex,ill"]
+    for _ in range(80):
+        age, ill = rng.normal(50, 20), rng.random() < 0.5
+        lines.append(f"{age:.1f},{'male' if ill else 'female'},{'yes' if ill else 'no'}")
+    Path("test.csv").write_text("\n".join([*lines, ",male,yes", ""]))
+    posterity.save(pages.clinics(), "both.safetensors", provenance=pages.provenance())
+    scores = document("evaluate", "both.safetensors", "test.csv")["all"]
+    made = report("both.safetensors", data="test.csv")
+    page = pages.Page(made.html)
+    (found,) = (t for t in page.found["table"] if t["text"].startswith("Scores"))
+    for key in ("log_score", "brier", "auroc", "calibration_error"):
+        assert shown(scores[key]) in found["text"]
+    assert "80 records of test.csv, 1 more left out" in made.html
+    assert "no record of anybody" not in made.html
+
+
+def test_survival_is_predicted_beside_what_was_seen(monkeypatch):
+    from posterity.reporting import evaluation
+
+    recipe = Recipe("survival", "time", ("age",), event="event", cuts=(5.0,)).filled(("age",))
+    names = list(recipe.coefficients())
+    q = Gaussian.from_standard([-2.0, -2.5, 0.5], 0.01 * np.eye(3)).named(names)
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{rng.normal():.2f},{rng.exponential(8) + 0.1:.2f},{rng.integers(2)}" for _ in range(60)
+    ]
+    Path("test.csv").write_text("\n".join(["age,time,event", *rows, ""]))
+    found = evaluated(q, as_provenance(recipe), Path("test.csv"), evaluation.PLAIN, 0.9)
+    assert 0 <= found.scores["concordance"] <= 1
+    page = pages.Page("".join(evaluation.section(q, as_provenance(recipe), Path("test.csv"), 0.9)))
+    (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
+    assert curve["text"].count("middle risk") == evaluation.TIMES
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_what_is_no_source_is_refused():
+    Path("text.safetensors").write_text("no posterior")
+    Path("strange.json").write_text('{"receipt": 3}')
+    posterity.save(pages.clinics(), "ledger.safetensors")
+    newer = Path("ledger.safetensors").read_bytes()
+    Path("newer.safetensors").write_bytes(newer.replace(b'\\"format\\":2', b'\\"format\\":9'))
+    for name in ("none.safetensors", "text.safetensors", "strange.json", "newer.safetensors", "."):
+        with pytest.raises(ArtifactError):
+            report(name)
+    with pytest.raises(ArtifactError, match="format version 9"):
+        report("newer.safetensors")
+    with pytest.raises(UsageError):
+        report()
+    with pytest.raises(StructureError, match="a dict"):
+        report({"north": pages.clinics()})
+    with pytest.raises(UsageError):
+        report(pages.clinics(), level=1.0)
+    with pytest.raises(StructureError, match="does not say what it predicts"):
+        Path("test.csv").write_text("age\n1\n")
+        report("ledger.safetensors", data="test.csv")
+
+
+def test_the_command():
+    posterity.save(pages.clinics(), "ledger.safetensors", provenance=pages.provenance())
+    found = document("report", "ledger.safetensors", "-o", "report.html", "--level", "0.5")
+    assert found["title"] == "A ledger of 3 sites"
+    assert found["bytes"] == Path("report.html").stat().st_size < 200_000
+    text = succeed("report", "ledger.safetensors", "-o", "two.html", "--title", "Ours").stdout
+    assert "Ours" in text and "<h1>Ours</h1>" in Path("two.html").read_text()
+    refuse("report -o new.html", 2, "no file")
+    refuse("report ledger.safetensors -o new.pdf", 2, "ending")
+    refuse("report ledger.safetensors -o none/new.html", 5, "folder")
+    refuse("report none.safetensors -o new.html", 5, "none.safetensors")
+
+
+def test_ticks_are_round():
+    assert ticks(-1.0, 1.0) == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert ticks(3.0, 3.0) == [3.0]
+    for low, high in np.random.default_rng(0).normal(size=(50, 2)).tolist():
+        low, high = sorted((low, high))
+        assert all(low - 1e-9 <= t <= high + 1e-9 for t in ticks(low, high))
+
+
+def test_axes_of_counts_have_whole_numbers():
+    for high in (1.5, 2.5, 3.5, 9.5, 40.5):
+        axis = Axis("components", 0.5, high, whole=True)
+        assert axis.ticks and all(tick == int(tick) for tick in axis.ticks)
+
+
+def test_several_levels_are_judged_and_have_their_units():
+    from posterity.reporting import evaluation
+    from posterity.reporting.words import effects_of
+
+    levels = {"state": ("well", "mild", "grave")}
+    recipe = Recipe("multinomial", "state", ("age",), categories=levels).filled(("age",))
+    names = list(recipe.coefficients())
+    assert effects_of(recipe)["grave:age"].unit == "log odds per unit of grave against well"
+    q = Gaussian.from_standard([0.0, 1.0, 0.5, -1.0], 0.01 * np.eye(4)).named(names)
+    rows = [f"{age},{state}" for age in (-1.0, 0.0, 1.0) for state in levels["state"]]
+    Path("test.csv").write_text("\n".join(["age,state", *rows, ""]))
+    found = evaluated(q, as_provenance(recipe), Path("test.csv"), evaluation.PLAIN, 0.9)
+    assert sum(found.parts[f"p{k}"] for k in range(3)) == pytest.approx(np.ones(9))
+    assert {"brier", "accuracy", "log_score"} <= found.scores.keys()
+
+
+def test_mixtures_pursuits_networks_and_students():
+    from posterity.distillation import Head, Student
+    from posterity.families import DiagonalGaussian, Mixture, Network
+    from posterity.families.layers import Layers
+    from posterity.pursuit import Pursuit, Row
+    from posterity.status import Status
+
+    parts = DiagonalGaussian.from_standard([[0.0], [3.0]], [[1.0], [0.3]])
+    mixture = Mixture.from_standard([0.7, 0.3], parts)
+    rows = (
+        Row(1, -2.3, 0.05, -2.3, 0.05, 1.0, 1.0, 1.4, 1.0, 100),
+        Row(2, -1.5, 0.03, 0.8, 0.02, np.nan, np.nan, 1.9, 1.85, 500),
+    )
+    page = pages.Page(report(Pursuit(mixture, Status.of(5e-4, 1e-2), rows)).html)
+    assert page.found["h1"][0]["text"] == "A mixture of 2 components"
+    (listing,) = (t for t in page.found["table"] if t["text"].startswith("Component by"))
+    assert "all polished" in listing["text"] and shown(-2.3) in listing["text"]
+    layers = Layers.dense(2, 5, 3)
+    network = Network.from_standard(np.zeros(layers.size), np.ones(layers.size), layers)
+    page = pages.Page(report(Ledger(network).update("a", network)).html)
+    assert any(t["text"].startswith("Layers") for t in page.found["table"])
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
+    posterity.save(student, "student.safetensors", provenance={"columns": '["age","dose"]'})
+    assert "Columns: age, dose." in report("student.safetensors").html
+
+
+@pytest.mark.parametrize(
+    "recipe, match",
+    [
+        (Recipe("logistic", "ill", ("age",)).filled(("age",)), "of 2 inputs, among them 'dose'"),
+        (
+            Recipe("survival", "ill", ("age",), event="event", hazard="weibull").filled(("age",)),
+            "of a survival model",
+        ),
+    ],
+)
+def test_a_student_that_a_table_does_not_suit_is_refused(recipe, match):
+    from posterity.distillation import Head, Student
+    from posterity.families.layers import Layers
+
+    layers = Layers.dense(2, 5, 2)
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
+    known = {"columns": '["age","dose"]'} | as_provenance(recipe)
+    posterity.save(student, "student.safetensors", provenance=known)
+    Path("test.csv").write_text("age,ill,event\n50,1,1\n60,0,0\n")
+    with pytest.raises(StructureError, match=match):
+        report("student.safetensors", data="test.csv")
+
+
+def test_a_long_run_says_what_is_drawn_of_it():
+    visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
+    page = "".join(federation(Source("", pages.clinics(), visits=visits), Ids()))
+    assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page
