@@ -43,7 +43,13 @@ with shown("Waiting", "json") as progress:
 def begin(code, **streams):
     return subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm", "COLUMNS": "120"},
+        env={
+            **os.environ,
+            "PYTHONPATH": SOURCE,
+            "TERM": "xterm",
+            "COLUMNS": "80",
+            "PYTHONUTF8": "1",
+        },
         **streams,
     )
 
@@ -76,10 +82,13 @@ def test_times_are_in_units_that_people_read(seconds, text):
     assert sentence(known) == f"1 of 9, 100 s each, at most {text} left"
 
 
-def test_a_terminal_sees_a_bar():
+@pytest.mark.parametrize(
+    "title", ["Counting", "Counting what is in a very long name of a file" * 2]
+)
+def test_a_terminal_sees_a_bar(title):
     """Whatever the load: what was drawn when the block ended is what is looked at."""
     mine, theirs = pty.openpty()
-    process = begin(COUNTED.format(style="auto"), stderr=theirs)
+    process = begin(COUNTED.format(style="auto").replace("Counting", title), stderr=theirs)
     os.close(theirs)
     drawn = b""
     while True:
@@ -92,7 +101,9 @@ def test_a_terminal_sees_a_bar():
         drawn += some
     os.close(mine)
     assert process.wait() == 0
-    assert "Counting: 3 of 3" in drawn.decode() and "0.5 nats to go" in drawn.decode()
+    text = drawn.decode()
+    assert "━" in text and title[:40] in text
+    assert title != "Counting" or ("Counting: 3 of 3" in text and "0.5 nats to go" in text)
 
 
 def test_a_notebook_sees_a_bar_without_widgets(monkeypatch):
@@ -114,6 +125,23 @@ def test_a_notebook_sees_a_bar_without_widgets(monkeypatch):
 def test_a_pipe_hears_nothing(style):
     process = begin(COUNTED.format(style=style), stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.communicate() == (b"", b"") and process.returncode == 0
+
+
+@pytest.mark.parametrize("style", ["auto", "bar", "json"])
+def test_a_call_whose_standard_error_is_closed_goes_on_in_silence(style):
+    code = f"import sys\nsys.stderr = None\n{COUNTED.format(style=style)}"
+    process = begin(code, stdout=subprocess.PIPE)
+    assert process.communicate() == (b"", None) and process.returncode == 0
+
+
+def test_a_log_that_nobody_reads_stops_no_work():
+    mine, theirs = os.pipe()
+    os.close(mine)
+    process = begin(
+        COUNTED.format(style="json") + "print('done')", stderr=theirs, stdout=subprocess.PIPE
+    )
+    os.close(theirs)
+    assert process.communicate()[0].strip() == b"done"
 
 
 def test_a_log_has_a_line_when_it_begins_ends_and_at_most_each_second(capsys):

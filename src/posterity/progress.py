@@ -20,6 +20,8 @@ from typing import Any, Literal
 from posterity.status import Progress, ProgressCallback
 
 Style = Literal["auto", "bar", "json", "none"]
+WIDTH = 16
+"""Characters of a bar in a terminal."""
 EVERY = 1.0
 """Seconds between two lines of a log, at least."""
 
@@ -87,18 +89,21 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
     pace = Pace()
     notebook = _in_notebook()
     if style == "auto":
-        style = "bar" if notebook or sys.stderr.isatty() else "none"
-    if style == "none":
+        style = "bar" if notebook or (sys.stderr and sys.stderr.isatty()) else "none"
+    if style == "none" or not (notebook or sys.stderr):  # which is None where it is closed
         yield lambda now: None
         return
     if style == "json" or notebook:
         yield from (_logged if style == "json" else _displayed)(title, pace)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
+    # Of a fixed width: a narrow terminal would leave nothing of it beside the text.
+    bar_of = BarColumn(WIDTH, table_column=Column(width=WIDTH))
+    columns = bar_of, TextColumn("{task.description}", markup=False)
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
 
@@ -135,7 +140,8 @@ def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
 
     def write(event: str) -> None:
         line = {"event": event, "time": round(time.time(), 3), "title": title, **last}
-        print(json.dumps(line, allow_nan=False), file=sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # a log that nobody reads stops no work
+            print(json.dumps(line, allow_nan=False), file=sys.stderr, flush=True)
 
     def log(now: Progress) -> None:
         nonlocal last, written

@@ -302,7 +302,7 @@ def _gossip(
 def make_update(options: Options) -> LocalUpdate | None:
     """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``.
 
-    None, the model's own default, where there are no options.
+    None without options: then the model's own rule is taken, as where none is passed in Python.
     """
     if not options:
         return None
