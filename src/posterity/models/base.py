@@ -237,8 +237,13 @@ class FunctionModel(Model):
     noise_variance: float | int | None = static(default=None)
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
-        """The user's predictions."""
-        assert self.predict is not None, "asked of models that say what they predict"
+        """The user's predictions; a UsageError where the model has none."""
+        if self.predict is None:
+            raise UsageError(
+                found=f"a FunctionModel with likelihood={self.likelihood!r} and no predict",
+                expected="a function of parameters and inputs, predict(z, x), beside it",
+                fix="Pass predict=, or leave the likelihood out.",
+            )
         return self.predict(z, x)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Any:

@@ -268,6 +268,36 @@ def test_whole_numbers_that_an_int32_does_not_hold_stay_what_they_are() -> None:
     assert _single(when % 10).dtype == np.int32
 
 
+@pytest.mark.parametrize(
+    ("beside", "noise"),
+    [
+        pytest.param(lambda y: y, None, id="noise that the model has inside"),
+        pytest.param(lambda y: np.stack([y, 0 * y], 1), 1.0, id="values and a column"),
+        pytest.param(lambda y: {"y": y}, 1.0, id="values by name"),
+    ],
+)
+def test_a_users_model_is_sampled_whatever_its_data_hold(beside, noise) -> None:
+    (x, y), prior, _ = line()
+    value = lambda own: own["y"] if isinstance(own, dict) else own.reshape(len(x), -1)[:, 0]
+    model = FunctionModel(
+        lambda z, data: -((value(data[1]) - data[0] @ z) ** 2) / 2,
+        predict=lambda z, x: x @ z,
+        likelihood="gaussian",
+        noise_variance=noise,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = Langevin(model, prior, (x, beside(y)), chains=2, burn_in=0).sample(20, key=KEY)
+    assert not any("records lie" in reason for reason in found.diagnostics.reasons)
+
+
+def test_a_likelihood_without_predictions_is_refused() -> None:
+    data, prior, _ = line()
+    model = FunctionModel(lambda z, d: -((d[1] - d[0] @ z) ** 2) / 2, likelihood="gaussian")
+    with pytest.raises(UsageError, match="no predict"):
+        Langevin(model, prior, data, chains=2, burn_in=0).sample(20, key=KEY)
+
+
 def test_a_model_that_does_not_predict_can_be_sampled_but_does_not_teach() -> None:
     model = FunctionModel(lambda z, x: -((x - z[0]) ** 2) / 2)
     prior = DiagonalGaussian.from_standard(np.zeros(1), np.array([100.0]))

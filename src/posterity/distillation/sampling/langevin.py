@@ -163,9 +163,10 @@ class Langevin(Teacher):
         return getattr(self.target.model, "layers", None)
 
     def inputs(self) -> Any:
-        """The inputs of the data."""
+        """The inputs of the data, where these are a pair of arrays."""
         data = self.target.data
-        return data[0] if isinstance(data, tuple) and len(data) == 2 else None
+        pair = isinstance(data, tuple) and len(data) == 2
+        return data[0] if pair and all(hasattr(leaf, "shape") for leaf in data) else None
 
     # --- a run -----------------------------------------------------------------------------------
 
@@ -368,6 +369,8 @@ class Langevin(Teacher):
         x, y = (leaf[:: -(-len(leaf) // RECORDS)] for leaf in self.target.data)
         out = self.outputs(self.draws(state), x)
         mean, noise = out if isinstance(out, tuple) else (out, model.noise_variance)
+        if noise is None or y.size != mean[0].size:  # what a user's model may have beside values
+            return []
         away = np.abs(np.asarray(mean) - np.reshape(y, (len(x), -1)))
         share = float((away < HALF * np.sqrt(noise)).mean())
         if abs(share - 0.5) <= max(UNEVEN, SURE / 2 / len(x) ** 0.5):
