@@ -118,7 +118,7 @@ def _given_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndar
     mean[:, own] += left @ message.linear[own]
     covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
     covariance[:, own[:, None], own] += left
-    return mean, covariance
+    return mean, (covariance + np.swapaxes(covariance, 1, 2)) / 2
 
 
 def by_site(
