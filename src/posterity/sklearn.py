@@ -199,14 +199,15 @@ class FederatedRegression(_OfSites):
                 )
         apart, used = _rows(sites, len(x)), weights > 0
         columns, spread = columns_of(self, self.n_features_in_), self.prior_sd
-        if not isinstance(spread, Mapping):
-            spread = {} if spread is None else {"": spread}
+        if spread is not None and not isinstance(spread, Mapping):
+            POSITIVE.check(prior_sd=spread)
+            spread = {"": spread}
         recipe = Recipe(
             self._kind,
             target=name if isinstance(name, str) else "y",
             intercept=self.fit_intercept,
             weights=None if sample_weight is None else "sample_weight",
-            prior_sd=spread,
+            prior_sd=spread or {},
             prior=None if self.prior is None else prior_digest(self.prior),
         )
         check_recipe(recipe)

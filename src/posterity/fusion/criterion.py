@@ -131,7 +131,7 @@ class Criterion:
         leading = np.arange(1, dim)
         angles = (dim - (leading - 1) / 2) * leading  # numbers that say which directions lead
         each = noise(misfits[:-1], 1).cumsum()
-        rest = np.array([noise(misfits[k:].sum(), dim - k) for k in leading])
+        rest = np.array([noise(misfits[k:].sum(), dim - k) for k in leading.tolist()])
         lengths = each + rest + angles * np.log(max(spare, 1)) / 2
         return max(float(noise(misfits.sum(), dim) - lengths.min(initial=np.inf)), 0.0)
 
