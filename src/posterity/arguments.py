@@ -43,7 +43,7 @@ class Constraint:
 
 
 def number_of(kind: type, holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value is a number of this kind, as True and False are not, for which it holds."""
+    """A test of a value: a number of this kind, as True and False are not, for which it holds."""
     return lambda x: isinstance(x, kind) and not isinstance(x, bool) and holds(x)
 
 

@@ -27,7 +27,7 @@ EVERY = 1.0
 
 
 class Pace:
-    """How fast a call gets on, by the clock, from its first report on."""
+    """The rate of a call, by the clock, from its first report on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.begun = clock, clock()
@@ -75,7 +75,7 @@ def sentence(known: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
-    """What shows reports on standard error while the block runs.
+    """Show reports on standard error while the block runs.
 
     Args:
         title: what is going on.
@@ -115,7 +115,7 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
 
 
 def _in_notebook() -> bool:
-    """Whether cells of a notebook are run, which is where IPython has a kernel."""
+    """True if cells of a notebook are run, which is where IPython has a kernel."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return hasattr(shell, "kernel")
 
@@ -160,7 +160,7 @@ def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
 
 
 def moving(bar: Any) -> ProgressCallback:
-    """What moves a bar of tqdm: ``progress=moving(tqdm.auto.tqdm())``, which has rate and time.
+    """A callback that moves a bar of tqdm: ``progress=moving(tqdm.auto.tqdm())``.
 
     The bar is any object with ``n``, ``total``, ``update`` and ``set_postfix``.
     """

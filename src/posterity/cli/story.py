@@ -78,7 +78,7 @@ def save_fit(found, path):
 def records(name, recipe):
     return design(records_of(Path(f"{name}.csv"), complete)[0], recipe, complete)
 """
-"""What the Python of the steps begins with."""
+"""The first lines of the Python of all steps."""
 
 
 class Step(NamedTuple):

@@ -24,7 +24,7 @@ Json = Annotated[bool, JSON]
 
 
 class LogFormat(enum.StrEnum):
-    """How standard error tells of progress, warnings and errors."""
+    """Progress, warnings and errors on standard error: as texts, or as lines of JSON."""
 
     text = "text"
     json = "json"
@@ -70,7 +70,7 @@ def present(
 
 
 def bar(title: str) -> "AbstractContextManager[ProgressCallback]":
-    """What shows the progress of a command: as a bar if someone looks, or in the log.
+    """The display of a command's progress: a bar in a terminal, or lines of the log.
 
     It is a sign of life where nothing is reported.
     """

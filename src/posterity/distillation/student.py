@@ -259,7 +259,7 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
 
 
 def alike(network: Any, layers: Layers | None) -> bool:
-    """Whether a student has the layers of its teacher's network, but for the last one's outputs."""
+    """True if a student has its teacher's layers, but for the last one's outputs."""
     if not isinstance(network, Layers) or layers is None:
         return False
     return network.image == layers.image and network.layers[:-1] == layers.layers[:-1]

@@ -59,7 +59,7 @@ class DiagonalGaussian(AnyGaussian):
         return np.asarray(self.mean, float), np.asarray(self.variance, float)
 
     def with_moments(self, mean: Real, spread: Real) -> Self:
-        """Of this mean and these variances."""
+        """The law of this mean and these variances."""
         return self._with(precision_mean=mean / spread, precision=1 / spread)
 
     def free_form(self) -> Any:

@@ -237,7 +237,7 @@ class Gaussian(AnyGaussian):
         return np.asarray(self.mean, float), np.asarray(self.covariance, float)
 
     def with_moments(self, mean: Real, spread: Real) -> Self:
-        """Of this mean and covariance."""
+        """The law of this mean and covariance."""
         return self._from_moments(mean, spread)
 
     def free_form(self) -> Any:

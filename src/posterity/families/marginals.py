@@ -74,7 +74,7 @@ class Marginal(abc.ABC):
         return self.reshaped((*self.shape, 1))
 
     def mapped_normal(self, image: "Formulas") -> "Marginal":
-        """Of a normal number, its law under an increasing map; nothing is known of other laws."""
+        """The law of a normal number under an increasing map; nothing is known of other laws."""
         del image
         return unknown(self.shape)
 

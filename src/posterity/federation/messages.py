@@ -306,8 +306,14 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
             raise TypeError("fields that are not those of its kind")
         return kind(**head, **body)
     except (
-        KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, ParameterError
-    ) as error:  # fmt: skip
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        ParameterError,
+    ) as error:
         raise _foreign(
             f"a message that cannot be read ({error})", "one that a site sent"
         ) from error

@@ -74,7 +74,7 @@ class Fit:
 
     @property
     def nats(self) -> float | None:
-        """How far from a Gaussian the site's likelihood is, to third order; None: not known."""
+        """Nats of the site's likelihood from a Gaussian, to third order; None: not known."""
         return None if self.third is None else nats_of(self.third, self.ledger.posterior)
 
     @property

@@ -14,13 +14,16 @@ from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
 
 BLOCKS = {"coefficients", "log_spread"}
-"""What sites share: the population's coefficients, and how far sites differ from them."""
+"""Parts that sites share: the population's coefficients, and the log spreads of sites."""
+TAKEN_AS_IT_IS = (
+    "the posterior of what sites share is taken as it is, which with few sites is too narrow"
+)
 LIGHT, MOST = 1e-8, 128
 """The chance of a spread below which it is left out of sums over spreads, and their terms."""
 
 
 def is_pooled(posterior: Any) -> bool:
-    """Whether a posterior is that of a regression whose sites have coefficients of their own."""
+    """True if a posterior is that of a regression whose sites have coefficients of their own."""
     return isinstance(posterior, Product) and dict(posterior.independent_blocks()).keys() == BLOCKS
 
 
@@ -57,9 +60,7 @@ def site_coefficients(
     if known:
         factors = [value.factor(site) for site in known]
         at = population(value.prior, posterior, factors, own).nodes
-    notes = [] if at is not None else [
-        "the posterior of what sites share is taken as it is, which with few sites is too narrow"
-    ]  # fmt: skip
+    notes = [] if at is not None else [TAKEN_AS_IT_IS]
     at = _thinned(_independent(posterior, len(own)) if at is None else at)
     size = len(names)
     result: dict[str | None, Mixture] = {}
@@ -77,7 +78,7 @@ def site_coefficients(
                     fix="Federate until it has converged; or leave --site-column out, for an "
                     "unseen site.",
                 )
-        mean, covariance = _given_spreads(message, at, own)
+        mean, covariance = _at_spreads(message, at, own)
         components = Gaussian.from_standard(mean, covariance).named(names)
         result[site] = Mixture.from_standard(at.weights, components)
     return result, notes
@@ -106,7 +107,7 @@ def _thinned(at: Nodes) -> Nodes:
     return Nodes(weights / weights.sum(), at.log_spread[kept], at.mean[kept], at.covariance[kept])
 
 
-def _given_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
     count, deviation = len(own), np.exp(at.log_spread)
     both = deviation[:, :, None] * deviation[:, None, :]

@@ -98,7 +98,7 @@ def check_converged(run: Run) -> None:
 
 
 class Residuals(NamedTuple):
-    """What least squares leaves of a site: a ``sum`` of squares over records to ``spare``.
+    """Residuals of a site's least squares: a ``sum`` of squares over records to ``spare``.
 
     ``records`` and coefficients (``size``) are counted, and ``top`` is the largest target.
     """
@@ -134,7 +134,7 @@ class Residuals(NamedTuple):
 
 
 def residuals_of(recipe: Recipe, data: Design) -> Residuals:
-    """What least squares leaves of one site's records."""
+    """The residuals of least squares of one site's records."""
     x, y = data_of(recipe, data)
     size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
     size[size == 0] = 1.0

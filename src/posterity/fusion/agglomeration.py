@@ -199,7 +199,7 @@ def hollow(clustering: Clustering) -> list[int]:
 
 
 def _directed(local: LocalComponents) -> bool:
-    """Whether there are directions of a location to tell apart, and components enough to do so."""
+    """True if a location has directions to tell apart, and there are components enough to do so."""
     return 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
 
 
@@ -225,7 +225,7 @@ def _halves_merged(clustering: Clustering) -> Clustering:
 
 
 def _nearer(clustering: Clustering, first: int, second: int) -> tuple[Array, Array]:
-    """How much nearer the members of two groups are to the first than to the second, by group."""
+    """The members of two groups by how much nearer they are to the first, for each group."""
     rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
     costs = [clustering.costs(own) for own in rows]
     one, other = (own[:, second] - own[:, first] for own in costs)
@@ -262,7 +262,7 @@ class Places:
 
     @classmethod
     def of(cls, local: LocalComponents) -> "Places":
-        """Of all components, in the metric in which an average one diverges when it is moved."""
+        """The places of all components, in the metric of an average one's divergence when moved."""
         assert local.shapes is not None
         members, shapes = local.judged.members(slice(None)), local.shapes
         place, known = members.location(), members.observations()

@@ -95,9 +95,11 @@ def _learnt(block: Block) -> Float[Array, " sites"]:
     """
     starts = np.cumsum([0, *block.sizes[:-1]])
     heaviest = np.array(
-        [start + int(block.counts[start : start + size].argmax())
-         for start, size in zip(starts.tolist(), block.sizes.tolist(), strict=True)]
-    )  # fmt: skip
+        [
+            start + int(block.counts[start : start + size].argmax())
+            for start, size in zip(starts.tolist(), block.sizes.tolist(), strict=True)
+        ]
+    )
     beyond = lambda rows: block.members[rows].kl(block.priors.at(block.site[rows]))
     nats = beyond(heaviest)
     for site in np.flatnonzero(nats < NOTHING).tolist():

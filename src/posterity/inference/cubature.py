@@ -310,9 +310,11 @@ def _cut(
         own = [a for a in arguments if a in affine]
         if not own and not any(a in curved for a in arguments):
             continue
-        if own and not any(a in curved for a in arguments) and _is_affine(
-            equation, arguments, affine, predictors
-        ):  # fmt: skip
+        if (
+            own
+            and not any(a in curved for a in arguments)
+            and _is_affine(equation, arguments, affine, predictors)
+        ):
             affine.update(results)
             contracts = equation.primitive.name in ("dot_general", "reduce_sum")
             if contracts or any(a in predictors for a in own):

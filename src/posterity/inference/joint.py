@@ -30,9 +30,11 @@ def moved_to(q: ExponentialFamily, mean: Float[Real, " d"]) -> Any:
     """With other means, and the covariances that it has."""
     pairs = zip(_parts(q), pieces(q, mean), strict=True)
     return q.rebuild(
-        [part._with(precision_mean=part.times_precision(own), precision=part.precision)
-         for part, own in pairs]
-    )  # fmt: skip
+        [
+            part._with(precision_mean=part.times_precision(own), precision=part.precision)
+            for part, own in pairs
+        ]
+    )
 
 
 def slope_in_mean(q: ExponentialFamily, factor: ExponentialFamily) -> Float[Real, " d"]:

@@ -240,10 +240,16 @@ class LocalUpdate(Setting):
         if self.conjugate:
             return "the exact factor, once"
         about = self.estimator
-        settings = [f"{getattr(about, name)} {name}" for name in ("nodes", "samples", "baseline")
-                    if hasattr(about, name)]  # fmt: skip
-        how = " of ".join([type(about).__name__, " and ".join(settings)]) if settings else (
-            type(about).__name__)  # fmt: skip
+        settings = [
+            f"{getattr(about, name)} {name}"
+            for name in ("nodes", "samples", "baseline")
+            if hasattr(about, name)
+        ]
+        how = (
+            " of ".join([type(about).__name__, " and ".join(settings)])
+            if settings
+            else (type(about).__name__)
+        )
         if self.searches:
             return f"{how}, line search on the free energy, up to {self.steps} points a visit"
         batch = "" if self.batch_size is None else f", batches of {self.batch_size}"

@@ -44,7 +44,7 @@ WITH = (
     "Scores and groups are of the records in a table: a group of few, or a curve's step, may tell "
     "of a single person."
 )
-"""What a page made with a table of records, and one made without, holds of persons."""
+"""Sentences on what a page holds of persons, made with a table of records or without."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Page:
         if hasattr(value, "head"):
             self._name("A student: one network in the place of a posterior")
             self.add(titled("the student"), verbs.student(value, self._columns(source)))
-            self._said(source)
+            self._state_of(source)
             return
         posterior = source.posterior
         if not isinstance(posterior, Ledger | Distribution):
@@ -176,8 +176,10 @@ class _Page:
             self.short += _sure(recipe, summary)
             self.short += sites.in_short(posterior, summary, found)
             estimates = coefficients.estimates_of(posterior, summary, found.chosen)
-            self.add(titled("what is known, site by site"),
-                     coefficients.section(estimates, effects, self.ids))  # fmt: skip
+            self.add(
+                titled("what is known, site by site"),
+                coefficients.section(estimates, effects, self.ids),
+            )
             self.add(titled("who adds how much"), sites.influence(summary, records, found))
             self.add(titled("who contradicts whom"), sites.contradiction(found))
         else:
@@ -196,7 +198,7 @@ class _Page:
             self.add(titled("how the mixture grew"), verbs.pursuit(value))
         if source.visits or kind == "Run":
             self.add(titled("how it converged"), verbs.federation(source, self.ids))
-        self._said(source)
+        self._state_of(source)
 
     def _name(self, title: str) -> None:
         self.title = f"{self.title}; {title[:1].lower()}{title[1:]}" if self.title else title
@@ -228,8 +230,8 @@ class _Page:
         self.facts.append(("Family", summary.family))
         self.facts.append(("Intervals", f"{100 * self.level:g} %"))
 
-    def _said(self, source: Source) -> None:
-        """What a file says of how far it came."""
+    def _state_of(self, source: Source) -> None:
+        """Add the state of a run that a file names."""
         state = source.provenance.get("status")
         if state:
             text = f"When it was written: {state}."
@@ -256,8 +258,11 @@ class _Page:
                 inputs = shlex.join(one.name for one in self.subjects.inputs)
                 lines.append(f"posterity fuse {inputs} -o fused.safetensors")
             for one, before, after in self.subjects.receipts:
-                pair = [one.name, before.name if before else "BEFORE", after.name if after else
-                        "AFTER"]  # fmt: skip
+                pair = [
+                    one.name,
+                    before.name if before else "BEFORE",
+                    after.name if after else "AFTER",
+                ]
                 lines.append(f"posterity verify {shlex.join(pair)}")
             if self.data is not None:
                 lines[0] += f" --data {shlex.quote(self.data.name)}"
@@ -278,8 +283,9 @@ class _Page:
             rows = [[k, v[:400]] for k, v in one.provenance.items() if k not in skipped]
             if rows:
                 listing = table(f"{one.name} says", ["Key", "Text"], rows[:100], len(rows) - 100)
-                parts.append(tag("details", tag("summary", f"What {one.name} says of itself"),
-                                 listing))  # fmt: skip
+                parts.append(
+                    tag("details", tag("summary", f"What {one.name} says of itself"), listing)
+                )
         packages = [f"{n} {importlib.metadata.version(n)}" for n in ("numpy", "scipy")]
         parts.append(
             paragraph(
@@ -326,22 +332,33 @@ class _Page:
         main = tag(
             "main",
             *(
-                tag("section", tag("h2", what, id=f"{id_}-title"), inner,
-                    id=id_, aria_labelledby=f"{id_}-title")
+                tag(
+                    "section",
+                    tag("h2", what, id=f"{id_}-title"),
+                    inner,
+                    id=id_,
+                    aria_labelledby=f"{id_}-title",
+                )
                 for id_, what, inner in self.sections
             ),
             id="main",
-        )  # fmt: skip
+        )
         body = tag(
             "body",
             tag("a", "Skip to the content", href="#main", class_="skip"),
             header,
             main,
-            tag("footer", paragraph("A posterior is a file you can send. This page loads nothing, "
-                                    "and sends nothing. ", WITH if self.data else WITHOUT)),
+            tag(
+                "footer",
+                paragraph(
+                    "A posterior is a file you can send. This page loads nothing, "
+                    "and sends nothing. ",
+                    WITH if self.data else WITHOUT,
+                ),
+            ),
             tag("div", id="tip", role="tooltip", hidden=True),
             tag("script", Markup(script)),
-        )  # fmt: skip
+        )
         return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -361,7 +378,7 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
 
 
 def _title(source: Source, posterior: Any) -> str:
-    """What it is, in a few words."""
+    """A description of it in a few words."""
     if hasattr(source.value, "plates"):
         value = source.value
         matched = next(iter(value.plates.values()), None)

@@ -228,11 +228,17 @@ def _strip(row: Row, low: float, high: float, size: float | None, zero: str | No
         "svg",
         None if zero is None else tag("line", x1=zero, x2=zero, y1=0, y2="100%", class_="zero"),
         tag("line", x1=x(row.low), x2=x(row.high), y1="50%", y2="50%", class_="whisker"),
-        tag("svg", mark, x=x(middle), y="50%", overflow="visible",
-            visibility=None if low <= middle <= high else "hidden"),
+        tag(
+            "svg",
+            mark,
+            x=x(middle),
+            y="50%",
+            overflow="visible",
+            visibility=None if low <= middle <= high else "hidden",
+        ),
         class_="strip",
         aria_hidden="true",
-    )  # fmt: skip
+    )
 
 
 def _axis(low: float, high: float) -> Markup:

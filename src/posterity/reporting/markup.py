@@ -134,7 +134,7 @@ def scrolling(caption: str, head: Markup, body: Iterable[Markup], **attributes: 
 
 
 def behind(what: str, inner: object) -> Markup:
-    """What is opened by a click: the numbers behind a picture."""
+    """A part that a click opens: the numbers behind a picture."""
     return tag("details", tag("summary", what), inner)
 
 

@@ -51,7 +51,7 @@ class Distance(NamedTuple):
 
 
 def distance(one: Any, other: Any, prior: Any) -> Distance | None:
-    """How far two laws of one family exclude each other, as ``fuse`` compares sites.
+    """The distance at which two laws of one family exclude each other, as ``fuse`` compares sites.
 
     Numbers of which either has learnt nothing beyond the prior are left out, and so are mixing
     weights, in which sites may differ. None where either is no distribution, or nothing is known of
@@ -89,7 +89,7 @@ def _learnt(law: Any, prior: Any) -> Any:
 
 
 class Contradictions(NamedTuple):
-    """How far each site is from all others, and each of those shown from each other."""
+    """Distances of each site from all others, and of the sites shown from each other."""
 
     apart: Mapping[str, Distance | None]
     pairs: Mapping[tuple[str, str], Distance | None]
@@ -213,7 +213,7 @@ def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Mark
 
 
 def legend(keys: Mapping[str, str]) -> Markup:
-    """What colours mean."""
+    """The legend of colours."""
     swatch = lambda kind: tag("span", class_=f"swatch {kind}", aria_hidden="true")
     items = (tag("li", swatch(kind), text) for kind, text in keys.items())
     return tag("ul", *items, class_="legend", role="list", aria_label="What the colours mean")

@@ -1,4 +1,4 @@
-"""What a report is of: values and files, each of which is recognised, and what belongs together."""
+"""Sources of a report: values and files, each of which is recognised, and what belongs together."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def recipe(self) -> Recipe | None:
-        """What it is about, if its file says so."""
+        """The recipe of its model, if its file has one."""
         return recipe_in(self.provenance)
 
     @property
@@ -67,7 +67,7 @@ class Source:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of the posterior, whatever its file says beside it; empty without one."""
+        """The digest of the posterior, whatever its file says beside it; empty without one."""
         return "" if self.posterior is None else digest(self.posterior)
 
 
@@ -143,7 +143,7 @@ def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class Subjects:
-    """What a page is about.
+    """The subjects of a page.
 
     Attributes:
         main: each has its own sections.

@@ -1,4 +1,4 @@
-"""What verbs leave behind: matchings, visits, components of a pursuit, students, receipts."""
+"""Sections on results of verbs: matchings, visits, components of a pursuit, students, receipts."""
 
 import itertools
 import json
@@ -49,7 +49,7 @@ CELLS = {
 
 
 def status(what: str, found: Status) -> Markup:
-    """Whether a result can be relied on, in a sentence."""
+    """A sentence that says if a result can be relied on."""
     text = f"{what} has {found.state}"
     if math.isfinite(found.left):
         text += f": {shown(found.left, 2)} nats are left, {shown(found.tolerance, 2)} are allowed"
@@ -134,7 +134,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
 
 
 def federation(source: Source, ids: Ids) -> list[Markup]:
-    """How visits brought the posterior to where it is, and the walk step by step."""
+    """The changes of the posterior by visits, and the walk step by step."""
     visits, value = list(source.visits), source.value
     parts = []
     if type(value).__name__ == "Run":
@@ -226,23 +226,38 @@ def _walk(
         dot = tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=11)
         nodes.append(tag("g", dot, text, data_node=k))
     drawing = tag(
-        "svg", *lines, *nodes, viewBox="0 0 440 300", class_="chart", role="img",
+        "svg",
+        *lines,
+        *nodes,
+        viewBox="0 0 440 300",
+        class_="chart",
+        role="img",
         aria_label=f"{count(len(names), 'site')} and the way from one to the next",
-    )  # fmt: skip
+    )
     steps = [[place[v.site], v.outcome, v.change] for v in visits]
     steps = [[a, b, None if c is None or not math.isfinite(c) else c] for a, b, c in steps]
     data = json.dumps({"sites": names, "visits": steps}).replace("<", "\\u003c")
     slider = tag(
-        "input", type="range", min=0, max=len(visits) - 1, value=0, aria_label="Visit",
+        "input",
+        type="range",
+        min=0,
+        max=len(visits) - 1,
+        value=0,
+        aria_label="Visit",
         autocomplete="off",
-    )  # fmt: skip
+    )
     controls = tag(
         "div",
         slider,
-        tag("div", tag("button", "Back", type="button", data_step=-1), " ",
-            tag("button", "Next", type="button", data_step=1), tag("output", aria_live="polite")),
+        tag(
+            "div",
+            tag("button", "Back", type="button", data_step=-1),
+            " ",
+            tag("button", "Next", type="button", data_step=1),
+            tag("output", aria_live="polite"),
+        ),
         class_="js-only",
-    )  # fmt: skip
+    )
     rows = [
         [str(n + 1), v.site, v.outcome, "–" if v.change is None else shown(v.change, 3)]
         for n, v in enumerate(visits[:300])
@@ -258,7 +273,7 @@ def _walk(
 
 
 def pursuit(result: Any) -> list[Markup]:
-    """How a mixture grew, component by component."""
+    """The growth of a mixture, component by component."""
     parts = [status("The mixture", result.status)]
     trace = list(result.trace)
     numbers = [float(row.components) for row in trace]
@@ -295,7 +310,7 @@ def pursuit(result: Any) -> list[Markup]:
 
 
 def distillation(result: Any) -> list[Markup]:
-    """How a student came closer to its teacher."""
+    """The course of a student's distance from its teacher."""
     parts = [status("The student", result.status)]
     trace = [row for row in result.trace if row.gap > 0]
     if trace:
@@ -307,8 +322,13 @@ def distillation(result: Any) -> list[Markup]:
         goal = line(
             [(x_of(across, across.low), level), (x_of(across, across.high), level)], "ideal"
         )
-        drawing = chart("How far the student is from its teacher", across, up,
-                        [Series("Gap", steps, gaps, tips=tips)], goal)  # fmt: skip
+        drawing = chart(
+            "How far the student is from its teacher",
+            across,
+            up,
+            [Series("Gap", steps, gaps, tips=tips)],
+            goal,
+        )
         rows = [[f"{row.step:,}", shown(row.gap, 3)] for row in trace]
         numbers = table("Step by step", ["Step", "Nats"], rows[:300], len(rows) - 300)
         caption = "Nats between the predictions of student and teacher; dashed is the tolerance."
@@ -338,8 +358,9 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
             shift, scale = np.ravel(scaling.x_shift), np.ravel(scaling.x_scale)
             ends = zip(columns, shift + scale * low, shift + scale * high, strict=True)
             rows = [[name, shown(float(a)), shown(float(b))] for name, a, b in ends]
-            parts.append(table("Inputs it learned on", ["Column", "From", "To"], rows[:200],
-                               len(rows) - 200))  # fmt: skip
+            parts.append(
+                table("Inputs it learned on", ["Column", "From", "To"], rows[:200], len(rows) - 200)
+            )
     elif columns:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts

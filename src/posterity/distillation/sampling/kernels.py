@@ -63,7 +63,7 @@ class Kernel(abc.ABC):
     noise: str
     temperature: StepSize
     friction: Any = 1
-    """Of momentum; 1 without any."""
+    """The friction of the momentum; 1 without any."""
     remembers: ClassVar[bool] = False
     """Whether its state has a memory, shaped as the position, which starts at zero."""
 

@@ -47,7 +47,7 @@ RECORDS = 2048
 HALF = 0.6745
 """Standard deviations to either side that hold half of a normal law."""
 UNEVEN = 0.05
-"""How far the share of records in intervals of one half may be from that, at the least."""
+"""The least distance from one half at which the share of records in such intervals is wrong."""
 ALONE = "one chain cannot show that another would be elsewhere: run two at least"
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "

@@ -49,7 +49,7 @@ def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: ja
     return state[0]
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@functools.partial(jax.jit, static_argnames="chains")
 def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array, chains: int) -> Any:
     """Positions and Adam's moments, from one step to another of so many."""
 
