@@ -348,15 +348,15 @@ class LocalUpdate(Setting):
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along = isinstance(model, PredictorModel)
         rough = model.rough_factor(q, records) if along else None
-        how = {"most": self.steps, "admits": model.admits, "retract": self.domain == "retract"}
+        about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
+        about |= {"admits": model.admits, "retract": self.domain == "retract"}
 
         def evaluate(q: Any, otherwise: Any = False) -> Any:
             return estimator.evaluate(model, q, records, otherwise=otherwise)
 
-        about = {"temperature": self.temperature, **how}
         numpy = q.xp.np is np
         together = numpy and along and is_joint(q) and cavity.is_proper()
-        start = about | {"most": 1} if together else about
+        start: dict[str, Any] = {**about, "most": 1} if together else about
         rough = None if rough is None else cavity + rough / self.temperature
         end = descend(evaluate, q, cavity, rough=rough, **start)
         if together and end.finite:
