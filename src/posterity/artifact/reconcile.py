@@ -38,9 +38,11 @@ _FLAGS = {
 """Those keys of a recipe that are not called as their flag is."""
 _FREE = ("center", "scale", "categories", "unit", "prior_sd", "noise_variance")
 """Keys of which a difference can be reconciled, or need not be."""
-CONVERTED = 3.0
+CONVERTED, CLOSE = 3.0, 1.8
 """By how many times mean and deviation of a column both differ between sites, at the least, where
-one of them seems to have another unit."""
+one of them seems to have another unit; and where the deviation is small beside the mean."""
+APART = 15.0
+"""How many deviations apart two sites' means are where another unit begins elsewhere."""
 
 
 class Affine(NamedTuple):
@@ -372,20 +374,38 @@ def _sites_of(value: Any, site: str) -> tuple[str, ...]:
     return value.sites if isinstance(value, Ledger) else (site,)
 
 
-def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
+def suspicious(
+    values: Mapping[str, Any],
+    common: Recipe,
+    table: tuple[str, Sequence[str], np.ndarray] | None = None,
+) -> list[str]:
     """Lines on columns that seem to have another unit at one site.
 
-    The precision of a regression's factor is ``Σ w x xᵀ``: beside an intercept it tells the
-    weighted mean and deviation of every column. Where both differ by the same factor of
-    :data:`CONVERTED` and more, a conversion seems to have been forgotten.
+    The precision of a regression's factor is ``Σ w x xᵀ``: beside the columns that add up to ones
+    it tells the weighted mean and deviation of every other column. Where mean and deviation differ
+    by one and the same factor, :data:`CONVERTED` or more of any column and :data:`CLOSE` or more
+    of one whose deviation is small beside its mean, or where means are :data:`APART` deviations
+    apart, a conversion seems to have been forgotten.
+
+    Args:
+        values: ledgers of Gaussian factors by name; what else there is does not count.
+        common: the recipe under which all of them are.
+        table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
     """
-    if not (common.regression and common.intercept) or common.in_one_form:
-        return []
     names = common.coefficients()
-    plain = [name for name in common.columns or () if name not in common.categories]
-    at = [names.index(name) for name in plain]
+    terms = common.terms or [(("column", name),) for name in common.columns or ()]
+    used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
+    plain = [name for name in common.inputs() if name in used - set(common.categories)]
+    prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
+    ones = np.zeros(len(names))  # the combination of columns that is one in every record
+    ones[: len(common.baseline) or int(common.intercept)] = 1.0
+    ones[1:] *= common.hazard is None
+    if not (common.regression and plain and ones.any()):
+        return []
+    at = [names.index(f"{prefix}{name}") for name in plain]
     units = np.array([(common.center.get(n, 0.0), _scale(common, n)) for n in plain]).T
-    sites, means, sds = [], [], []
+    sites: list[str] = []
+    moments = []
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
@@ -394,25 +414,34 @@ def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
                 continue
             places = [order.index(name) for name in names]
             square = factor.precision[np.ix_(places, places)]
-            if plain and square[0, 0] > 0:
-                mean = square[0, at] / square[0, 0]
-                variance = np.diagonal(square)[at] / square[0, 0] - mean**2
+            weight = ones @ square @ ones
+            if weight > 0:
+                mean = (ones @ square)[at] / weight
+                variance = np.diagonal(square)[at] / weight - mean**2
+                sd = np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1)))
                 sites.append(site)
-                means.append(units[0] + units[1] * mean)
-                sds.append(units[1] * np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1))))
+                moments.append((units[0] + units[1] * mean, units[1] * sd))
+    if table is not None and len(table[2]):
+        columns = table[2][:, [list(table[1]).index(f"{prefix}{name}") for name in plain]]
+        sites.append(table[0])
+        moments.append((units[0] + units[1] * columns.mean(0), units[1] * columns.std(0)))
+    if len(sites) < 2:
+        return []
     lines = []
-    for name, mean, sd in zip(plain, np.transpose(means), np.transpose(sds), strict=False):
+    for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
         # The first of two sites, of more the one in the middle.
         other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = mean / mean[other]
-        rows = zip(sites, ratios, sd / sd[other], mean, sd, strict=True)
-        for site, ratio, wide, m, s in rows:
-            far = min(ratio, wide) > CONVERTED or 0 < max(ratio, wide) < 1 / CONVERTED
-            if far and 0.4 < ratio / wide < 2.5:
+        for site, m, s in zip(sites, mean, sd, strict=True):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor, wide = m / mean[other], s / sd[other]
+                times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
+            narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
+            scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
+            if scaled or abs(m - mean[other]) > APART * max(s, sd[other]):
+                about = f", which is about {1 / factor:.2g}" if scaled else ""
                 lines.append(
                     f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
-                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, fit "
-                    f"{site!r} again with --convert {name}=FACTOR, which is about {1 / ratio:.2g}"
+                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, convert "
+                    f"the table of {site!r}: --convert {name}=FACTOR{about}"
                 )
     return lines

@@ -113,7 +113,7 @@ def fit(settings: Settings) -> Data:
     columns and models. Nothing is standardised by a site's own data: --center and --scale
     say in which units coefficients and priors are.
     """
-    from posterity.artifact.reconcile import prior_digest
+    from posterity.artifact.reconcile import prior_digest, suspicious
     from posterity.cli.recipes import clean_or_none, requested
     from posterity.fitting import fit as fit_table
     from posterity.fitting import imputed
@@ -144,6 +144,11 @@ def fit(settings: Settings) -> Data:
     third = fitted.third if settings["one_shot"] else None
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)
     ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
+    notes = list(fitted.notes)
+    if (like := settings.path("data.like")) is not None:
+        other = files.read_any(like)[0]
+        if ledger.sites[0] not in getattr(other, "sites", ()):  # else it is fitted again
+            notes += suspicious({"like": other, "own": ledger}, recipe)
     written = files.write(ledger, output, "fit", fitted.provenance)
     return {
         "output": written.path,
@@ -158,7 +163,7 @@ def fit(settings: Settings) -> Data:
         **_posterior(ledger.posterior),
         "columns": list(recipe.columns or ()),
         "recipe": json.loads(recipe.canonical()),
-        "notes": list(fitted.notes),
+        "notes": notes,
     }
 
 

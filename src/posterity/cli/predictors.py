@@ -11,6 +11,7 @@ import numpy as np
 from posterity.adapters.tables.reader import clean, read_cells
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
+from posterity.artifact.reconcile import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import recipe_of, table_of
@@ -138,6 +139,7 @@ def predicted(
                 fix="Give --times T,T,...",
             )
         options = {"level": settings["level"], "times": settings["times"] or ()}
+        notes += suspicious({"": value}, recipe, (str(inputs), data.names, data.x))
         laws: list[tuple[Any, Any]] = [(posterior, np.arange(len(data.x)))]
         column = settings["data.site_column"]
         if pooled := is_pooled(posterior):
