@@ -36,7 +36,16 @@ _FLAGS = {
     "version": "the version of posterity fit",
 }
 """Those keys of a recipe that are not called as their flag is."""
-_FREE = ("center", "scale", "categories", "unit", "prior_sd", "noise_variance")
+_FREE = (
+    "center",
+    "scale",
+    "categories",
+    "unit",
+    "prior_sd",
+    "noise_variance",
+    "dispersion",
+    "strata",
+)
 """Keys of which a difference can be reconciled, or need not be."""
 CONVERTED, CLOSE = 3.0, 1.8
 """By how many times mean and deviation of a column both differ between sites, at the least, where
@@ -97,7 +106,8 @@ def reconciled(
             prior = None if base is None else _widened(base, common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
-            notes.append(f"{site!r} is put into the {what} of {first!r}")
+            if recipe.strata == common.strata or not moves:
+                notes.append(f"{site!r} is put into the {what} of {first!r}")
             ratio = _scale(recipe, common.target) / _scale(common, common.target)
             for own in (facts.get(name, {}) for name in _sites_of(values[site], site)):
                 if "noise_variance" in own:
@@ -106,9 +116,9 @@ def reconciled(
                     own["third"] = moved_cubic(
                         own["third"], there.matrix, recipe.coefficients(), names
                     )
-    sure = {r.noise_variance for r in recipes.values()}
-    if len(sure) > 1:
-        common = dataclasses.replace(common, noise_variance=ESTIMATE)
+    spread = common.spread or "model"
+    if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
+        common = common.replaced(**{spread: ESTIMATE})
     notes += suspicious({site: moved[site] for site in recipes}, common)
     return Reconciled(common, moved, as_provenance(common, facts), notes)
 
@@ -220,11 +230,13 @@ def _own(value: object, other: object) -> str:
 
 
 def _united(common: Recipe, recipe: Recipe) -> Recipe:
-    """With the levels and units that another recipe knows of beside those in common."""
+    """With the levels, units and sites that another recipe knows of beside those in common."""
     levels = dict(common.categories)
     for name, own in recipe.categories.items():
         levels[name] = tuple(dict.fromkeys((*levels.get(name, ()), *own)))
-    return dataclasses.replace(common, categories=levels, unit={**recipe.unit, **common.unit})
+    strata = tuple(sorted({*common.strata, *recipe.strata}))
+    unit = {**recipe.unit, **common.unit}
+    return dataclasses.replace(common, categories=levels, unit=unit, strata=strata)
 
 
 # --- one form ------------------------------------------------------------------------------------
@@ -303,10 +315,8 @@ def _widened(prior: Any, common: Recipe) -> Any:
     names, known = common.coefficients(), names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
-    wide = common.prior_sd.get("", 1.0)
-    sd = [float(common.prior_sd.get(name, wide)) for name in names]
     place = [names.index(name) for name in known]
-    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(sd))
+    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(common.deviations()))
     linear[place] = prior.precision_mean
     square = prior.precision if prior.precision.ndim == 2 else np.diag(prior.precision)
     precision[np.ix_(place, place)] = square
@@ -398,8 +408,8 @@ def suspicious(
     plain = [name for name in common.inputs() if name in used - set(common.categories)]
     prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
     ones = np.zeros(len(names))  # the combination of columns that is one in every record
-    ones[: len(common.baseline) or int(common.intercept)] = 1.0
-    ones[1:] *= common.hazard is None
+    leading = common.replaced(columns=(), terms=()).inputs()
+    ones[: len(leading)] = [not name.startswith("hazard:") for name in leading]
     if not (common.regression and plain and ones.any()):
         return []
     at = [names.index(f"{prefix}{name}") for name in plain]

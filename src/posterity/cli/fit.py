@@ -44,8 +44,11 @@ def _report(data: Data) -> Any:
     of = "" if data["target"] is None else f" of {printable(data['target'])}"
     article = "an" if data["model"] == "ordinal" else "a"
     lines = [f"Fitted {article} {data['model']} model{of} to {data['records']} records."]
-    if data["noise_variance"] is not None:
-        lines.append(f"Noise variance {short(data['noise_variance'])}.")
+    lines += [
+        f"{name.replace('_', ' ').capitalize()} {short(data[name])}."
+        for name in ("noise_variance", "dispersion")
+        if data[name] is not None
+    ]
     if data["parameters"]:
         rows = parameters(data["parameters"])
     else:  # the heaviest first
@@ -143,7 +146,7 @@ def fit(settings: Settings) -> Data:
         fitted = imputed(fits) if several else fits[0]
     third = fitted.third if settings["one_shot"] else None
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)
-    ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
+    ledger, recipe = fitted.ledger, fitted.recipe
     notes = list(fitted.notes)
     if (like := settings.path("data.like")) is not None:
         other = files.read_any(like)[0]
@@ -159,7 +162,8 @@ def fit(settings: Settings) -> Data:
         "records": fitted.records,
         "dropped": fitted.dropped,
         "steps": fitted.steps,
-        "noise_variance": noise,
+        "noise_variance": fitted.noise_variance,
+        "dispersion": None if recipe.model == "linear" else fitted.spread,
         **_posterior(ledger.posterior),
         "columns": list(recipe.columns or ()),
         "recipe": json.loads(recipe.canonical()),
