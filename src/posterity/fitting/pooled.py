@@ -10,7 +10,7 @@ import numpy as np
 
 from posterity.artifact.recipe import Recipe
 from posterity.errors import StructureError
-from posterity.families import Gaussian, Mixture, Product
+from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
 from posterity.fitting.predict import covariance_of, gaussians
@@ -29,7 +29,7 @@ LIGHT, MOST = 1e-8, 128
 
 def is_pooled(posterior: Any) -> bool:
     """True if a posterior is that of a regression whose sites have coefficients of their own."""
-    return isinstance(posterior, Product) and dict(posterior.independent_blocks()).keys() == BLOCKS
+    return dict(posterior.independent_blocks()).keys() == BLOCKS
 
 
 def site_coefficients(
