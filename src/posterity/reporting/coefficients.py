@@ -132,12 +132,12 @@ def _native(law: Any) -> bool:
 
 def _numbers_of(block: Any, centre: Any) -> list[Any]:
     """Natural parameters of a block; of a Gaussian as seen from a place near all means."""
-    if isinstance(block, Gaussian):
-        lower = np.tril_indices(block.own_size)
-        return [block.precision_mean - block.precision @ centre, block.precision[lower]]
-    if isinstance(block, DiagonalGaussian):
+    if not block.gaussian:
+        return [block.natural_parameters]
+    if block.diagonal:
         return [block.precision_mean - block.precision * centre, block.precision]
-    return [block.natural_parameters]
+    lower = np.tril_indices(block.own_size)
+    return [block.precision_mean - block.precision @ centre, block.precision[lower]]
 
 
 def _kept(estimates: Estimates) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _kept(estimates: Estimates) -> dict[str, Any]:
     if _native(ledger.total) and size <= NUMBERS:
         blocks = []
         for place, block in enumerate(_blocks(ledger.total)):
-            gaussian = isinstance(block, Gaussian | DiagonalGaussian)
+            gaussian: Any = block.gaussian
             centre = np.asarray(block.mean) if gaussian and np.all(block.is_proper()) else None
             centre = np.zeros(block.own_size) if gaussian and centre is None else centre
             laws = [_blocks(law)[place] for law in (ledger.prior, *estimates.factors)]
