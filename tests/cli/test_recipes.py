@@ -141,16 +141,35 @@ def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
     refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
 
 
-def test_a_forgotten_conversion_is_noticed():
-    put("n.csv", take(records(150, 0), "age", "ldl", "ill"))
-    other = take(records(150, 1), "age", "ldl", "ill")
-    other["ldl"] = other["ldl"] / 38.67
-    put("s.csv", other)
-    for site in "ns":
-        succeed(*f"fit {site}.csv --target ill --model logistic -o {site}.safetensors".split())
-    (note,) = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")["notes"]
-    assert all(word in note for word in ("'ldl'", "in one unit?", "--convert ldl="))
-    assert "'age'" not in note
+@pytest.mark.parametrize("model", ["logistic", "multinomial", "ordinal", "survival", "formula"])
+def test_a_forgotten_conversion_is_noticed(model):
+    """By fit beside the file that it is like, by fuse, federate of the tables, and predict."""
+    flags = "--target ill"
+    for site, (seed, factor) in {"n": (0, 1.0), "s": (1, 1 / 38.67)}.items():
+        table = take(records(150, seed), "age", "ldl", "ill")
+        table["ldl"] = table["ldl"] * factor
+        if model == "survival":
+            table |= {"event": table.pop("ill"), "months": 1 + table["age"] % 7}
+            flags = "--target months --event event --cuts 3,5"
+        elif model in ("multinomial", "ordinal"):
+            table["ill"] = np.array(["a", "b", "c"])[
+                (table["ill"] + (table["age"] > 55)).astype(int)
+            ]
+            flags = "--target ill --category ill=a,b,c"
+        elif model == "formula":
+            flags = "--formula ill~age+ldl+age:ldl"
+        put(f"{site}.csv", table)
+    kind = "logistic" if model == "formula" else model
+    succeed(*f"fit n.csv {flags} --model {kind} -o n.safetensors".split())
+    command = "fit s.csv --like n.safetensors -o s.safetensors"
+    fitted = document(*command.split())["notes"]
+    fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")["notes"]
+    command = "federate --site n=n.csv --site s=s.csv --like n.safetensors -o f.safetensors"
+    federated = document(*command.split())["notes"]
+    command = f"predict n.safetensors s.csv -o p.csv{' --times 2' * (model == 'survival')}"
+    for notes in (fitted, fused, federated, document(*command.split())["notes"]):
+        (note,) = [note for note in notes if "in one unit?" in note]
+        assert all(word in note for word in ("'ldl'", "--convert ldl=FACTOR", "about 3"))
 
 
 @pytest.mark.parametrize(

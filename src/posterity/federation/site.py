@@ -38,7 +38,6 @@ from posterity.federation.messages import (
 from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
-from posterity.inference.joint import slope_in_mean
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records
@@ -206,8 +205,8 @@ class Site:
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
-        if {"slope", "curvature"} & set(parts):
-            curvature, error = self._curvature(posterior, "curvature" in parts)
+        if "curvature" in parts:
+            curvature, error = self._curvature(posterior)
             known, errors = known | curvature, [*errors, error]
         return Report(self.name, quadrature_error=max(errors), **known)
 
@@ -243,47 +242,40 @@ class Site:
         key: KeyArray,
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        update, records = self.update, self._records(self.update)
-        while True:
-            known = self._run(_gradient, update, posterior, factor, records, samples, key)
-            finer = None if float(known[2]) <= ERROR else update.finer()
-            if finer is None:
-                return known
-            update = finer
+        return self._by_enough_nodes(_gradient, self.update, posterior, factor, samples, key)
 
     def _value(self, posterior: ExponentialFamily) -> float | None:
         """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
         update: Any = self.agreement.line_search
         if update is None or not isinstance(update.estimator, Evaluator):
             return None
-        while True:
-            both = self._run(_value, update, posterior, self._records(update))
-            value, other = map(float, both)
-            finer = None if abs(value - other) <= ERROR else update.finer()
-            if finer is None:
-                return value if math.isfinite(value) else None
-            update = finer
+        value, _ = map(float, self._by_enough_nodes(_value, update, posterior))
+        return value if math.isfinite(value) else None
 
-    def _curvature(
-        self, posterior: ExponentialFamily, curvature: bool
-    ) -> tuple[dict[str, Any], float]:
+    def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
         update: Any = self.agreement.line_search
         if update is None or not isinstance(update.estimator, Evaluator):
             return {}, 0.0
-        records = self._records(update)
-        while True:
-            result, error = self._run(_curvature, update, posterior, records, curvature)
-            finer = None if float(error) <= ERROR else update.finer()
-            if finer is None:
-                break
-            update = finer
+        *result, error = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
-        known = {"value": float(value), "fixed_point": fixed, "slope": slope}
-        return known | ({"curvature": bend} if curvature else {}), float(error)
+        known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
+        return known, float(error)
+
+    def _by_enough_nodes(
+        self, function: Any, update: LocalUpdate, posterior: ExponentialFamily, *others: Any
+    ) -> Any:
+        """What a function says by as many nodes as it takes; the error that these leave is last."""
+        records = self._records(update)
+        while True:
+            found = self._run(function, update, posterior, records, *others)
+            finer = update.finer() if float(found[-1]) > ERROR else None
+            if finer is None:
+                return found
+            update = finer
 
     def _records(self, update: LocalUpdate) -> Records:
         """The records as an update takes them: as they are by NumPy, on the device by JAX."""
@@ -439,7 +431,7 @@ def _improve(
 
 
 def _gradient(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, samples: int, key: Any
+    update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, samples: int, key: Any
 ) -> tuple[Any, Any, Any]:
     """The mean over draws, the squared length that noise gives to it, and the error of nodes."""
     records = records.widened()
@@ -464,27 +456,21 @@ def _gradient(
 
 
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
-    """By its nodes, and by others."""
+    """And by how much other nodes differ."""
     records = records.widened()
     at = lambda otherwise: update.estimator.evaluate(model, q, records, otherwise=otherwise).value
-    return at(False) / update.temperature, at(True) / update.temperature
+    value, other = at(False) / update.temperature, at(True) / update.temperature
+    return value, abs(value - other)
 
 
-def _curvature(
-    update: Any, model: Any, q: Any, records: Any, curvature: bool
-) -> tuple[tuple[Any, ...], Any]:
+def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
     records, estimator = records.widened(), update.estimator
-    bend = q.xp.np.zeros((0, q.event_size))
-    if curvature:
-        expected, bend = estimator.curved(model, q, records)
-    else:
-        expected = estimator.evaluate(model, q, records)
-    factor = expected.gradient / update.temperature
-    other = estimator.evaluate(model, q, records, otherwise=True).gradient / update.temperature
-    error, slope = q.squared_length(other - factor) / 4, slope_in_mean(q, factor)
-    value, bend = expected.value / update.temperature, bend / update.temperature
-    return (value, slope, bend, factor), error
+    curved, temperature = estimator.curved(model, q, records), update.temperature
+    value, factor = curved.expected.value / temperature, curved.expected.gradient / temperature
+    other = estimator.evaluate(model, q, records, otherwise=True).gradient / temperature
+    error = q.squared_length(other - factor) / 4
+    return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
 def _key(update: LocalUpdate, key: Words) -> Any:

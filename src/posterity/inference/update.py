@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.arrays.namespace import is_jax
 from posterity.arrays.setting import Setting
@@ -32,9 +34,11 @@ from posterity.inference.descent import (
     dtype_of,
     either,
     fisher_length,
+    joint_end,
     safe_step,
 )
 from posterity.inference.estimators import Estimator, Evaluator, Exact, LeastSquares
+from posterity.inference.joint import is_joint
 from posterity.lazy import jax, jnp
 from posterity.models import Model, PredictorModel, Records
 
@@ -345,23 +349,27 @@ class LocalUpdate(Setting):
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along = isinstance(model, PredictorModel)
         rough = model.rough_factor(q, records) if along else None
-        how = {"most": self.steps, "admits": model.admits, "retract": self.domain == "retract"}
+        about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
+        about |= {"admits": model.admits, "retract": self.domain == "retract"}
 
         def evaluate(q: Any, otherwise: Any = False) -> Any:
             return estimator.evaluate(model, q, records, otherwise=otherwise)
 
-        end = descend(
-            evaluate,
-            q,
-            cavity,
-            temperature=self.temperature,
-            rough=None if rough is None else cavity + rough / self.temperature,
-            **how,
-        )
-        convex = along and model.known_optima == "one" and q.event_size <= MOST
-        if convex and not is_jax(end.residual) and end.finite and end.residual > SLOW:
+        numpy = q.xp.np is np
+        together = numpy and along and is_joint(q) and cavity.is_proper()
+        start: dict[str, Any] = {**about, "most": 1} if together else about
+        rough = None if rough is None else cavity + rough / self.temperature
+        end = descend(evaluate, q, cavity, rough=rough, **start)
+        if together and end.finite:
+            curved = lambda q: estimator.curved(model, q, records)
+            there = joint_end(curved, end.q, cavity, self.temperature, self.steps)
+            end = descend(evaluate, there, cavity, **start)
+            if end.residual > SLOW:
+                end = descend(evaluate, end.q, cavity, **about)
+        convex = numpy and along and model.known_optima == "one" and not q.diagonal
+        if convex and q.event_size <= MOST and end.finite and end.residual > SLOW:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
-            end = descend(evaluate, there, cavity, temperature=self.temperature, **how)
+            end = descend(evaluate, there, cavity, **about)
         none = 0 * end.halvings
         return end.q - cavity, UpdateInfo(
             end.halvings, none, end.finite, end.residual, end.uncertainty
