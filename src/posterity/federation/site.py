@@ -290,7 +290,8 @@ class Site:
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
         """What a function of update, model and others gives, as NumPy's arrays, by which it is
-        made or else by a program of JAX."""
+        made or else by a program of JAX.
+        """
         if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)
