@@ -124,6 +124,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     personal = _personal(settings["model.personal"], names)
     if of_recipe is not None:
         recipe = of_recipe.recipe
+        if recipe.own and (personal is not False or not usual):
+            raise conflict("--own", "--personal, or a prior other than --prior-sd")
         if not usual:
             recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
         record = as_provenance(recipe, of_recipe.facts)
