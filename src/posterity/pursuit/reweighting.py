@@ -19,6 +19,9 @@ from posterity.pursuit.target import as_target
 RELIABLE = 0.7
 """The shape of the weights' tail below which their means converge at a useful rate."""
 
+FLAT = 0.1
+"""The relative excess of the largest weight below which there is no tail."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Weighted:
@@ -104,7 +107,7 @@ def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
     order = np.argsort(logs)
     tail, cut = order[-count:], logs[order[-count - 1]]
     excess = np.exp(logs[tail]) - np.exp(cut)
-    if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > 1e-12):
+    if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > FLAT * np.exp(cut)):
         return logs, 0.0 if np.isfinite(cut) else np.inf
     unit = excess.mean()
     shape, _, scale = scipy.stats.genpareto.fit(excess / unit, floc=0)
