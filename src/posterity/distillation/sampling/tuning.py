@@ -90,7 +90,9 @@ def tuned(
         part = dataclasses.replace(target, batch_size=few)
         scale = _scale(part, _spread(part, positions, chains, first))
     root = _root(positions, scale)
-    curvature = _curvature(target, positions, chains, root, second)
+    # Minibatches differ: the mean, and two standard errors, of the worst chain.
+    mean, error = _curvature(target, positions, chains, root, second)
+    curvature = float((mean + 2 * error).max())
     heat = 0.0
     if target.batch_size < target.count:
         noise = jax.tree.map(
@@ -116,7 +118,8 @@ def warmth(
     *,
     key: jax.Array,
 ) -> tuple[float, float]:
-    """By how much chains exceed their temperature in the direction in which each does so most.
+    """By how much chains exceed their temperature, on average over chains, in each one's worst
+    direction.
 
     The first number, relative, is because steps are long beside the curvature: steps of size ``s``
     leave the variance of a direction of curvature ``c`` at ``1 / (1 - f s c / (4 (2 - f)))`` times
@@ -127,7 +130,8 @@ def warmth(
     """
     first, second = jax.random.split(key)
     root = _root(positions, scale)
-    share = _curvature(target, positions, chains, root, first) * friction / (8 - 4 * friction)
+    curvature = _curvature(target, positions, chains, root, first)[0].mean()
+    share = float(curvature) * friction / (8 - 4 * friction)
     long = share / (1 - share) if share < 1 else np.inf
     if target.batch_size == target.count:
         return long, 0.0
@@ -192,8 +196,8 @@ def _scale(target: Target, spread: PyTree) -> Any:
 
 def _curvature(
     target: Target, positions: PyTree, chains: int, root: PyTree, key: jax.Array
-) -> float:
-    """The largest curvature in units of the scale, of the worst chain: by power iteration.
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest curvature of each chain in units of the scale, and its error: power iteration.
 
     Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
     of a network's units count as what they do to it.
@@ -214,9 +218,8 @@ def _curvature(
         values.append(np.abs(_sums(direction, product)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product
-    # Minibatches differ: the mean over the last of them, and two standard errors.
     last = np.array(values[POWERS // 2 :])
-    return float((last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max())
+    return last.mean(0), last.std(0) / len(last) ** 0.5
 
 
 def _sums(one: PyTree, other: PyTree) -> np.ndarray:
