@@ -55,20 +55,22 @@ def frozen(array: ArrayLike) -> Any:
 
 
 class known_at_rest:  # as other decorators
-    """A property of a node that is found once, where it is made of NumPy's arrays; not writable."""
+    """A property of a node that is found once, where it is made of NumPy's arrays; not writable.
+
+    It is an array, or another node.
+    """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function, self.__doc__ = function, function.__doc__
-        self.name = f"_known_{function.__name__}"
 
     def __get__(self, node: Any, owner: Any = None) -> Any:
         if node is None:
             return self
-        if (known := node.__dict__.get(self.name)) is not None:
-            return known
         value = self.function(node)
-        if not is_jax(value):
-            node.__dict__[self.name] = frozen(value)
+        array = hasattr(value, "dtype")
+        if not any(map(is_jax, [value] if array else vars(value).values())):
+            # From now on it is found in the dictionary, without a call.
+            node.__dict__[self.function.__name__] = frozen(value) if array else value
         return value
 
 

@@ -4,8 +4,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from posterity.arrays.leaves import known_at_rest
 from posterity.arrays.linear_algebra import outer, quadratic, symmetric
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
@@ -81,6 +82,10 @@ class NormalPrecision(Emitting):
     @property
     def mean(self) -> Float[Real, "*batch d"]:
         """``m = E[μ]``."""
+        return self._mean if is_jax(self._mean) else self._mean.copy()
+
+    @known_at_rest
+    def _mean(self) -> Float[Real, "*batch d"]:
         return self.precision_mean / self._along(self.mean_precision)
 
     @property
@@ -91,10 +96,10 @@ class NormalPrecision(Emitting):
     @property
     def inverse_scale(self) -> Float[Real, "..."]:
         """``S⁻¹``: the scatter about the mean."""
-        return self.scatter - self._over(self.mean_precision) * self._square(self.mean)
+        return self.scatter - self._over(self.mean_precision) * self._square(self._mean)
 
     def _translate(self, offset: ArrayLike) -> Self:
-        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
+        kappa, mean = self.mean_precision, self._mean + self._own_offset(offset)
         scatter = self.inverse_scale + self._over(kappa) * self._square(mean)
         return type(self)(kappa, self.degrees, self._along(kappa) * mean, scatter)
 
@@ -182,7 +187,7 @@ class NormalWishart(NormalPrecision):
             **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
         )._held()
 
-    @property
+    @known_at_rest
     def wishart(self) -> Wishart:
         """The marginal of the precision ``Λ``."""
         return Wishart._of(degrees=self.degrees - 1, inverse_scale=self.inverse_scale)
@@ -212,12 +217,14 @@ class NormalWishart(NormalPrecision):
     @property
     def mean_parameters(self) -> Flat:
         """``E[-μᵀΛμ/2], E[log|Λ|]/2, E[Λμ], -E[Λ]/2``."""
-        wishart, mean = self.wishart, self.mean
+        wishart, mean = self.wishart, self._mean
         precision = wishart.mean
+        located = (precision @ mean[..., None])[..., 0]
+        square = (located * mean).sum(-1)
         return self.flatten(
-            mean_precision=-(self.own_size / self.mean_precision + quadratic(precision, mean)) / 2,
+            mean_precision=-(self.own_size / self.mean_precision + square) / 2,
             degrees=wishart.expected_log_determinant() / 2,
-            precision_mean=(precision @ mean[..., None])[..., 0],
+            precision_mean=located,
             scatter=-precision / 2,
         )
 
@@ -275,7 +282,7 @@ class NormalWishart(NormalPrecision):
         """``KL(self || other)``: the precision's, plus the mean's given the precision."""
         ratio = other.mean_precision / self.mean_precision
         log = namespace(ratio).np.log
-        distance = quadratic(self.wishart.mean, self.mean - other.mean)
+        distance = quadratic(self.wishart.mean, self._mean - other._mean)
         means = self.own_size * (ratio - 1 - log(ratio)) + other.mean_precision * distance
         return self.wishart.kl(other.wishart) + means / 2
 
@@ -340,7 +347,7 @@ class NormalWishart(NormalPrecision):
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Squares are of distances from the mean: no digits are lost far from the origin."""
-        gap, wishart, size = x[..., None, :] - self.mean, self.wishart, self.own_size
+        gap, wishart, size = x[..., None, :] - self._mean, self.wishart, self.own_size
         spread = size / self.mean_precision + quadratic(wishart.mean, gap)
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 

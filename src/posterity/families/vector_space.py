@@ -5,6 +5,7 @@ element of the same space that need not be a distribution.
 """
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
@@ -122,7 +123,7 @@ class VectorSpace(Distribution):
     @property
     def dimension(self) -> int:
         """Length of the flat vector of natural parameters."""
-        return sum(coordinate.length(self.own_size) for coordinate in self.coordinates.values())
+        return sum(span.stop - span.start for _, span in _spans(type(self), self.own_size))
 
     def outline(self, *, plates: bool = True) -> Any:
         """The properties that two members must share to be added, the batch aside.
@@ -268,12 +269,16 @@ class VectorSpace(Distribution):
 
     def unflatten(self, vector: Flat) -> dict[str, Real]:
         """Arrays named and shaped like the leaves from one flat vector."""
-        parts, start, size = {}, 0, self.own_size
-        for name, coordinate in self.coordinates.items():
-            length = coordinate.length(size)
-            parts[name] = coordinate.from_columns(vector[..., start : start + length], size)
-            start += length
-        return parts
+        size = self.own_size
+        spans = zip(self.coordinates.values(), _spans(type(self), size), strict=True)
+        return {n: kind.from_columns(vector[..., span], size) for kind, (n, span) in spans}
+
+
+@functools.cache
+def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
+    """The columns of each coordinate in a flat vector, of members of a size."""
+    ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
+    return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
 
 
 @functools.cache

@@ -133,9 +133,10 @@ class Points:
         self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
     ) -> "Centroids":
         """Centroids at the given coordinates, with their potential where that is known."""
+        members = self.family(coordinates)
         if potential is None:
-            potential = self.potential_at(coordinates)
-        return Centroids(coordinates, potential, lambda: self._dual(coordinates))
+            potential = self.divergence.potential(members)
+        return Centroids(coordinates, potential, lambda: self.divergence.dual(members))
 
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
         """``phi`` at the given coordinates."""
