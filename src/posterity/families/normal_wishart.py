@@ -316,7 +316,8 @@ class NormalWishart(NormalPrecision):
 
     def marginals(self) -> list[Marginal]:
         """Student's t of the mean, and inverse gamma of each variance."""
-        scatter = np.diagonal(self.inverse_scale, axis1=-2, axis2=-1)
+        diagonal = np.diagonal(self.scatter, axis1=-2, axis2=-1)
+        scatter = diagonal - self.mean_precision[..., None] * self._mean**2
         degrees = np.asarray(self.degrees_of_freedom, float)[..., None] - self.own_size + 1
         kappa = np.asarray(self.mean_precision, float)[..., None]
         mean, s, kappa, nu = same_shape(self.mean, scatter, kappa, degrees)
