@@ -295,6 +295,12 @@ class Centroids:
             lambda: put(self.gradient, others.gradient),
         )
 
+    def beside(self, others: "Centroids") -> "Centroids":
+        """These and others."""
+        pairs = (self.coordinates, others.coordinates), (self.potential, others.potential)
+        gradient = lambda: np.concatenate([self.gradient, others.gradient])
+        return Centroids(*map(np.concatenate, pairs), gradient)
+
     def __getstate__(self) -> dict[str, Any]:
         """With what functions would find, which do not pickle."""
         return {**self.__dict__, "gradient": self.gradient, "dual": None}
