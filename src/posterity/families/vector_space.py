@@ -136,9 +136,8 @@ class VectorSpace(Distribution):
     @property
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
-        if self.coordinates:
-            return namespace(*(self.__dict__[name] for name in self.coordinates))
-        return namespace(*leaves(self))
+        own = self.__dict__
+        return namespace(*([own[n] for n in self.coordinates] if self.coordinates else leaves(self)))
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""

@@ -194,8 +194,8 @@ def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Rea
         return xp.np.where(nu - step > size - 1, nu - step, nu)
 
     bracket = (xp.np.full_like(gap, -30.0), xp.np.full_like(gap, 40.0))
-    low, high = xp.iterate(halve, bracket, 30)
-    return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 3)
+    low, high = xp.iterate(halve, bracket, 12)  # to a hundredth, whose square Newton begins with
+    return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 4)
 
 
 def bartlett_root(
