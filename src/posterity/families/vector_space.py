@@ -137,7 +137,9 @@ class VectorSpace(Distribution):
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
         own = self.__dict__
-        return namespace(*([own[n] for n in self.coordinates] if self.coordinates else leaves(self)))
+        return namespace(
+            *([own[n] for n in self.coordinates] if self.coordinates else leaves(self))
+        )
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""

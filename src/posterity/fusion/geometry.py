@@ -190,7 +190,9 @@ class Points:
         for rows, part in self._differences(centroids):
             yield rows, np.maximum(part, 0.0, out=part)
 
-    def _differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Float[Array, "some g"]]]:
+    def _differences(
+        self, centroids: "Centroids"
+    ) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
         """The same, some of which rounding may leave below zero."""
         gradient, row = self._tangents(centroids)
         steps, dim = chunks(len(self), 8 * len(row), CACHED), gradient.shape[1]
