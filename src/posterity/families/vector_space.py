@@ -137,9 +137,8 @@ class VectorSpace(Distribution):
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
         own = self.__dict__
-        return namespace(
-            *([own[n] for n in self.coordinates] if self.coordinates else leaves(self))
-        )
+        named = [own[name] for name in self.coordinates]
+        return namespace(*(named or leaves(self)))
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""

@@ -299,9 +299,11 @@ class Centroids:
 
     def beside(self, others: "Centroids") -> "Centroids":
         """These and others."""
-        pairs = (self.coordinates, others.coordinates), (self.potential, others.potential)
-        gradient = lambda: np.concatenate([self.gradient, others.gradient])
-        return Centroids(*map(np.concatenate, pairs), gradient)
+        return Centroids(
+            np.concatenate([self.coordinates, others.coordinates]),
+            np.concatenate([self.potential, others.potential]),
+            lambda: np.concatenate([self.gradient, others.gradient]),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """With what functions would find, which do not pickle."""
