@@ -102,7 +102,7 @@ class VectorSpace(Distribution):
     def own_size(self) -> int:
         """``d``, the length of a member's own axes; 1 where there are none."""
         name = _with_own_axes(type(self))
-        return 1 if name is None else np.shape(self.__dict__[name])[-1]
+        return 1 if name is None else self.__dict__[name].shape[-1]
 
     @property
     def event_size(self) -> int:

@@ -582,14 +582,14 @@ def assign(
 
 def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
     """The sites of which two rows have one label below ``groups``."""
-    pairs = (site * groups + labels)[labels < groups]
-    most = int(site[-1] + 1) * groups
-    if most <= 8 * len(labels):  # counting takes less than sorting, where there is room for it
-        taken = np.flatnonzero(np.bincount(pairs, minlength=most) > 1)
+    width = groups + 1
+    pairs = site * width + labels
+    if int(site[-1] + 1) * width <= 8 * len(labels):  # less than sorting, where there is room
+        taken = np.flatnonzero(np.bincount(pairs) > 1)
     else:
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
-    return np.unique(taken // groups)
+    return np.unique(taken[taken % width < groups] // width) if len(taken) else taken
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:

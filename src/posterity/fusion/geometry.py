@@ -133,17 +133,21 @@ class Points:
         self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
     ) -> "Centroids":
         """Centroids at the given coordinates, with their potential where that is known."""
-        members = self.family(coordinates)
-        if potential is None:
-            potential = self.divergence.potential(members)
-        return Centroids(coordinates, potential, lambda: self.divergence.dual(members))
+        if self.divergence is Divergence.FORWARD:
+            members = self.family(coordinates)
+            if potential is None:
+                potential = members.negative_entropy()
+            return Centroids(coordinates, potential, lambda: members.natural_parameters)
+        if potential is not None:
+            return Centroids(coordinates, potential, lambda: self._dual(coordinates))
+        return Centroids(coordinates, *self.template.evaluated(coordinates))
 
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
         """``phi`` at the given coordinates."""
-        return self.divergence.potential(self.family(coordinates))
+        return self.centroids(coordinates).potential
 
     def _dual(self, coordinates: Float[Array, "g dim"]) -> Float[Array, "g dim"]:
-        return self.divergence.dual(self.family(coordinates))
+        return self.centroids(coordinates).gradient
 
     @property
     def alone(self) -> "Centroids":
