@@ -108,7 +108,10 @@ class NormalPrecision(Emitting):
     def _translate(self, offset: ArrayLike) -> Self:
         kappa, mean = self.mean_precision, self._mean + self._own_offset(offset)
         scatter = self.inverse_scale + self._over(kappa) * self._square(mean)
-        return type(self)(kappa, self.degrees, self._along(kappa) * mean, scatter)
+        parts = kappa, self.degrees, self._along(kappa) * mean, scatter
+        if mean.shape != self.precision_mean.shape:
+            return type(self)(*parts)  # which refuses a longer batch
+        return self._of(**dict(zip(self.coordinates, parts, strict=True)))
 
     def location(self) -> Float[Real, "*batch d"]:
         """The mean ``m``."""

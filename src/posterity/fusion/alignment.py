@@ -265,7 +265,8 @@ class Aligner:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
-        into, topics = np.arange(len(table.used)), None
+        every = np.arange(len(table.used), dtype=np.int32)  # of many millions
+        into, topics = every.copy(), None
         if self._merges(table):
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
@@ -280,9 +281,9 @@ class Aligner:
             absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
-        labels, rows = np.full((2, len(table.used)), -1)
-        labels[table.used], rows[table.used] = result.labels, np.arange(len(result.labels))
-        part = into != np.arange(len(into))
+        labels, rows = np.full((2, len(every)), -1, np.int32)
+        labels[table.used], rows[table.used] = result.labels, every[: len(result.labels)]
+        part = into != every
         labels[part] = labels[into[part]]
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
@@ -318,7 +319,7 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
     if len(np.unique(keys)) < groups:
         ties = _to_rounding(group_totals(block, labels, groups, learnt))
         keys = np.hstack([keys, ties])
-    rank = np.full(groups + 1, -1)  # the last is that of -1
+    rank = np.full(groups + 1, -1, labels.dtype)  # the last is that of -1
     rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
     return rank[labels]
 

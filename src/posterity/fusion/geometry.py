@@ -44,10 +44,6 @@ class Divergence(enum.StrEnum):
         """The parameters that are averaged."""
         return members.natural_parameters if self is self.REVERSE else members.mean_parameters
 
-    def dual(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
-        """The other ones: the gradient of the potential."""
-        return members.mean_parameters if self is self.REVERSE else members.natural_parameters
-
     def potential(self, members: ExponentialFamily) -> Float[Array, "*batch"]:
         """``phi``: the log normaliser ``A``, or its conjugate."""
         return members.log_normalizer() if self is self.REVERSE else members.negative_entropy()
@@ -133,14 +129,14 @@ class Points:
         self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
     ) -> "Centroids":
         """Centroids at the given coordinates, with their potential where that is known."""
-        if self.divergence is Divergence.FORWARD:
-            members = self.family(coordinates)
-            if potential is None:
-                potential = members.negative_entropy()
-            return Centroids(coordinates, potential, lambda: members.natural_parameters)
         if potential is not None:
             return Centroids(coordinates, potential, lambda: self._dual(coordinates))
-        return Centroids(coordinates, *self.template.evaluated(coordinates))
+        if self.divergence is Divergence.REVERSE:
+            return Centroids(coordinates, *self.template.evaluated(coordinates))
+        members = self.family(coordinates)
+        return Centroids(
+            coordinates, members.negative_entropy(), lambda: members.natural_parameters
+        )
 
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
         """``phi`` at the given coordinates."""
