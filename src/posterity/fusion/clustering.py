@@ -502,6 +502,8 @@ class Clustering:
         if (few and groups < SEVERAL) or labels.max() >= groups:
             return new
         moved, kept = np.flatnonzero(labels != self.labels), _kept(labels, groups)
+        if not len(moved):
+            return self
         changed = np.zeros(groups, bool)
         changed[labels[moved]] = changed[self.labels[moved]] = True
         if "centroids" in vars(self) and 2 * np.count_nonzero(changed[kept]) <= len(kept):
