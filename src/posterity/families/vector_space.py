@@ -94,9 +94,9 @@ class VectorSpace(Distribution):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The axes before those of one member."""
-        name, coordinate = next(iter(self.coordinates.items()))
-        shape = np.shape(getattr(self, name))
-        return shape[: len(shape) - coordinate.axes]
+        name, axes = _first(type(self))
+        shape = getattr(self.__dict__[name], "shape", ())
+        return shape[: len(shape) - axes]
 
     @property
     def own_size(self) -> int:
@@ -279,6 +279,13 @@ def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
     """The columns of each coordinate in a flat vector, of members of a size."""
     ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
     return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
+
+
+@functools.cache
+def _first(family: type[VectorSpace]) -> tuple[str, int]:
+    """The first coordinate, and its own axes."""
+    name, coordinate = next(iter(family.coordinates.items()))
+    return name, coordinate.axes
 
 
 @functools.cache

@@ -265,8 +265,8 @@ class Aligner:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
-        every = np.arange(len(table.used), dtype=np.int32)  # of many millions
-        into, topics = every.copy(), None
+        # Of many millions: whole numbers of 32 bits, and none longer than it is needed.
+        into, topics = np.arange(len(table.used), dtype=np.int32), None
         if self._merges(table):
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
@@ -281,16 +281,20 @@ class Aligner:
             absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
-        labels, rows = np.full((2, len(every)), -1, np.int32)
-        labels[table.used], rows[table.used] = result.labels, every[: len(result.labels)]
-        part = into != every
-        labels[part] = labels[into[part]]
+        part = np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
+        absorbing = into if len(part) else None
+        del into
+        labels = np.full(len(table.used), -1, np.int32)
+        labels[table.used] = result.labels
+        if absorbing is not None:
+            labels[part] = labels[absorbing[part]]
+        rows = np.cumsum(table.used, dtype=np.int32) - np.int32(1)
+        rows[~table.used] = -1
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
-        parts = into if part.any() else None
-        return _Aligned(labels, rows, parts, passes.misfit(result), trace, confidence)
+        return _Aligned(labels, rows, absorbing, passes.misfit(result), trace, confidence)
 
 
 class _Aligned(NamedTuple):
