@@ -238,7 +238,9 @@ def fuse(settings: Settings) -> Data:
 
         plot_matching(fusion, plot, plate=plate)
     distance, little = None, []
-    if fusion.ledger is not None and any("third" in own for own in inputs.sites.values()):
+    if fusion.ledger is not None and any(
+        {"third", "spare"} & {*own} for own in inputs.sites.values()
+    ):
         from posterity.fitting.one_shot import expected_distance
 
         distance, little = expected_distance(fusion.ledger, inputs.sites)
