@@ -174,7 +174,8 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
     for site in "ns":
         told = document(*f"fit {site}.csv {line} -o {site}.safetensors".split())
         assert told["noise_variance"] is None and told["dispersion"] > 0
-    succeed("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    assert fused["one_shot"] is None and "is not known" in fused["notes"][0]
     score = {name: document("evaluate", f"{name}.safetensors", "all.csv")["all"]["log_score"]
              for name in ("b", "f", "all")}  # fmt: skip
     assert abs(np.ptp([*score.values()])) < 0.005

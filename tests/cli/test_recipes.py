@@ -668,6 +668,19 @@ def test_the_distance_is_the_same_of_columns_far_from_zero():
     np.testing.assert_allclose(distances[0], distances[1], rtol=0.02)
 
 
+def test_the_distance_of_a_linear_model_is_that_of_its_noise():
+    """Each site weighs its records by a noise of its own; in one table there is one."""
+    rng, x = np.random.default_rng(0), np.random.default_rng(1).normal(50, 9, 300)
+    y = 3 + 0.2 * x + rng.normal(size=300) * np.repeat([1.0, 3.0], [200, 100])
+    for site, own in {"a": slice(200), "b": slice(200, 300), "all": slice(300)}.items():
+        put(f"{site}.csv", {"x": x[own], "y": y[own]})
+        succeed(*f"fit {site}.csv --model linear --target y -o {site}.safetensors".split())
+    fused = document("fuse", "a.safetensors", "b.safetensors", "-o", "both.safetensors")
+    both, whole = (posterity.load(f"{name}.safetensors").posterior for name in ("both", "all"))
+    assert fused["one_shot"] > 0.3 and "federate" in fused["warnings"][0]
+    np.testing.assert_allclose(fused["one_shot"], float(both.kl(whole)), rtol=0.02)
+
+
 def test_third_derivatives_are_moved_to_other_coefficients():
     """As the cubic of a site's coefficients is, at any coefficients in common."""
     rng = np.random.default_rng(0)

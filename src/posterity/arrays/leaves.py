@@ -55,7 +55,11 @@ def frozen(array: ArrayLike) -> Any:
 
 
 class known_at_rest:  # as other decorators
-    """A property of a node that is found once, where it is made of NumPy's arrays; not writable."""
+    """A property of a node that is found once, and is not writable.
+
+    Of a node that JAX traces it is kept where it was found in the trace of the node's own leaves: a
+    trace within, as of the body of a loop, has values that the node outlives.
+    """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function, self.__doc__ = function, function.__doc__
@@ -67,9 +71,14 @@ class known_at_rest:  # as other decorators
         if (known := node.__dict__.get(self.name)) is not None:
             return known
         value = self.function(node)
-        if not is_jax(value):
+        if not is_jax(value) or _traced_together(value, node.children()):
             node.__dict__[self.name] = frozen(value)
         return value
+
+
+def _traced_together(value: Any, leaves: tuple[Any, ...]) -> bool:
+    trace = getattr(value, "_trace", None)  # without which JAX would but find it again
+    return trace is not None and all(getattr(leaf, "_trace", None) is trace for leaf in leaves)
 
 
 def _of_bytes(array: np.ndarray) -> bool:

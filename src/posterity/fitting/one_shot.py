@@ -116,8 +116,8 @@ def expected_distance(
     if not known or not ledger.independent or not q.gaussian or q.diagonal:
         return None, []
     if "spare" in known:
-        found = _of_noise(ledger, sites)
-        return (None, []) if found is None else _judged(found)
+        distance = _of_noise(ledger, sites)
+        return (None, []) if distance is None else _judged(distance)
     order = np.argsort(names_of(q)[""])
     mean, covariance = q.mean[order], q.covariance[np.ix_(order, order)]
     gradient, hessian, beyond = np.zeros(len(order)), np.zeros(covariance.shape), []
@@ -183,8 +183,8 @@ def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float |
         mean, used = least(own, precision)
         left += float((best - mean) @ precision @ (best - mean))
         spare += used
-    if min(own["spare"] for own in sites.values()) <= 0 or spare <= rank:
-        return None
+    if spare <= rank or left <= 0 or not all(own["spare"] for own in sites.values()):
+        return None  # where numbers are rounded, to nothing at some site
     noise = left / (spare - rank)
     pooled = ledger.prior + type(ledger.prior)._of(
         precision_mean=linear / noise, precision=square / noise

@@ -221,7 +221,8 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
             [name, shown(at, 3), shown(p, 3), shown(s, 3)]
             for at, p, s in zip(grid.tolist(), mean.tolist(), seen.tolist(), strict=True)
         ]
-    across = Axis(f"time, {recipe.unit.get(recipe.target) or recipe.target}", 0.0, float(grid[-1]))
+    unit = recipe.unit.get(recipe.target)
+    across = Axis(f"time, {unit}" if unit else recipe.target, 0.0, float(grid[-1]))
     drawing = chart("Survival", across, Axis("share without the event", 0.0, 1.0), series)
     numbers = table("Survival", ["Group", "Time", "Predicted", "Observed"], listing)
     caption = (
