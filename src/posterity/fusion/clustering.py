@@ -290,6 +290,10 @@ class LocalComponents:
 
     def largest(self) -> int:
         """Most components at any site: no clustering can have fewer groups."""
+        return self._largest
+
+    @functools.cached_property
+    def _largest(self) -> int:
         return int(np.diff(self.starts).max())
 
     def take(self, rows: Int[Array, " some"]) -> "LocalComponents":
