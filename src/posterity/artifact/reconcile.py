@@ -85,6 +85,8 @@ def reconciled(
         StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
             expressed by the coefficients in common; it names two sites and the option.
     """
+    if not any(provenances.values()):
+        return Reconciled(None, dict(values), {}, [])
     recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
     if not recipes:
