@@ -148,12 +148,10 @@ def test_a_student_begins_as_the_average_of_networks(count: int) -> None:
 def test_a_student_of_chains_under_a_prior_of_another_family_begins_at_random() -> None:
     """Such chains move in other coordinates, and have no network of weights to begin from."""
     prior = Gaussian.from_standard(np.zeros(NET.size), np.eye(NET.size))
-    options = {"kernel": SGLD(step_size=1e-3), "burn_in": 0, "chains": 2}
-    teacher = Langevin(NET, prior, points(), **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = distill(teacher, steps=1)
-    assert found.steps == 1
+    run = set_up(Langevin(NET, prior, points(), chains=2))
+    with jax.enable_x64(False):
+        assert run.teacher.networks(run.teacher.blank()) is None
+        assert jax.eval_shape(run.start, run.teacher.blank()).step.shape == ()
 
 
 def test_a_student_that_is_not_its_teacher_yet_is_said() -> None:
