@@ -39,8 +39,8 @@ from posterity.status import Status
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
 EARLY, UNSURE = 3, 10.0
-"""Rounds before which a rate is that of the way from the prior, where a posterior holds means
-apart; what is left may then be so many times what one more round would change."""
+"""Rounds before which a rate is that of the way from the prior; what is left may then be so many
+times what one more round would change."""
 FAINT = 50.0
 """Nats of free energy beyond which an optimum is no part of what a posterior leaves out."""
 FIRST = 10
@@ -269,9 +269,9 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
-        early = UNSURE if run.state.step < EARLY * run.round and len(visits) > 1 else 1.0
-        left = early * max(left, _known(run, newton_change))
-    return left, growing
+        left = max(left, _known(run, newton_change))
+    early = run.state.step < EARLY * run.round and len(visits) > 1
+    return (UNSURE if early else 1.0) * left, growing
 
 
 def newton_change(run: Position) -> float:
