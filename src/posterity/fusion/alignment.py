@@ -156,8 +156,8 @@ class Alignment:
             reasons.append("the number of components was not compared with others")
         if several := len(self.confidence.hollow):
             reasons.append(
-                f"{several} of {self.components} components were merged of slices along a line, "
-                "and may be several: the middle of that line holds few"
+                f"{several} of {self.components} components may be several: the middle of the line "
+                "along which their members differ most holds few"
             )
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:

@@ -145,8 +145,8 @@ class Confidence:
 
     @functools.cached_property
     def hollow(self) -> list[int]:
-        """Groups of merged slices that may be several (:func:`.agglomeration.hollow`)."""
-        return hollow(self.clustering) if self.joined else []
+        """Groups that may be several (:func:`.agglomeration.hollow`)."""
+        return hollow(self.clustering) if self.free or self.joined else []
 
     @functools.cached_property
     def alone(self) -> float:

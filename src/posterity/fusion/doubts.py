@@ -361,22 +361,22 @@ def _beside(
         return np.zeros_like(lonely)
     mean, spread = moments
     spread = spread[..., None] * np.eye(mean.shape[-1]) if spread.ndim == mean.ndim else spread
-    with_spread = np.isfinite(spread).all((-2, -1))
+    finite = np.isfinite(spread).all((-2, -1))
 
     def squares(one: Array, other: Array, own: Array) -> Array:
         gap = (mean[one] - mean[other])[..., None]
-        known = np.where(with_spread[own][:, None, None], spread[own], np.eye(mean.shape[-1]))
+        known = np.where(finite[own][:, None, None], spread[own], np.eye(mean.shape[-1]))
         away = (gap * np.linalg.solve(known, gap)).sum((-2, -1))
-        return np.where(with_spread[own], away, np.inf)
+        return np.where(finite[own], away, np.inf)
 
+    first, second = pairs
     if not fused.gaussian:
-        return lonely & (
-            np.minimum(squares(*pairs, pairs[0]), squares(*pairs, pairs[1])) < BESIDE**2
-        )
-    spread = np.broadcast_to(spread[with_spread].mean(0), spread.shape)
-    both = np.argwhere(np.triu(holds.T.astype(int) @ holds, 1)).T
-    least = squares(*both, both[0]).min(initial=np.inf)
-    return lonely & (squares(*pairs, pairs[0]) < least / 4) & (len(holds) > 2)
+        away = np.minimum(squares(first, second, first), squares(first, second, second))
+        return lonely & (away < BESIDE**2)
+    spread = np.broadcast_to(spread[finite].mean(0), spread.shape)
+    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds, 1))
+    least = squares(one, other, one).min(initial=np.inf)
+    return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
 # --- residuals ------------------------------------------------------------------------------------
