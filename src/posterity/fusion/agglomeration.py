@@ -188,7 +188,7 @@ def hollow(clustering: Clustering) -> list[int]:
     """Groups that may be several: along the line on which their members differ most these lie
     further from their middle, for how wide they are, than those of a normal distribution would.
     """
-    local, large = clustering.local, np.flatnonzero(clustering.counts >= 2 * MANY)
+    local, large = clustering.local, np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
     if not len(large) or not 1 <= local.criterion.located <= _directions(local):
         return []
     places, groups = Places.of(local), []
