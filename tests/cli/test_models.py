@@ -2,20 +2,25 @@
 
 import dataclasses
 import itertools
+import json
 import shlex
+import shutil
+import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli.commands import document, refuse, succeed
 from cli.test_recipes import put, rows
-from scipy.integrate import quad
-from scipy.optimize import minimize
-from scipy.stats import nbinom
+from scipy.integrate import cumulative_trapezoid, quad
+from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize, minimize_scalar
+from scipy.stats import gamma, nbinom
 
 import posterity
 from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipe import Recipe
+from posterity.artifact.recipe import Recipe, sites_in
 from posterity.families import Gaussian
 from posterity.fitting import fit
 from posterity.fitting.design import design
@@ -128,8 +133,61 @@ def test_dispersed_models_are_near_maximum_likelihood_under_a_wide_prior(model):
     weighted = dataclasses.replace(recipe, weights="years", exposure=None)
     heavy = api.GLM(y, x, family=family, freq_weights=years).fit(scale=0.5 if not exposure else 1.0)
     close(fit("t.csv", weighted).ledger.posterior, heavy.params, heavy.cov_params())
-    refuse("fit t.csv --model gamma --target y -o g.safetensors", 2, "--dispersion")
     refuse("fit t.csv --model logistic --target z --dispersion 1 -o g.safetensors", 2, "gamma")
+    found = fit("t.csv", dataclasses.replace(recipe, dispersion=None))
+
+    def adjusted(log):
+        """Minus the adjusted profile likelihood (cox1987)."""
+        if model == "gamma":  # whose fitted values do not depend on the dispersion
+            scale = other.predict() * np.exp(log)
+            return -gamma.logpdf(y, np.exp(-log), scale=scale).sum() - 1.5 * log
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it has a line for each look at its own dispersion
+            kind = api.families.NegativeBinomial(alpha=np.exp(log))
+        own = api.GLM(y, x, family=kind, **more).fit(tol=1e-13, maxiter=99)
+        bend = -own.model.hessian(own.params, observed=True)
+        return np.linalg.slogdet(bend)[1] / 2 - own.llf
+
+    best = minimize_scalar(adjusted, bounds=(-3, 2), method="bounded", options={"xatol": 1e-7})
+    np.testing.assert_allclose(np.log(found.spread), best.x, atol=1e-5)
+    top = found.ledger.posterior.mean
+    np.testing.assert_allclose(top, made.ledger.posterior.mean, atol=0.02)
+    known = dataclasses.replace(recipe, dispersion=found.spread)
+    assert fit("t.csv", known).ledger == found.ledger and found.nats is None
+
+
+def test_sites_agree_on_a_dispersion_and_files_carry_it():
+    rng, x = covariates(8)
+    y = rng.poisson(np.exp(x @ [0.5, 0.6, -0.4]) * rng.gamma(1 / 0.7, 0.7, COUNT))
+    table, line = {"x": x[:, 1], "z": x[:, 2], "y": y}, "--model negative-binomial --target y"
+    halves = {"n": np.arange(COUNT) < 150, "s": np.arange(COUNT) >= 150}
+    for site, own in {**halves, "all": np.ones(COUNT, bool)}.items():
+        put(f"{site}.csv", {name: values[own] for name, values in table.items()})
+    data = document(*f"federate --site n=n.csv --site s=s.csv {line} --intercept "
+                    "-o f.safetensors".split())  # fmt: skip
+    (note,) = [one for one in data["notes"] if "dispersion" in one]
+    value = sites_in(posterity.inspect("f.safetensors").provenance)["n"]["dispersion"]
+    assert f"{value:.4g}" in note and 0.4 < value < 1.1
+    succeed(*f"fit all.csv {line} --dispersion {value!r} -o all.safetensors".split())
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in ("f", "all"))
+    np.testing.assert_allclose(one.mean, other.mean, atol=1e-5)
+    for site in "ns":
+        told = document(*f"fit {site}.csv {line} -o {site}.safetensors".split())
+        assert told["noise_variance"] is None and told["dispersion"] > 0
+    fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    assert fused["one_shot"] is None and "is not known" in fused["notes"][0]
+    score = {name: document("evaluate", f"{name}.safetensors", "all.csv")["all"]["log_score"]
+             for name in ("b", "f", "all")}  # fmt: skip
+    assert abs(np.ptp([*score.values()])) < 0.005
+    put("none.csv", {**table, "y": 0 * y})
+    refuse(f"fit none.csv {line} -o x.safetensors", 3, "do not tell the dispersion; --dispersion V")
+    put("same.csv", {**table, "y": 0 * y + 3})
+    told = document(*f"fit same.csv {line} -o x.safetensors".split())
+    assert any("no more than Poisson's" in one for one in told["notes"])
+    line = "--model gamma --target y -o x.safetensors"
+    refuse(f"fit same.csv {line}", 3, "do not tell the dispersion")
+    put("two.csv", {"x": [1.0, 2.0], "y": [3.0, 5.0]})
+    refuse(f"fit two.csv {line}", 3, "2 records; do not tell the dispersion")
 
 
 @pytest.mark.parametrize("cuts", [(), (1.0, 2.0)])
@@ -156,7 +214,10 @@ def test_survival_is_poisson_regression_of_split_records(cuts):
     assert made.records == len(columns["x"])
 
 
-@pytest.mark.parametrize("hazard", ["weibull", "gompertz"])
+KNOTS = (0.2, 0.6, 1.5)
+
+
+@pytest.mark.parametrize("hazard", ["weibull", "gompertz", "spline"])
 def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
     """Beside SciPy's search of the exact likelihood, with delayed entry and censoring."""
     rng, x = covariates(7)
@@ -170,30 +231,78 @@ def test_hazards_of_a_shape_are_near_their_own_maximum_likelihood(hazard):
     own = {"x": x[:, 1], "z": x[:, 2], "time": np.minimum(time, end), "entry": entry, "dead": dead}
     own = {name: values[kept] for name, values in own.items()}
     put("t.csv", own)
+    knots = KNOTS if hazard == "spline" else ()
     recipe = Recipe("survival", "time", ("x", "z"), event="dead", entry="entry", hazard=hazard,
-                    prior_sd={"": 1e3})  # fmt: skip
+                    prior_sd={"": 1e3}, cuts=knots)  # fmt: skip
     made = fit("t.csv", recipe)
-    assert made.ledger.posterior.names[:2] == recipe.baseline
+    size = len(recipe.baseline)
+    assert made.ledger.posterior.names[:size] == recipe.baseline
+    grid = np.linspace(0.02, own["time"].max() ** 0.5, 3000) ** 2
+    # As R's splines::ns, by the second derivatives that make it natural.
+    natural = CubicSpline(np.log(KNOTS), np.eye(3), bc_type="natural")
+
+    def log_hazard(p, t):
+        end = np.clip(np.log(t), *np.log([KNOTS[0], KNOTS[-1]]))
+        return (natural(end) + (np.log(t) - end)[:, None] * natural(end, 1)) @ p[:3]
 
     def cumulative(p, t):
+        if hazard == "spline":
+            whole = cumulative_trapezoid(np.exp(log_hazard(p, grid)), grid, initial=0)
+            return np.interp(t, grid, whole)
         if weibull:
             return np.exp(p[0]) * t ** (p[1] + 1) / (p[1] + 1)
         return np.exp(p[0]) * np.expm1(p[1] * t) / p[1]
 
     def energy(p):
-        line = p[2] * own["x"] + p[3] * own["z"]
-        shape = np.log(own["time"]) if weibull else own["time"]
+        line = p[-2] * own["x"] + p[-1] * own["z"]
+        if hazard == "spline":
+            start = log_hazard(p, own["time"])
+        else:
+            start = p[0] + p[1] * (np.log(own["time"]) if weibull else own["time"])
         spent = cumulative(p, own["time"]) - cumulative(p, own["entry"])
-        return (spent * np.exp(line) - own["dead"] * (p[0] + p[1] * shape + line)).sum()
+        return (spent * np.exp(line) - own["dead"] * (start + line)).sum()
 
-    best = minimize(energy, [0.0, 0.3, 0.0, 0.0], method="BFGS")
-    close(made.ledger.posterior, best.x, best.hess_inv, 0.15)
+    best = minimize(energy, [0.0, 0.3, *[0.0] * size], method="BFGS")
+    close(made.ledger.posterior, best.x, best.hess_inv, 0.25)
     data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
     score = log_predictive(made.ledger.posterior, made.recipe, data)
     assert abs(score.sum() + best.fun) < 3
     found = predict(made.ledger.posterior, made.recipe, data, times=[1.0])["survival_1"]
-    line = best.x[2] * own["x"] + best.x[3] * own["z"]
+    line = best.x[-2] * own["x"] + best.x[-1] * own["z"]
     np.testing.assert_allclose(found, np.exp(-cumulative(best.x, 1.0) * np.exp(line)), atol=0.02)
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
+def test_survival_is_that_of_r():
+    """Beside survreg of a Weibull hazard, and coxph with delayed entry beside many cuts."""
+    columns = lives(11)
+    put("t.csv", columns)
+    Path("s.R").write_text(
+        """
+        if (!requireNamespace("survival", quietly = TRUE)) quit(status = 3)
+        library(survival)
+        t <- read.csv("t.csv")
+        w <- survreg(Surv(time, dead) ~ x + z, t)
+        c <- coxph(Surv(entry, time, dead) ~ x + z, t)
+        cat(sprintf('{"weibull": [%s], "cox": [%s]}',
+            paste(c(coef(w), log(w$scale)), collapse = ","), paste(coef(c), collapse = ",")))
+        """
+    )
+    run = subprocess.run(["Rscript", "s.R"], capture_output=True, text=True, check=False)
+    if run.returncode == 3:
+        pytest.skip("R has no package survival")
+    theirs = json.loads(run.stdout)
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", prior_sd={"": 1e3})
+    *line, scale = theirs["weibull"]  # log time is line + scale times Gumbel noise
+    shape = np.exp(-scale)
+    wanted = [np.log(shape) - line[0] * shape, shape - 1, *(-shape * np.array(line[1:]))]
+    q = fit("t.csv", dataclasses.replace(recipe, hazard="weibull")).ledger.posterior
+    np.testing.assert_allclose((q.mean - wanted) / np.sqrt(q.marginal_variance), 0, atol=0.15)
+    cuts = tuple(np.quantile(columns["time"], np.linspace(0.03, 0.97, 32)).round(4).tolist())
+    for more in ({"cuts": cuts}, {"hazard": "spline", "cuts": (0.1, 0.4, 0.9, 1.2, 3.0)}):
+        q = fit("t.csv", dataclasses.replace(recipe, entry="entry", **more)).ledger.posterior
+        away = (q.mean[-2:] - theirs["cox"]) / np.sqrt(q.marginal_variance[-2:])
+        np.testing.assert_allclose(away, 0, atol=0.25)
 
 
 def choices(seed, count, beta):
@@ -340,7 +449,8 @@ def test_records_that_end_at_their_entry(options):
 
 
 def test_times_and_positive_values_have_a_unit():
-    put("t.csv", {"months": [12.0, 24.0, 6.0], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
+    dead = ["TRUE", "FALSE", "TRUE"]  # as R writes them
+    put("t.csv", {"months": [12.0, 24.0, 6.0], "dead": dead, "x": [0.0, 1.0, 2.0]})
     put("u.csv", {"months": [1.0, 2.0, 0.5], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
     line = "fit t.csv --model survival --target months --event dead --unit months=months"
     succeed(*line.split(), "-o", "t.safetensors")
@@ -379,20 +489,6 @@ def test_ordinal_levels_are_climbed_one_by_one():
     chosen = mean[np.arange(COUNT), grade]
     assert score["log_score"] == pytest.approx(np.log(chosen).mean())
     assert score["records"] == COUNT
-
-
-def test_many_cuts_are_coxs_regression():
-    phreg = pytest.importorskip("statsmodels.duration.hazard_regression").PHReg
-    columns = lives(1)
-    put("t.csv", columns)
-    cuts = tuple(np.quantile(columns["time"], np.linspace(0.03, 0.97, 32)).round(4).tolist())
-    recipe = Recipe("survival", "time", ("x", "z"), event="dead", entry="entry", cuts=cuts,
-                    prior_sd={"": 1e2})  # fmt: skip
-    q = fit("t.csv", recipe).ledger.posterior
-    x = np.column_stack([columns["x"], columns["z"]])
-    cox = phreg(columns["time"], x, status=columns["dead"], entry=columns["entry"]).fit()
-    np.testing.assert_allclose(q.mean[-2:], cox.params, atol=0.2 * cox.bse.min())
-    np.testing.assert_allclose(np.sqrt(q.marginal_variance[-2:]), cox.bse, rtol=0.1)
 
 
 def test_survival_at_the_shell_is_fused_federated_and_predicted():

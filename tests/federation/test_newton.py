@@ -12,7 +12,7 @@ import scipy
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import Gossip, federate
 from posterity.inference import LocalUpdate
-from posterity.models import PoissonRegression
+from posterity.models import GammaRegression, PoissonRegression
 
 NODES, CHANCES = np.polynomial.hermite_e.hermegauss(40)
 CHANCES = CHANCES / CHANCES.sum()
@@ -145,3 +145,24 @@ def test_counts_that_are_all_zero_are_within_the_tolerance_of_the_optimum():
     there = np.r_[run.posterior.mean, -np.log(run.posterior.precision) / 2]
     assert run.status.converged
     assert energy(there) < scipy.optimize.minimize(energy, there, method="BFGS").fun + 1e-3
+
+
+def test_raw_columns_of_a_regression_end_where_newton_s_step_is_nothing():
+    """Means of 1000 and deviations of .02: coordinates one after the other would go to and fro."""
+    rng = np.random.default_rng(11)
+    mean, data = 1000 * rng.random(6), {}
+    for number in range(5):
+        z = rng.normal(size=(60, 6))
+        y = rng.gamma(2, np.exp(z @ rng.normal(size=6) / 3) / 2)
+        data[f"site {number}"] = np.c_[np.ones(60), mean + 0.02 * z], y
+    x, y = (np.concatenate(parts) for parts in zip(*data.values(), strict=True))
+    run = federate(
+        data, GammaRegression(0.5), DiagonalGaussian.from_standard(np.zeros(7), [1e4] * 7)
+    )
+    q = run.posterior
+    ratio = y * np.exp(x**2 @ q.variance / 2 - x @ q.mean) / 0.5  # E exp(-f) is in closed form
+    slope = x.T @ (ratio - 2) - q.mean / 1e4
+    step = np.linalg.solve((x.T * ratio) @ x + np.eye(7) / 1e4, slope)
+    assert run.status.converged and run.state.step < 5
+    assert (q.precision * step**2).sum() / 2 < 1e-3
+    assert np.allclose(q.precision, ratio @ x**2 + 1e-4, rtol=1e-6)

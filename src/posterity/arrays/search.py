@@ -26,6 +26,8 @@ SHORTEST = 1e-13
 """The share of a whole step below which a search gives up."""
 MEMORY = 10
 """Steps that L-BFGS remembers."""
+FLAT = 1e-15
+"""The least curvature, of coordinates scaled to one, that Newton's method reckons with."""
 ROUNDED = 5e-9
 """Nats that rounding may hide from Newton's method: a step of a ten-thousandth of a deviation."""
 
@@ -187,14 +189,15 @@ def step_by_curvature(
 ) -> tuple[Float[np.ndarray, " d"], float]:
     """The step of :func:`newton` for a log density with this slope and minus this Hessian.
 
-    Where the density bends upwards, away from a mode, the size of its curvature still says how far
-    to go.
+    The second value is the squared length of the step (see :func:`newton`). Coordinates are scaled
+    to a curvature of one each first. Where the density bends upwards, away from a mode, the size of
+    its curvature still says how far to go.
     """
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return np.zeros_like(slope), np.inf
-    sizes, axes = np.linalg.eigh(curvature)
-    least = max(1e-12 * float(abs(sizes).max()), float(np.finfo(float).tiny))
-    step = axes @ ((axes.T @ slope) / np.maximum(abs(sizes), least))
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-300))
+    sizes, axes = np.linalg.eigh(scale[:, None] * (curvature + curvature.T) / 2 * scale)
+    step = scale * (axes @ ((axes.T @ (scale * slope)) / np.maximum(abs(sizes), FLAT)))
     return step, float(slope @ step)
 
 

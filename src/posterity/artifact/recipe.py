@@ -19,10 +19,10 @@ from posterity.errors import PosterityError, UsageError
 
 RECIPE, SITES = "recipe", "sites"
 """Keys of the provenance: a recipe as JSON, and what is known of each site's records."""
-VERSION = 3
+VERSION = 4
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
-"""Models of counts, which have exposures, and those of a known dispersion."""
+"""Models of counts, which have exposures, and those with a dispersion."""
 LABELS = ("logistic", "ordinal", "multinomial")
 """Models whose target has levels by name."""
 MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
@@ -45,6 +45,10 @@ LINKS = {"linear": "identity", **dict.fromkeys(LABELS, "logit")}
 logarithm, of survival that of the hazard."""
 HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
 """The covariate that a log hazard is linear in, beside columns."""
+SPLINE = "spline"
+"""A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
+AT = "@"
+"""Between the name of a coefficient that each site has for itself and the site's name."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
 """Sites of which a file says one by one how many records they had, and third derivatives of all of
 them that it holds at most."""
@@ -82,9 +86,13 @@ class Recipe:
         event: of survival, the column of whether the time ended by an event, 1, or by censoring, 0.
         entry: of survival, the column of when a record came under observation; 0 if left out.
         cuts: of survival, the times at which the hazard may change; it is constant without any.
-        hazard: of survival in place of that, ``"weibull"``, ``exp(a + b log t)``, or
-            ``"gompertz"``, ``exp(a + b t)``.
-        dispersion: of negative binomial counts and of gamma values, which is known.
+        hazard: of survival in place of that, ``"weibull"``, ``exp(a + b log t)``,
+            ``"gompertz"``, ``exp(a + b t)``, or ``"spline"``, a natural cubic spline in
+            ``log t`` whose knots are the cuts and whose coefficients are the log hazards there.
+        dispersion: of negative binomial counts and of gamma values; ``"estimate"`` takes that
+            which maximises the adjusted profile likelihood.
+        own: coefficients that each site has for itself, by name or by the name of their column.
+        strata: the sites that have them.
         offset: the column that is added to the linear predictor.
         weights: the column that says how many records like it a record stands for.
         prior_sd: standard deviations of the coefficients' prior about 0, in units after ``center``
@@ -113,7 +121,9 @@ class Recipe:
     entry: str | None = None
     cuts: tuple[float | int, ...] = ()
     hazard: str | None = None
-    dispersion: float | None = None
+    dispersion: float | str | None = None
+    own: tuple[str, ...] = ()
+    strata: tuple[str, ...] = ()
     offset: str | None = None
     weights: str | None = None
     prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
@@ -137,6 +147,8 @@ class Recipe:
         """
         if self.model == "ordinal":
             return tuple(f"above[{level}]" for level in self.levels[:-1])
+        if self.hazard == SPLINE:
+            return tuple(f"hazard[{knot:g}]" for knot in self.cuts)
         if self.hazard is not None:
             return "hazard", f"hazard:{HAZARDS[self.hazard]}"
         ends = [0.0, *self.cuts]
@@ -156,7 +168,8 @@ class Recipe:
         """
         options: dict[str, Any] = dataclasses.asdict(self)
         del options["without"]
-        options["columns"] = sorted(self.columns or ())
+        for key in ("columns", "own", "strata"):
+            options[key] = sorted(options[key] or ())
         if self.intercept:  # else the first category stands for it
             options["terms"] = sorted(self.terms, key=lambda term: (len(term), str(term)))
         options["center"] = {name: float(value) for name, value in self.center.items() if value}
@@ -173,7 +186,31 @@ class Recipe:
     @property
     def in_one_form(self) -> bool:
         """Whether coefficients have no affine function to those in other units and levels."""
-        return bool(self.terms or self.baseline or self.model == "multinomial")
+        return bool(self.terms or self.baseline or self.own or self.model == "multinomial")
+
+    @property
+    def spread(self) -> str | None:
+        """The option of how much records vary about their means; None of models without one."""
+        if self.model in DISPERSED:
+            return "dispersion"
+        return "noise_variance" if self.model == "linear" else None
+
+    @property
+    def shared(self) -> "Recipe":
+        """The recipe of one site, or of sites that share all coefficients."""
+        return self.replaced(own=(), strata=())
+
+    def is_own(self, name: str) -> bool:
+        """Whether each site has for itself the coefficient of a column of the design."""
+        return name in self.own or name.partition("[")[0] in self.own
+
+    def deviations(self) -> list[float]:
+        """Prior standard deviations of the coefficients, in their order."""
+        ends, sd = [AT + site for site in self.strata], dict(self.prior_sd)
+        for name in self.coefficients():
+            base = next((name.removesuffix(end) for end in ends if name.endswith(end)), name)
+            sd.setdefault(name, sd.get(base, sd.get("", 1.0)))
+        return [float(sd[name]) for name in self.coefficients()]
 
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``.
@@ -186,13 +223,15 @@ class Recipe:
         return tuple(f"{level}:{name}" for level in self.levels[1:] for name in names)
 
     def inputs(self) -> tuple[str, ...]:
-        """The names of the columns of the design."""
+        """The names of the columns of the design, ``age@north`` of those that a site has alone."""
         names = [INTERCEPT] if self.intercept and self.regression else []
         names = list(self.baseline) or names
         for term in self.coded():
             blocks = [self._factor_names(factor, full) for factor, full in term]
             names += [":".join(parts) for parts in itertools.product(*blocks)]
-        return tuple(names)
+        sites = lambda name: self.strata if self.strata and self.is_own(name) else ()
+        each = ([f"{name}{AT}{site}" for site in sites(name)] or [name] for name in names)
+        return tuple(itertools.chain(*each))
 
     def coded(self) -> list[list[tuple[Factor, bool]]]:
         """The factors of each term, and whether of a category all levels get a column.
@@ -245,8 +284,8 @@ class Recipe:
                 ones = [INTERCEPT] if self.intercept else []
                 usual |= dict.fromkeys(self.baseline or ones, wide)
             own["prior_sd"] = usual | dict(self.prior_sd)
-        if self.model == "linear" and self.noise_variance is None:
-            own["noise_variance"] = ESTIMATE
+        if self.spread is not None and getattr(self, self.spread) is None:
+            own[self.spread] = ESTIMATE
         if not self.regression and self.component_sd is None:
             own["component_sd"] = 1.0
         return self.replaced(**own)
@@ -255,7 +294,7 @@ class Recipe:
         """Sentences that say what is predicted from what, for people."""
         used = [self._column(name) for name in self.columns or ()]
         if self.terms:
-            written = self.inputs()[len(self.baseline) or int(self.intercept) :]
+            written = self.shared.inputs()[len(self.baseline) or int(self.intercept) :]
             used = [f"{', '.join(written)} of {', '.join(used)}"]
         if not self.regression:
             return [f"A mixture of {self.components} components of {', '.join(used)}."]
@@ -264,7 +303,9 @@ class Recipe:
             target = f"{self.target} ({self.levels[1]} rather than {self.levels[0]})"
         ones = ["an intercept"] if self.intercept else []
         ones = [f"a {self.hazard} hazard"] if self.hazard else ones
-        ones = [f"hazards that change at {', '.join(map(str, self.cuts))}"] if self.cuts else ones
+        if self.cuts:
+            what = "a spline hazard with knots" if self.hazard else "hazards that change"
+            ones = [f"{what} at {', '.join(map(str, self.cuts))}"]
         lines = [
             f"Predicts {target} from {', '.join([*ones, *used])}: {self.model} regression, link "
             f"{LINKS.get(self.model, 'log')}."
@@ -275,6 +316,7 @@ class Recipe:
             ("Exposure", self.exposure),
             ("Offset", self.offset),
             ("Weights of records", self.weights),
+            ("Each site has for itself", ", ".join(self.own)),
         ):
             lines += [f"{what}: {column}."] if column else []
         return lines
@@ -355,8 +397,10 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "event": _OPTIONAL(_TEXT),
     "entry": _OPTIONAL(_TEXT),
     "cuts": lambda value: isinstance(value, list) and all(map(_POSITIVE, value)),
-    "hazard": _OPTIONAL(lambda value: isinstance(value, str) and value in HAZARDS),
-    "dispersion": _OPTIONAL(_POSITIVE),
+    "hazard": _OPTIONAL(lambda value: isinstance(value, str) and value in (*HAZARDS, SPLINE)),
+    "dispersion": _OPTIONAL(lambda value: value == ESTIMATE or _POSITIVE(value)),
+    "own": _texts,
+    "strata": _texts,
     "offset": _OPTIONAL(_TEXT),
     "weights": _OPTIONAL(_TEXT),
     "prior_sd": _by_name(_POSITIVE),
@@ -365,7 +409,7 @@ SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "family": lambda value: value in FAMILIES,
     "components": _OPTIONAL(lambda value: type(value) is int and value > 0),
     "component_sd": _OPTIONAL(_POSITIVE),
-    "version": lambda value: value in (2, VERSION),
+    "version": lambda value: value in (2, 3, VERSION),
 }
 """Conditions on each key of a recipe in a file; keys of later versions than 2 may be missing."""
 
@@ -391,7 +435,8 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
         if key not in SCHEMA or not SCHEMA[key](value):
             raise altered(f"a recipe with {key} = {json.dumps(value)[:100]}")
     del options["version"]
-    options["columns"], options["cuts"] = tuple(options["columns"]), tuple(options.get("cuts", ()))
+    for key in ("columns", "cuts", "own", "strata"):
+        options[key] = tuple(options.get(key, ()))
     terms = options.get("terms", [])
     options["terms"] = tuple(tuple(map(tuple, term)) for term in terms)
     levels = options.get("categories", {})
@@ -433,7 +478,7 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         sites = json.loads(provenance.get(SITES, "{}"))
     except (ValueError, RecursionError):
         sites = None
-    numbers = ("records", "dropped", "noise_variance", "sites")
+    numbers = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
     if not isinstance(sites, dict) or not all(
         isinstance(own, dict)
         and all(_number(own.get(key, 0)) for key in numbers)
@@ -455,11 +500,12 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for key in ("records", "dropped"):
         if known := [own[key] for own in sites if key in own]:
             total[key] = sum(known)
-    # Numbers of records may be rounded to 0.
-    noisy = [(max(o["records"], 1), o) for o in sites if o.get("noise_variance") and "records" in o]
-    if noisy:
-        count = sum(records for records, _ in noisy)
-        total["noise_variance"] = sum(n * own["noise_variance"] for n, own in noisy) / count
+    for key in ("noise_variance", "dispersion"):
+        # Numbers of records may be rounded to 0.
+        noisy = [(max(own["records"], 1), own[key]) for own in sites if {key, "records"} <= {*own}]
+        if noisy:
+            count = sum(records for records, _ in noisy)
+            total[key] = sum(records * value for records, value in noisy) / count
     return total
 
 
@@ -484,10 +530,10 @@ def check_recipe(recipe: Recipe) -> None:
     POSITIVE.check(**{f"scale {name}": value for name, value in recipe.scale.items()})
     POSITIVE.check(**{f"prior_sd {name}".rstrip(): sd for name, sd in recipe.prior_sd.items()})
     POSITIVE.or_none().check(component_sd=recipe.component_sd)
-    if recipe.noise_variance != ESTIMATE:
-        POSITIVE.or_none().check(noise_variance=recipe.noise_variance)
-    one_of(*HAZARDS).or_none().check(hazard=recipe.hazard)
-    POSITIVE.or_none().check(dispersion=recipe.dispersion)
+    for key in ("noise_variance", "dispersion"):
+        if getattr(recipe, key) != ESTIMATE:
+            POSITIVE.or_none().check(**{key: getattr(recipe, key)})
+    one_of(*HAZARDS, SPLINE).or_none().check(hazard=recipe.hazard)
     POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
     regression, survival = recipe.regression, recipe.model == "survival"
     apart = [name for name in (recipe.offset, recipe.weights) if name]
@@ -529,12 +575,27 @@ def check_recipe(recipe: Recipe) -> None:
             f"an offset, weights or a diagonal family {model}",
             "none of them",
         ),
-        (bool(recipe.cuts and recipe.hazard), "both cuts and a hazard", "one"),
+        (recipe.cuts and recipe.hazard in HAZARDS, "both cuts and a hazard", "one"),
+        (
+            recipe.hazard == SPLINE and len(recipe.cuts) < 2,
+            f"a spline with knots {list(recipe.cuts)}",
+            "two knots at least, the same at every site (--cuts T,T,...)",
+        ),
+        (
+            bool(recipe.own) and not regression,
+            "coefficients of a site's own of a mixture",
+            "a regression",
+        ),
+        (
+            bool(recipe.own) and recipe.prior is not None,
+            "coefficients of a site's own, and a prior's file",
+            "standard deviations, which hold for each site (--prior-sd)",
+        ),
         (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
         (
-            (recipe.model in DISPERSED) != (recipe.dispersion is not None),
+            recipe.dispersion is not None and recipe.model not in DISPERSED,
             f"dispersion {recipe.dispersion} {model}",
-            "one of negative-binomial and gamma, and of these alone (--dispersion V)",
+            "one of negative-binomial and gamma alone",
         ),
         (
             recipe.exposure is not None and recipe.model not in COUNTS,

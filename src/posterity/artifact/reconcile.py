@@ -17,7 +17,9 @@ import numpy as np
 from posterity.artifact.cubics import moved as moved_cubic
 from posterity.artifact.manifest import digest
 from posterity.artifact.recipe import (
+    AT,
     ESTIMATE,
+    HAZARDS,
     INTERCEPT,
     RECIPE,
     Recipe,
@@ -36,11 +38,22 @@ _FLAGS = {
     "version": "the version of posterity fit",
 }
 """Those keys of a recipe that are not called as their flag is."""
-_FREE = ("center", "scale", "categories", "unit", "prior_sd", "noise_variance")
+_FREE = (
+    "center",
+    "scale",
+    "categories",
+    "unit",
+    "prior_sd",
+    "noise_variance",
+    "dispersion",
+    "strata",
+)
 """Keys of which a difference can be reconciled, or need not be."""
-CONVERTED = 3.0
+CONVERTED, CLOSE = 3.0, 1.8
 """By how many times mean and deviation of a column both differ between sites, at the least, where
-one of them seems to have another unit."""
+one of them seems to have another unit; and where the deviation is small beside the mean."""
+APART = 15.0
+"""How many deviations apart two sites' means are where another unit begins elsewhere."""
 
 
 class Affine(NamedTuple):
@@ -72,6 +85,8 @@ def reconciled(
         StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
             expressed by the coefficients in common; it names two sites and the option.
     """
+    if not any(provenances.values()):
+        return Reconciled(None, dict(values), {}, [])
     recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
     if not recipes:
@@ -95,7 +110,8 @@ def reconciled(
             prior = None if base is None else _widened(base, common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
-            notes.append(f"{site!r} is put into the {what} of {first!r}")
+            if recipe.strata == common.strata or not moves:
+                notes.append(f"{site!r} is put into the {what} of {first!r}")
             ratio = _scale(recipe, common.target) / _scale(common, common.target)
             for own in (facts.get(name, {}) for name in _sites_of(values[site], site)):
                 if "noise_variance" in own:
@@ -104,9 +120,9 @@ def reconciled(
                     own["third"] = moved_cubic(
                         own["third"], there.matrix, recipe.coefficients(), names
                     )
-    sure = {r.noise_variance for r in recipes.values()}
-    if len(sure) > 1:
-        common = dataclasses.replace(common, noise_variance=ESTIMATE)
+    spread = common.spread or "model"
+    if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
+        common = common.replaced(**{spread: ESTIMATE})
     notes += suspicious({site: moved[site] for site in recipes}, common)
     return Reconciled(common, moved, as_provenance(common, facts), notes)
 
@@ -218,11 +234,13 @@ def _own(value: object, other: object) -> str:
 
 
 def _united(common: Recipe, recipe: Recipe) -> Recipe:
-    """With the levels and units that another recipe knows of beside those in common."""
+    """With the levels, units and sites that another recipe knows of beside those in common."""
     levels = dict(common.categories)
     for name, own in recipe.categories.items():
         levels[name] = tuple(dict.fromkeys((*levels.get(name, ()), *own)))
-    return dataclasses.replace(common, categories=levels, unit={**recipe.unit, **common.unit})
+    strata = tuple(sorted({*common.strata, *recipe.strata}))
+    unit = {**recipe.unit, **common.unit}
+    return dataclasses.replace(common, categories=levels, unit=unit, strata=strata)
 
 
 # --- one form ------------------------------------------------------------------------------------
@@ -301,10 +319,8 @@ def _widened(prior: Any, common: Recipe) -> Any:
     names, known = common.coefficients(), names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
-    wide = common.prior_sd.get("", 1.0)
-    sd = [float(common.prior_sd.get(name, wide)) for name in names]
     place = [names.index(name) for name in known]
-    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(sd))
+    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(common.deviations()))
     linear[place] = prior.precision_mean
     square = prior.precision if prior.precision.ndim == 2 else np.diag(prior.precision)
     precision[np.ix_(place, place)] = square
@@ -372,47 +388,75 @@ def _sites_of(value: Any, site: str) -> tuple[str, ...]:
     return value.sites if isinstance(value, Ledger) else (site,)
 
 
-def suspicious(values: Mapping[str, Any], common: Recipe) -> list[str]:
+def suspicious(
+    values: Mapping[str, Any],
+    common: Recipe,
+    table: tuple[str, Sequence[str], np.ndarray] | None = None,
+) -> list[str]:
     """Lines on columns that seem to have another unit at one site.
 
-    The precision of a regression's factor is ``Σ w x xᵀ``: beside an intercept it tells the
-    weighted mean and deviation of every column. Where both differ by the same factor of
-    :data:`CONVERTED` and more, a conversion seems to have been forgotten.
+    The precision of a regression's factor is ``Σ w x xᵀ``: beside the columns that add up to ones
+    it tells the weighted mean and deviation of every other column. Where mean and deviation differ
+    by one and the same factor, :data:`CONVERTED` or more of any column and :data:`CLOSE` or more
+    of one whose deviation is small beside its mean, or where means are :data:`APART` deviations
+    apart, a conversion seems to have been forgotten.
+
+    Args:
+        values: ledgers of Gaussian factors by name; what else there is does not count.
+        common: the recipe under which all of them are.
+        table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
     """
-    if not (common.regression and common.intercept) or common.in_one_form:
+    names, prefix = common.shared.coefficients(), ""
+    if common.model == "multinomial":
+        prefix = f"{common.levels[1]}:"
+    terms = common.terms or [(("column", name),) for name in common.columns or ()]
+    used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
+    used = {name for name in used - set(common.categories) if not common.is_own(name)}
+    plain = [name for name in common.shared.inputs() if name in used]
+    first = common.baseline or ((INTERCEPT,) if common.intercept else ())
+    first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
+    if not (common.regression and plain and first):
         return []
-    names = common.coefficients()
-    plain = [name for name in common.columns or () if name not in common.categories]
-    at = [names.index(name) for name in plain]
     units = np.array([(common.center.get(n, 0.0), _scale(common, n)) for n in plain]).T
-    sites, means, sds = [], [], []
+    sites: list[str] = []
+    moments = []
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
             order = names_of(factor).get("", names)
-            if not factor.gaussian or factor.diagonal or set(order) != set(names):
+            shared = [name.partition(AT)[0] for name in order]
+            if not factor.gaussian or factor.diagonal or set(shared) != set(names):
                 continue
-            places = [order.index(name) for name in names]
-            square = factor.precision[np.ix_(places, places)]
-            if plain and square[0, 0] > 0:
-                mean = square[0, at] / square[0, 0]
-                variance = np.diagonal(square)[at] / square[0, 0] - mean**2
+            square, at = factor.precision, [order.index(f"{prefix}{name}") for name in plain]
+            ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
+            weight = ones @ square @ ones
+            if weight > 0:
+                mean = (ones @ square)[at] / weight
+                variance = np.diagonal(square)[at] / weight - mean**2
+                sd = np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1)))
                 sites.append(site)
-                means.append(units[0] + units[1] * mean)
-                sds.append(units[1] * np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1))))
+                moments.append((units[0] + units[1] * mean, units[1] * sd))
+    if table is not None and len(table[2]):
+        columns = table[2][:, [list(table[1]).index(f"{prefix}{name}") for name in plain]]
+        sites.append(table[0])
+        moments.append((units[0] + units[1] * columns.mean(0), units[1] * columns.std(0)))
+    if len(sites) < 2:
+        return []
     lines = []
-    for name, mean, sd in zip(plain, np.transpose(means), np.transpose(sds), strict=False):
+    for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
         # The first of two sites, of more the one in the middle.
         other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = mean / mean[other]
-        rows = zip(sites, ratios, sd / sd[other], mean, sd, strict=True)
-        for site, ratio, wide, m, s in rows:
-            far = min(ratio, wide) > CONVERTED or 0 < max(ratio, wide) < 1 / CONVERTED
-            if far and 0.4 < ratio / wide < 2.5:
+        for site, m, s in zip(sites, mean, sd, strict=True):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor, wide = m / mean[other], s / sd[other]
+                times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
+            narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
+            scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
+            if scaled or abs(m - mean[other]) > APART * max(s, sd[other]):
+                about = f", which is about {1 / factor:.2g}" if scaled else ""
                 lines.append(
                     f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
-                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, fit "
-                    f"{site!r} again with --convert {name}=FACTOR, which is about {1 / ratio:.2g}"
+                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, convert "
+                    f"the table of {site!r}: --convert {name}=FACTOR{about}"
                 )
     return lines

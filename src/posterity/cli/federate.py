@@ -142,12 +142,16 @@ def federate(settings: Settings) -> Data:
 def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -> Data:
     """Write the ledger, and the history if it is wanted; what there is to report."""
     from posterity.artifact.aligned import listed, names_in
+    from posterity.artifact.recipe import recipe_in
+    from posterity.artifact.reconcile import suspicious
     from posterity.federation.federate import too_few_hops
     from posterity.files import write_file
 
     schedule, steps = type(run.schedule).__name__, run.state.step
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     record |= job.record
+    recipe = recipe_in(job.record)
+    notes = [] if recipe is None else suspicious({"": run.ledger}, recipe)
     written = files.write(run.ledger, output, "federate", record)
     if history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
@@ -158,7 +162,7 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
         "output": written.path,
         "digest": written.digest,
         "columns": list(listed(names_in(run.ledger))),
-        "notes": list(job.notes),
+        "notes": [*job.notes, *notes],
         "schedule": schedule,
         "unit": run.schedule.unit,
         "steps": steps,

@@ -44,8 +44,11 @@ def _report(data: Data) -> Any:
     of = "" if data["target"] is None else f" of {printable(data['target'])}"
     article = "an" if data["model"] == "ordinal" else "a"
     lines = [f"Fitted {article} {data['model']} model{of} to {data['records']} records."]
-    if data["noise_variance"] is not None:
-        lines.append(f"Noise variance {short(data['noise_variance'])}.")
+    lines += [
+        f"{name.replace('_', ' ').capitalize()} {short(data[name])}."
+        for name in ("noise_variance", "dispersion")
+        if data[name] is not None
+    ]
     if data["parameters"]:
         rows = parameters(data["parameters"])
     else:  # the heaviest first
@@ -113,7 +116,7 @@ def fit(settings: Settings) -> Data:
     columns and models. Nothing is standardised by a site's own data: --center and --scale
     say in which units coefficients and priors are.
     """
-    from posterity.artifact.reconcile import prior_digest
+    from posterity.artifact.reconcile import prior_digest, suspicious
     from posterity.cli.recipes import clean_or_none, requested
     from posterity.fitting import fit as fit_table
     from posterity.fitting import imputed
@@ -143,7 +146,12 @@ def fit(settings: Settings) -> Data:
         fitted = imputed(fits) if several else fits[0]
     third = fitted.third if settings["one_shot"] else None
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)
-    ledger, recipe, noise = fitted.ledger, fitted.recipe, fitted.noise_variance
+    ledger, recipe = fitted.ledger, fitted.recipe
+    notes = list(fitted.notes)
+    if (like := settings.path("data.like")) is not None:
+        other = files.read_any(like)[0]
+        if ledger.sites[0] not in getattr(other, "sites", ()):  # else it is fitted again
+            notes += suspicious({"like": other, "own": ledger}, recipe)
     written = files.write(ledger, output, "fit", fitted.provenance)
     return {
         "output": written.path,
@@ -154,11 +162,12 @@ def fit(settings: Settings) -> Data:
         "records": fitted.records,
         "dropped": fitted.dropped,
         "steps": fitted.steps,
-        "noise_variance": noise,
+        "noise_variance": fitted.noise_variance,
+        "dispersion": None if recipe.model == "linear" else fitted.spread,
         **_posterior(ledger.posterior),
         "columns": list(recipe.columns or ()),
         "recipe": json.loads(recipe.canonical()),
-        "notes": list(fitted.notes),
+        "notes": notes,
     }
 
 

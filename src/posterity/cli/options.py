@@ -329,7 +329,7 @@ class Settings:
             raise UsageError(
                 found=f"{len(named)} files where one is taken" if named else f"no {place}",
                 expected="one file",
-                fix="Name it as the argument.",
+                fix="Name it as the argument, and all else by options: see --help.",
             )
         return Path(named[0])
 

@@ -11,6 +11,7 @@ import numpy as np
 from posterity.adapters.tables.reader import clean, read_cells
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
+from posterity.artifact.reconcile import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import recipe_of, table_of
@@ -109,6 +110,7 @@ def predicted(
         parts = _called(call, x, inputs, progress)
         return Predicted(parts, rows, about.kind, recipe, records.y, None, None, tuple(notes))
     assert recipe is not None, "checked above"
+    of_sites, recipe = recipe, recipe.shared
     data, notes = table_of(settings, recipe, inputs, scored=scored)
     if scored and data.y is None:
         needed = [repr(name) for name in (recipe.target, recipe.event) if name]
@@ -123,43 +125,29 @@ def predicted(
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
         parts = _in_target_units(recipe, _called(call, x, inputs, progress))
     else:
-        from posterity.fitting.pooled import by_site, is_pooled, part_of
-        from posterity.fitting.predict import log_predictive
-        from posterity.fitting.predict import predict as of_regression
+        from posterity.fitting.pooled import is_pooled, predictions
 
         known = together(sites_in(about.provenance).values())
-        noise = settings["model.noise_variance"] or known.get("noise_variance")
-        if noise is None and isinstance(recipe.noise_variance, float):
-            noise = recipe.noise_variance
+        spread = settings["model.noise_variance"] or known.get(recipe.spread or "")
         if not (scored or settings["times"] or recipe.cuts) and recipe.model == "survival":
             raise UsageError(
                 found="survival, and no times to predict it at",
                 expected="one time at least",
                 fix="Give --times T,T,...",
             )
-        options = {"level": settings["level"], "times": settings["times"] or ()}
-        laws: list[tuple[Any, Any]] = [(posterior, np.arange(len(data.x)))]
+        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x))
         column = settings["data.site_column"]
-        if pooled := is_pooled(posterior):
-            labels = None if column is None else texts_of(inputs, column)[data.kept]
-            laws, more = by_site(value, data, labels)
-            notes += more
-        elif column is not None:
+        if column is not None and not (is_pooled(posterior) or of_sites.own):
             raise UsageError(
                 found=f"--site-column {column} for a posterior of one set of coefficients",
-                expected="sites with coefficients of their own (personal=), as federate finds them",
+                expected="sites with coefficients of their own (--personal, --own)",
                 fix="Leave it out; posterity evaluate scores sites apart by --by.",
             )
-        of = [(law, part_of(data, rows)) for law, rows in laws]
-        order = np.argsort(np.concatenate([rows for _, rows in laws]))
-        made = [
-            of_regression(law, recipe, own, noise_variance=noise, median=pooled, **options)
-            for law, own in of
-        ]
-        parts = {name: np.concatenate([one[name] for one in made])[order] for name in made[0]}
-        if scored:
-            scores = [log_predictive(law, recipe, own, noise) for law, own in of]
-            log_score = np.concatenate(scores)[order]
+        labels = None if column is None else texts_of(inputs, column)[data.kept]
+        options: Any = {"spread": spread, "scored": scored, "level": settings["level"]}
+        options["times"] = settings["times"] or ()
+        parts, log_score, more = predictions(value, of_sites, data, labels, **options)
+        notes += more
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
     flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from posterity.adapters.tables.reader import clean
 from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
@@ -16,7 +18,13 @@ from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
-from posterity.fitting.regressions import Residuals, data_of, model_of, residuals_of
+from posterity.fitting.regressions import (
+    Residuals,
+    data_of,
+    dispersion_of,
+    model_of,
+    residuals_of,
+)
 
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that posterity fit alone has options for."""
@@ -146,7 +154,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         try:
             cells, more = records_of(path, reading)
             own = recipe.filled(columns_of(recipe, cells.header, path))
-            own = labelled(own, reading)
+            own = labelled(own.replaced(strata=(site,) if recipe.own else ()), reading)
             data = designs[site] = design(cells, own, reading, empty=True)
         except PosterityError as error:
             raise error.at(f"data {str(path)!r} of site {site!r}") from error
@@ -159,19 +167,31 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         site: {"records": data.records} | ({"dropped": data.dropped} if data.dropped else {})
         for site, data in designs.items()
     }
-    noise = None
-    if first.model == "linear":
-        noise = 1.0 if first.noise_variance == ESTIMATE else float(first.noise_variance or 1.0)
-        if first.noise_variance == ESTIMATE and estimate:
+    if first.spread is not None:
+        value = getattr(first, first.spread)
+        if value == ESTIMATE and first.model != "linear":
+            value = dispersion_of(first, designs.values())
+            notes.append(f"dispersion {value:.4g}, estimated from the records of all sites")
+        elif value == ESTIMATE and estimate:
             own = (residuals_of(first, design) for design in designs.values())
-            noise = Residuals.together(own).variance
-            notes.append(f"noise variance {noise:.4g}, estimated from the residuals of all sites")
-        elif first.noise_variance == ESTIMATE:
+            value = Residuals.together(own).variance
+            notes.append(f"noise variance {value:.4g}, estimated from the residuals of all sites")
+        elif value == ESTIMATE:
+            value = 1.0
             notes.append(NOISE_OF_ONE)
-        facts = {site: fact | {"noise_variance": noise} for site, fact in facts.items()}
-        first = dataclasses.replace(first, noise_variance=noise)
-    made = {site: Table(*data_of(first, data), data.names) for site, data in designs.items()}
-    return Sites(first, model_of(first, noise), made, facts, notes)
+        facts = {site: fact | {first.spread: value} for site, fact in facts.items()}
+        first = first.replaced(**{first.spread: value})
+    first = first.replaced(strata=tuple(sorted(paths)) if first.own else ())
+    made = {}
+    for site, data in designs.items():
+        x, y = data_of(first, data)
+        if first.own:  # columns of other sites' coefficients are zeros here
+            names = first.coefficients()
+            wide = np.zeros((len(x), len(names)))
+            wide[:, [names.index(name) for name in data.names]] = x
+            data, x = data._replace(names=names), wide
+        made[site] = Table(x, y, data.names)
+    return Sites(first, model_of(first), made, facts, notes)
 
 
 def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
@@ -199,7 +219,7 @@ def table_of(
     Records with a missing value are left out. The target is read if it is to be ``scored``.
     """
     reading = reading_of(settings)
-    recipe = labelled(recipe, reading)
+    recipe = labelled(recipe.shared, reading)
     if inputs.suffix in (".npz", ".npy"):
         table = read_inputs(inputs, settings["inputs.array"])
         cells, notes = reading.renamed(as_cells(inputs, table)), []
@@ -242,6 +262,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         **{key: settings[f"data.{key}"] or {} for key in ("center", "scale", "unit")},
         "intercept": bool(settings["model.intercept"]),
         "cuts": tuple(settings["model.cuts"] or ()),
+        "own": tuple(map(clean, settings["model.own"] or ())),
         **{key: settings[f"model.{key}"] for key in ("hazard", "dispersion")},
         "prior_sd": settings["prior.sd"] or {},
         "noise_variance": settings["model.noise_variance"],

@@ -73,9 +73,26 @@ RECIPE = (
     ),
     Option("model.event", TEXT, "Of survival: the column of whether the time ended by an event."),
     Option("model.entry", TEXT, "Of survival: the column of when observation began; 0."),
-    Option("model.cuts", list_of(POSITIVE), "Of survival: times at which the hazard may change."),
-    Option("model.hazard", words("weibull", "gompertz"), "Of survival, in place of cuts."),
-    Option("model.dispersion", POSITIVE, "Of negative-binomial and gamma."),
+    Option(
+        "model.cuts",
+        list_of(POSITIVE),
+        "Of survival: times at which the hazard may change, or the knots of a spline.",
+    ),
+    Option(
+        "model.hazard",
+        words("weibull", "gompertz", "spline"),
+        "Of survival, in place of one that is constant between cuts.",
+    ),
+    Option(
+        "model.dispersion",
+        either(POSITIVE, words("estimate")),
+        "Of negative-binomial and gamma; estimated if left out.",
+    ),
+    Option(
+        "model.own",
+        NAMES,
+        "Coefficients that each site has for itself, by name or column, such as intercept.",
+    ),
     Option("model.exposure", TEXT, "The column of how long, or how much, was counted."),
     Option("model.offset", TEXT, "The column that is added to the linear predictor."),
     Option(

@@ -30,7 +30,7 @@ from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
-from posterity.federation.tables import at_site, in_order
+from posterity.federation.tables import at_site, in_order, stratified
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
@@ -65,6 +65,7 @@ def federate(
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
+    own: Sequence[int | str] = (),
     on_error: Literal["raise", "pass"] = "raise",
     key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
@@ -105,6 +106,9 @@ def federate(
             names), with the spread to expect if
             it is a mapping (:func:`posterity.models.hierarchical`); :meth:`Run.site` then gives a
             site its own posterior. How far sites differ is learned.
+        own: coefficients of a regression, by number or the prior's names, of which each site has
+            one for itself: ``age@north`` is that of site north. Given those that are shared they
+            are independent, and distributed as in the prior.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
         progress: called after each step, with the run so far as ``result``; what it raises ends the
@@ -138,7 +142,7 @@ def federate(
     """
     NATURAL.or_none().check(steps=steps)
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
-    options |= {"personal": personal, "on_error": on_error, "tolerance": tolerance}
+    options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
     run = start(sites, model, prior, **options)
     if few := too_few_hops(run, steps):
         warnings.warn(few, ConvergenceWarning, stacklevel=3)
@@ -179,6 +183,7 @@ def start(
     update: LocalUpdate | None = None,
     weights: Mapping[str, float] | None = None,
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
+    own: Sequence[int | str] = (),
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
     key: KeyArray | None = None,
@@ -197,12 +202,20 @@ def start(
     check_names([*sites, *(base.entries if isinstance(base, Ledger) else ())])
     sites, base = in_order(sites, base)
     entries = base.entries if isinstance(base, Ledger) else {}
-    if personal is not False and isinstance(base, Ledger):
+    apart = [
+        name for name, value in (("personal", personal), ("own", own)) if value not in (False, ())
+    ]
+    if len(apart) > 1 or (apart and isinstance(base, Ledger)):
         raise UsageError(
-            found="a ledger to go on from, with personal parameters",
-            expected="a prior for them",
-            fix="Pass `ledger.posterior`, as a prior.",
+            found=f"{' and '.join(f'{name}=' for name in apart)} with a {type(base).__name__}",
+            expected="one of them, and a prior",
+            fix="Leave one out; of a ledger pass `ledger.posterior`.",
         )
+    if own:
+        from posterity.models.personal import REGRESSION
+
+        REGRESSION.check(model=model)
+        sites, base = stratified(sites, base, own)
     trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())

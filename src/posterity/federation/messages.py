@@ -107,17 +107,17 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "improved", "value", "elsewhere", "slope", "curvature"]
+Part = Literal["gradient", "improved", "value", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure(Question):
     """Asks a site for ``parts`` of a :class:`Report` at a posterior that ``factor`` is part of.
 
-    Where gradients are noisy, ``samples`` of them are averaged. A slope and a curvature can be had
-    of diagonal Gaussians and Products of Gaussians, where an estimator has no noise; who asks for
-    the curvature is told the slope too. Values, here and elsewhere, can be had where expectations
-    can be computed.
+    Where gradients are noisy, ``samples`` of them are averaged. The curvature, and with it value,
+    slope and fixed point, can be had of diagonal Gaussians and Products of Gaussians, where an
+    estimator has no noise. Values, here and elsewhere, can be had where expectations can be
+    computed.
     """
 
     posterior: ExponentialFamily

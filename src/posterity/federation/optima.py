@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arrays.search import FLATTER, step_by_curvature
 from posterity.arrays.tree import structure
 from posterity.entries import Entry
 from posterity.errors import PosterityError, SiteError
@@ -95,7 +96,7 @@ def applies(agreed: Agreement) -> bool:
 
 def newton(federation: Federation, state: State) -> Newton:
     """The joint Newton step from the current posterior; a SiteError if a site fails."""
-    reports = _reports(federation, state, "curvature", begun=False)
+    reports = _reports(federation, state, begun=False)
     return newton_of(state.prior, state.posterior, reports)
 
 
@@ -109,7 +110,7 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
     for answer in answers:
         slope, curvature = slope + answer.slope, curvature + answer.curvature
         there = there + answer.fixed_point
-    step = _solved(curvature, slope)
+    step, _ = step_by_curvature(slope, curvature)
     energy = _energy(prior, q, answers)
     if not (np.isfinite(step).all() and there.is_proper()):
         return Newton(step, None, math.inf, energy)
@@ -124,35 +125,37 @@ def stepped(federation: Federation, state: State) -> State | None:
     Means move together, and each site's covariances to what its curvatures would have them. None if
     no step helps. A SiteError if a site fails.
     """
-    begun = state
+    begun, reports = state, _reports(federation, state)
+    proposed = newton_of(state.prior, state.posterior, reports)
     for _ in range(STEPS):
-        reports = _reports(federation, state, "curvature")
-        proposed = newton_of(state.prior, state.posterior, reports)
         if proposed.change <= ENOUGH or not np.isfinite(proposed.step).all():
             break
-        after = _searched(federation, state, reports, proposed)
-        if after is None:
+        found = _searched(federation, state, reports, proposed)
+        if found is None:
             break
-        state = after
+        state, reports, proposed = found
     return None if state is begun else state
 
 
 def _searched(
     federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
-) -> State | None:
-    """The state after as much of a step as lowers the free energy; None if no share of it does."""
-    prior: Any = state.prior
+) -> tuple[State, Sequence[Report], Newton] | None:
+    """As much of a step as lowers the free energy, with what follows; None if no share of it does.
+
+    Where rounding hides whether the energy falls, a step is taken that shortens the next one.
+    """
     share = 1.0
     for _ in range(HALVINGS):
         moved = _moved(state, reports, proposed, share)
         share /= 2
         if moved is None:
             continue
-        answers = _reports(federation, moved, "slope")
-        if any(answer.slope is None for answer in answers):
-            continue
-        if _energy(prior, moved.posterior, answers) < proposed.energy:
-            return moved
+        answers = _reports(federation, moved)
+        following = newton_of(state.prior, moved.posterior, answers)
+        falls = following.energy < proposed.energy
+        level = following.energy <= proposed.energy + 1e-13 * (1 + abs(proposed.energy))
+        if falls or (level and following.change < FLATTER * proposed.change):
+            return moved, answers, following
     return None
 
 
@@ -191,10 +194,8 @@ def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
     return factor.rebuild([part.at_mean(along, its.precision) for part, along, its in own])
 
 
-def _reports(
-    federation: Federation, state: State, part: Part, *, begun: bool = True
-) -> list[Report]:
-    """Reports of the sites that contribute; only of those that have a factor if ``begun``.
+def _reports(federation: Federation, state: State, *, begun: bool = True) -> list[Report]:
+    """Curvatures of the sites that contribute; only of those that have a factor if ``begun``.
 
     A step does not begin for a site that has not had its turn, but what is left depends on it.
     """
@@ -206,7 +207,9 @@ def _reports(
         if begun and not np.any(factor.natural_parameters):
             continue
         version = {"epoch": state.epoch, "step": state.step}
-        asked.append(Measure(site, state.posterior, factor, (part,), 1, first_key(), **version))
+        asked.append(
+            Measure(site, state.posterior, factor, ("curvature",), 1, first_key(), **version)
+        )
     federation.prepare(asked)
     reports: Any = [federation.demand(question) for question in asked]
     return reports
@@ -228,15 +231,6 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
 def _energy(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> float:
     values = [math.nan if report.value is None else report.value for report in reports]
     return float(q.kl(prior)) - math.fsum(values)
-
-
-def _solved(curvature: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Newton's step, about as far as it goes where curvature is negative or nil."""
-    scale = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-300))
-    scaled = scale[:, None] * (curvature + curvature.T) / 2 * scale
-    values, vectors = np.linalg.eigh(scaled)
-    values = np.maximum(np.abs(values), 1e-15)
-    return scale * (vectors @ ((vectors.T @ (scale * slope)) / values))
 
 
 @dataclasses.dataclass(frozen=True)

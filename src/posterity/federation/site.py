@@ -38,7 +38,6 @@ from posterity.federation.messages import (
 from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
-from posterity.inference.joint import slope_in_mean
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records
@@ -56,6 +55,9 @@ class Site:
     name: str
     agreement: Agreement
     records: Records
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.agreement, self.records)  # and nothing of a device
 
     @classmethod
     def of(cls, agreement: Agreement, name: str, data: Any, weight: float = 1.0) -> "Site":
@@ -159,20 +161,21 @@ class Site:
             pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
-        records = self._records(update, self.agreement.padding)
+        records, taken = self._records(update), np.asarray(count)
         while True:
-            new, info = self._run(_improve, update, view, factor, records, np.asarray(count), key)
+            new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
-            finer = update.finer()
-            if finer is None or float(info.quadrature_error) <= ERROR:
+            error = float(info.quadrature_error)
+            finer = None if error <= ERROR else update.finer()
+            if finer is None:
                 break
             update = finer
-            if float(info.quadrature_error) <= NEAR:  # from where the fewer nodes led
+            if error <= NEAR:  # from where the fewer nodes led
                 new = at_rest(new)
                 view, factor = view + (new - factor), new
-        residual, error = float(info.residual), float(info.quadrature_error)
-        return Improvement(self.name, canonical(new), int(info.halvings), residual, error)
+        residual, halvings = float(info.residual), int(info.halvings)
+        return Improvement(self.name, canonical(new), halvings, residual, error)
 
     def report(
         self,
@@ -202,8 +205,8 @@ class Site:
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
-        if {"slope", "curvature"} & set(parts):
-            curvature, error = self._curvature(posterior, "curvature" in parts)
+        if "curvature" in parts:
+            curvature, error = self._curvature(posterior)
             known, errors = known | curvature, [*errors, error]
         return Report(self.name, quadrature_error=max(errors), **known)
 
@@ -239,60 +242,62 @@ class Site:
         key: KeyArray,
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        update, records = self.update, self._records(self.update)
-        while True:
-            known = self._run(_gradient, update, posterior, factor, records, samples, key)
-            finer = None if float(known[2]) <= ERROR else update.finer()
-            if finer is None:
-                return known
-            update = finer
+        return self._by_enough_nodes(_gradient, self.update, posterior, factor, samples, key)
 
     def _value(self, posterior: ExponentialFamily) -> float | None:
         """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
         update: Any = self.agreement.line_search
         if update is None or not isinstance(update.estimator, Evaluator):
             return None
-        while True:
-            both = self._run(_value, update, posterior, self._records(update))
-            value, other = map(float, both)
-            finer = None if abs(value - other) <= ERROR else update.finer()
-            if finer is None:
-                return value if math.isfinite(value) else None
-            update = finer
+        value, _ = map(float, self._by_enough_nodes(_value, update, posterior))
+        return value if math.isfinite(value) else None
 
-    def _curvature(
-        self, posterior: ExponentialFamily, curvature: bool
-    ) -> tuple[dict[str, Any], float]:
+    def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
         update: Any = self.agreement.line_search
         if update is None or not isinstance(update.estimator, Evaluator):
             return {}, 0.0
-        records = self._records(update)
-        while True:
-            result, error = self._run(_curvature, update, posterior, records, curvature)
-            finer = None if float(error) <= ERROR else update.finer()
-            if finer is None:
-                break
-            update = finer
+        *result, error = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
         parts = [value, fixed.natural_parameters, slope, bend, error]
         if not all(np.isfinite(part).all() for part in parts):
             return {}, 0.0
-        known = {"value": float(value), "fixed_point": fixed, "slope": slope}
-        return known | ({"curvature": bend} if curvature else {}), float(error)
+        known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
+        return known, float(error)
 
-    def _records(self, update: LocalUpdate, padding: bool = True) -> Records:
-        """The records as the programs of an update take them, of which NumPy has none."""
-        return self.records.padded() if padding and update.needs_jax(self.model) else self.records
+    def _by_enough_nodes(
+        self, function: Any, update: LocalUpdate, posterior: ExponentialFamily, *others: Any
+    ) -> Any:
+        """What a function says by as many nodes as it takes; the error that these leave is last."""
+        records = self._records(update)
+        while True:
+            found = self._run(function, update, posterior, records, *others)
+            finer = update.finer() if float(found[-1]) > ERROR else None
+            if finer is None:
+                return found
+            update = finer
+
+    def _records(self, update: LocalUpdate) -> Records:
+        """The records as an update takes them: as they are by NumPy, on the device by JAX."""
+        return self._on_device if update.needs_jax(self.model) else self.records
+
+    @functools.cached_property
+    def _on_device(self) -> Records:
+        """The records as arrays of JAX, padded if that was agreed: made once, for all visits."""
+        records = self.records.padded() if self.agreement.padding else self.records
+        with jax.enable_x64(True):
+            return jax.tree.map(jnp.asarray, records)
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
-        """What a function of update, model and others gives: by NumPy, or compiled by JAX."""
+        """What a function of update, model and others gives, as NumPy's arrays, by which it is
+        made or else by a program of JAX.
+        """
         if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)
         with jax.enable_x64(True):
-            own = (of_jax(one) if isinstance(one, Words) else one for one in others)
-            return _compiled(function, update, self.model, *own)
+            own = (_key(update, one) if isinstance(one, Words) else one for one in others)
+            return jax.tree.map(np.asarray, _compiled(function, update, self.model, *own))
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
@@ -427,7 +432,7 @@ def _improve(
 
 
 def _gradient(
-    update: LocalUpdate, model: Any, q: Any, factor: Any, records: Any, samples: int, key: Any
+    update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, samples: int, key: Any
 ) -> tuple[Any, Any, Any]:
     """The mean over draws, the squared length that noise gives to it, and the error of nodes."""
     records = records.widened()
@@ -452,27 +457,26 @@ def _gradient(
 
 
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
-    """By its nodes, and by others."""
+    """And by how much other nodes differ."""
     records = records.widened()
     at = lambda otherwise: update.estimator.evaluate(model, q, records, otherwise=otherwise).value
-    return at(False) / update.temperature, at(True) / update.temperature
+    value, other = at(False) / update.temperature, at(True) / update.temperature
+    return value, abs(value - other)
 
 
-def _curvature(
-    update: Any, model: Any, q: Any, records: Any, curvature: bool
-) -> tuple[tuple[Any, ...], Any]:
+def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
     """Value, slope, curvature and factor, and the error of too few nodes in nats."""
     records, estimator = records.widened(), update.estimator
-    bend = q.xp.np.zeros((0, q.event_size))
-    if curvature:
-        expected, bend = estimator.curved(model, q, records)
-    else:
-        expected = estimator.evaluate(model, q, records)
-    factor = expected.gradient / update.temperature
-    other = estimator.evaluate(model, q, records, otherwise=True).gradient / update.temperature
-    error, slope = q.squared_length(other - factor) / 4, slope_in_mean(q, factor)
-    value, bend = expected.value / update.temperature, bend / update.temperature
-    return (value, slope, bend, factor), error
+    curved, temperature = estimator.curved(model, q, records), update.temperature
+    value, factor = curved.expected.value / temperature, curved.expected.gradient / temperature
+    other = estimator.evaluate(model, q, records, otherwise=True).gradient / temperature
+    error = q.squared_length(other - factor) / 4
+    return value, curved.slope / temperature, curved.curvature / temperature, factor, error
+
+
+def _key(update: LocalUpdate, key: Words) -> Any:
+    """A key of JAX's, of which an update without noise has no use."""
+    return of_jax(key) if update.noisy else None
 
 
 _PROGRAMS = {
@@ -485,5 +489,5 @@ def _compiled(function: Any, update: LocalUpdate, model: Any, *others: Any) -> A
     of_arrays, of_any = _PROGRAMS[function]
     # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
     if function is _improve and all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
-        return of_arrays(update, model, *others)
-    return of_any(update.traced(), model, *others)
+        return of_arrays(update.traced, model, *others)
+    return of_any(update.traced, model, *others)

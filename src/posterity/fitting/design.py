@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import INTERCEPT, LABELS, Factor, Recipe
+from posterity.artifact.recipe import HAZARDS, INTERCEPT, LABELS, SPLINE, Factor, Recipe
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
 
@@ -56,8 +56,10 @@ FLAGS = {"weights": "--record-weights"}
 NODES = 11
 """Gauss-Radau nodes of a hazard's integral over time, the last of them at the end, where an event
 is."""
-POWER = {"weibull": 6, "gompertz": 1}
-"""By which the time since entry is spread between nodes: a Weibull hazard may start infinite."""
+POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
+"""Nodes are those of this root of time, where an interval is no short part of it: a hazard
+that is linear in log time may start infinite."""
+LOGICAL = {"TRUE": "1", "FALSE": "0"}
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name when it reads one."""
 
@@ -240,6 +242,14 @@ def design(
     notes += strange
     values = _values(whole, recipe, reading, wanted)
     names, columns = recipe.inputs(), _columns(recipe, values, whole)
+    plain = recipe.shared.inputs()
+    known = {*plain, *(name.partition("[")[0] for name in plain)}
+    if odd := [name for name in recipe.own if name not in known]:
+        raise UsageError(
+            found=f"--own {odd[0]}",
+            expected=f"coefficients or columns among {some(plain)}",
+            fix="Name those that each site has for itself.",
+        )
     if len(set(own := recipe.coefficients())) < len(own):
         twice = next(name for name in own if own.count(name) > 1)
         raise StructureError(
@@ -261,7 +271,7 @@ def design(
             )
     if dropped:
         notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
-    pairs, ones = zip(names, columns, strict=True), {INTERCEPT, *recipe.baseline}
+    pairs, ones = zip(plain, columns, strict=True), {INTERCEPT, *recipe.baseline}
     level = [name for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0]
     if level and not (predicting or empty):
         notes += [
@@ -341,24 +351,29 @@ def _at_risk(
     if idle := int((time == entry).sum()):
         notes = (*data.notes, f"{idle} records censored at their entry, which say nothing")
         data = data._replace(notes=notes)
-    seen = np.flatnonzero(time > entry)  # others were at risk for no time
-    if recipe.hazard is not None:
-        power, span = POWER[recipe.hazard], (time - entry)[seen, None]
-        nodes, weights = _radau()
-        at = entry[seen, None] + span * nodes**power
-        spent = span * power * nodes ** (power - 1) * weights
-        row, here = np.repeat(seen, NODES), np.zeros(at.shape)
-        here[:, -1] = event[seen]
-        made = _again(data, row, baseline_at(recipe, at.ravel()))
-        return made._replace(y=here.ravel(), exposure=spent.ravel())
+    at, spent = hazard_nodes(recipe, entry, time)
+    row, interval, node = np.nonzero(spent > 0)
+    last = (node == at.shape[2] - 1) & (at[row, interval, node] == time[row])
+    made = _again(data, row, baseline_at(recipe, at[row, interval, node]))
+    return made._replace(y=last * event[row], exposure=spent[row, interval, node])
+
+
+def hazard_nodes(
+    recipe: Recipe, entry: np.ndarray, time: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times (n, intervals, nodes) and lengths by which hazards are integrated from entry to time.
+
+    The last node of an interval is its end. Lengths are 0 in intervals without time at risk.
+    """
     ends = np.array([0.0, *recipe.cuts, np.inf])
-    spent = np.minimum(time[:, None], ends[1:]) - np.maximum(entry[:, None], ends[:-1])
-    row, interval = np.nonzero(spent > 0)
-    here = (event[row] == 1) & (time[row] > ends[interval]) & (time[row] <= ends[interval + 1])
-    made = _again(
-        data, row, np.eye(len(recipe.baseline))[interval] if recipe.cuts else data.x[:, :0]
-    )
-    return made._replace(y=1.0 * here, exposure=spent[row, interval])
+    nodes, weights = _radau() if recipe.hazard else (np.ones(1), np.ones(1))
+    low, high = (np.clip(own[:, None], ends[:-1], ends[1:]) for own in (entry, time))
+    power = np.where(high > 2 * low, POWER.get(recipe.hazard or "", 1), 1)[..., None]
+    start, end = (own[..., None] ** (1 / power) for own in (low, high))
+    root = start + (end - start) * nodes
+    at, spent = root**power, power * root ** (power - 1) * (end - start) * weights
+    at[..., -1] = high
+    return np.maximum(at, np.finfo(float).tiny), spent
 
 
 @functools.cache
@@ -372,9 +387,19 @@ def _radau() -> tuple[np.ndarray, np.ndarray]:
 
 
 def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
-    """The columns (n, 2) of a Weibull or Gompertz log hazard at these times (n,)."""
-    own = np.log(time) if recipe.hazard == "weibull" else time
-    return np.column_stack([np.ones(len(time)), own])
+    """The columns (n, b) of the log hazard at these times (n,); none where it is constant."""
+    if recipe.hazard == SPLINE:
+        from scipy.interpolate import CubicSpline
+
+        knots, at = np.log(recipe.cuts), np.log(time)
+        spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
+        inside = np.clip(at, knots[0], knots[-1])
+        return spline(inside) + (at - inside)[:, None] * spline(inside, 1)
+    if recipe.hazard in HAZARDS:
+        own = np.log(time) if recipe.hazard == "weibull" else time
+        return np.column_stack([np.ones(len(time)), own])
+    interval = np.searchsorted(np.array(recipe.cuts), time)
+    return np.eye(len(recipe.cuts) + 1)[interval][:, : len(recipe.baseline)]
 
 
 def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:
@@ -456,7 +481,7 @@ def _values(
         "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
         "(--without {column})"
     )
-    numbers = cells.numbers(numeric, reading.decimal, expected=expected).T
+    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
     values = dict(zip(numeric, numbers, strict=True))
     for name, factor in reading.convert.items():
         if name not in values:
@@ -470,6 +495,18 @@ def _values(
         if (levels := recipe.categories.get(name)) is not None:
             values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
     return values
+
+
+def _logical(cells: Cells, names: Sequence[str]) -> Cells:
+    """TRUE and FALSE, as R and spreadsheets write logical values, as 1 and 0."""
+    places = [cells.header.index(name) for name in names]
+    logical = {place for place in places if cells.rows and cells.rows[0][place].upper() in LOGICAL}
+    logical -= {n for n in logical if any(row[n].upper() not in LOGICAL for row in cells.rows)}
+    rows = [
+        [LOGICAL[cell.upper()] if place in logical else cell for place, cell in enumerate(row)]
+        for row in (cells.rows if logical else [])
+    ]
+    return cells._replace(rows=rows) if logical else cells
 
 
 def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:

@@ -22,8 +22,10 @@ from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
 from posterity.fitting.one_shot import nats_of, third_derivatives
 from posterity.fitting.regressions import (
+    LEAST,
     check_converged,
     deviations,
+    dispersion_of,
     fitted,
     residuals_of,
 )
@@ -53,7 +55,9 @@ class Fit:
         records: how many were used.
         dropped: how many were not, for a value that is missing.
         steps: passes over the site, or steps of a mixture's search.
-        noise_variance: of a linear model, known or estimated.
+        spread: the noise variance of a linear model or the dispersion of another, known or
+            estimated.
+        spare: the degrees of freedom of an estimated noise variance, if that is known.
         third: third derivatives of the site's log likelihood, where they are known
             (:mod:`~posterity.fitting.one_shot`).
         rounded: numbers of records are kept in the file as multiples of this.
@@ -66,11 +70,17 @@ class Fit:
     records: int
     dropped: int
     steps: int
-    noise_variance: float | None
+    spread: float | None
     notes: tuple[str, ...]
     kept: np.ndarray
     third: np.ndarray | None = None
+    spare: float | None = None
     rounded: int = 1
+
+    @property
+    def noise_variance(self) -> float | None:
+        """Of a linear model, known or estimated."""
+        return self.spread if self.recipe.model == "linear" else None
 
     @property
     def nats(self) -> float | None:
@@ -80,10 +90,14 @@ class Fit:
     @property
     def provenance(self) -> dict[str, str]:
         """The provenance to save with the ledger: its recipe, and what is known of its records."""
-        noise = {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
         count = lambda number: self.rounded * round(number / self.rounded)
-        dropped = {"dropped": count(self.dropped)} if self.dropped else {}
-        known = {"records": count(self.records), **dropped, **noise, "versions": versions()}
+        known: dict[str, Any] = {"records": count(self.records), "versions": versions()}
+        if self.dropped:
+            known["dropped"] = count(self.dropped)
+        if self.spread is not None:
+            known[self.recipe.spread or ""] = self.spread
+        if self.spare is not None:
+            known["spare"] = count(self.spare)
         if self.third is not None:
             known["third"] = listed(self.third, names_of(self.ledger.posterior)[""])
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
@@ -137,10 +151,11 @@ def fit(
     path = Path(path)
     check_recipe(recipe)
     cells, notes = records_of(path, reading)
+    site = path.stem if site is None else site
     recipe = recipe.filled(columns_of(recipe, cells.header, path))
+    recipe = recipe.replaced(strata=(site,) if recipe.own else ())
     data = design(cells, recipe, reading)
     data = data._replace(notes=(*notes, *data.notes))
-    site = path.stem if site is None else site
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
     return _regression(data, recipe, site, prior, progress)
@@ -187,15 +202,16 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         f"{count} imputed tables by Rubin's rule: missing values make {share[worst]:.0%} of the "
         f"variance of {names[worst]!r}, and less of others"
     )
-    noises = [own.noise_variance for own in fits if own.noise_variance is not None]
+    spreads = [own.spread for own in fits if own.spread is not None]
     notes = tuple(dict.fromkeys(line for own in fits for line in own.notes))
     return dataclasses.replace(
         first,
         ledger=ledger,
         steps=sum(own.steps for own in fits),
-        noise_variance=float(np.mean(noises)) if noises else None,
+        spread=float(np.mean(spreads)) if spreads else None,
         notes=(*notes, note),
         third=None,
+        spare=None,
     )
 
 
@@ -247,19 +263,23 @@ def _regression(
     progress: ProgressCallback | None,
 ) -> Fit:
     prior = prior_of(data.names, recipe, given)
-    x, noise = data.x, None
-    if recipe.model == "linear":
-        noise = float(
-            residuals_of(recipe, data).variance
-            if recipe.noise_variance == ESTIMATE
-            else recipe.noise_variance or 0
-        )
+    x, spread, spare = data.x, None, None
+    if recipe.spread is not None:
+        spread = getattr(recipe, recipe.spread)
+        if spread == ESTIMATE and recipe.model == "linear":
+            left = residuals_of(recipe, data)
+            spread, spare = left.variance, left.spare
+        elif spread == ESTIMATE:
+            spread = dispersion_of(recipe, [data])
+            if spread < LEAST:
+                notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
+                data = data._replace(notes=notes)
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
         size = len(recipe.inputs())  # of a multinomial model's class
         own, known = x[:, :size], prior.precision[:size, :size]
         deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
-    run = fitted(recipe, noise, site, data, prior, progress)
+    run = fitted(recipe, spread, site, data, prior, progress)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
     predictor = x @ posterior.mean + (0.0 if data.offset is None else data.offset)
@@ -282,7 +302,7 @@ def _regression(
         )
     third = third_derivatives(recipe, data, posterior)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, noise, notes, data.kept, third)
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -297,13 +317,14 @@ def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
 def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     """The prior of the coefficients: independent about 0, or that of a file, in their order."""
     if known is None:
-        if unknown := [name for name in recipe.prior_sd if name and name not in names]:
+        known_names = {"", *names, *recipe.shared.coefficients()}
+        if unknown := [name for name in recipe.prior_sd if name not in known_names]:
             raise UsageError(
                 found=f"--prior-sd for {unknown[0]!r}",
                 expected=f"coefficients among {some(names)}",
                 fix="Name one of them, or leave it out.",
             )
-        sd = np.array([recipe.prior_sd.get(name, recipe.prior_sd[""]) for name in names], float)
+        sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":
             return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)
         return Gaussian.from_standard(np.zeros(len(sd)), np.diag(sd**2)).named(names)

@@ -13,6 +13,7 @@ these, within three in 99 %, and on the right side of 0.1 nats in 96 %.
 """
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,10 +44,11 @@ def third_derivatives(recipe: Recipe, data: Design, posterior: Any) -> np.ndarra
     """The expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
 
     None of a diagonal Gaussian, which leaves out more than that, of more than :data:`MOST`
-    coefficients, and where a site estimates its own noise, of which others know nothing.
+    coefficients, and where a site estimates its own noise or dispersion, of which others know
+    nothing; see :func:`_of_noise` for noise.
     """
     size = posterior.own_size
-    if posterior.diagonal or size > MOST or recipe.noise_variance == ESTIMATE:
+    if posterior.diagonal or size > MOST or ESTIMATE in (recipe.noise_variance, recipe.dispersion):
         return None
     if recipe.model == "linear":
         return np.zeros((size, size, size))
@@ -110,9 +112,12 @@ def expected_distance(
         sites: by site the numbers of :func:`~posterity.artifact.cubics.listed`, under ``third``.
     """
     q: Any = ledger.posterior
-    known = all("third" in sites.get(site, {}) for site in ledger.sites)
+    known = {*("third", "spare")}.intersection(*(sites.get(site, {}) for site in ledger.sites))
     if not known or not ledger.independent or not q.gaussian or q.diagonal:
         return None, []
+    if "spare" in known:
+        distance = _of_noise(ledger, sites)
+        return (None, []) if distance is None else _judged(distance)
     order = np.argsort(names_of(q)[""])
     mean, covariance = q.mean[order], q.covariance[np.ix_(order, order)]
     gradient, hessian, beyond = np.zeros(len(order)), np.zeros(covariance.shape), []
@@ -136,10 +141,52 @@ def expected_distance(
             f"again{CHOOSE}"
         ]
     bend = covariance @ hessian
-    distance = float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4)
+    return _judged(float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4))
+
+
+def _judged(distance: float) -> tuple[float, list[str]]:
+    """A distance, and a warning of one that a federation is worth."""
     if distance <= WORTH:
         return distance, []
     return distance, [
         f"in one shot the posterior is some {distance:.2g} nats from that of all records "
         f"together: federate, if sites can be asked again{CHOOSE}"
     ]
+
+
+def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Nats from the posterior of all records under the noise variance that these leave.
+
+    A site's factor times its own noise variance are the sums ``Xᵀ y`` and ``Xᵀ X`` of its records,
+    and that variance times its degrees of freedom the residuals of its least squares; so those of
+    all records are known, but for the rounding of their numbers; None where that leaves nothing.
+    """
+    names, sums = names_of(ledger.posterior)[""], []
+    for site in ledger.sites:
+        factor: Any = ledger.factor(site)
+        order = [names_of(factor).get("", names).index(name) for name in names]
+        noise = sites[site]["noise_variance"]
+        square = noise * factor.precision[np.ix_(order, order)]
+        sums.append((noise * sites[site]["spare"], noise * factor.precision_mean[order], square))
+    left = math.fsum(own[0] for own in sums)
+    linear, square = (np.sum([own[k] for own in sums], axis=0) for k in (1, 2))
+    size = np.sqrt(np.maximum(np.diagonal(square), np.finfo(float).tiny))
+    spare = sum(own["spare"] for own in sites.values())
+
+    def least(linear: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, int]:
+        scaled = square / np.outer(size, size)
+        rank = np.linalg.matrix_rank(scaled, hermitian=True)
+        return np.linalg.lstsq(scaled, linear / size, rcond=1e-12)[0] / size, int(rank)
+
+    best, rank = least(linear, square)
+    for _, own, precision in sums:
+        mean, used = least(own, precision)
+        left += float((best - mean) @ precision @ (best - mean))
+        spare += used
+    if spare <= rank or left <= 0 or not all(own["spare"] for own in sites.values()):
+        return None  # where numbers are rounded, to nothing at some site
+    noise = left / (spare - rank)
+    pooled = ledger.prior + type(ledger.prior)._of(
+        precision_mean=linear / noise, precision=square / noise
+    ).named(names)
+    return float(ledger.posterior.kl(pooled))

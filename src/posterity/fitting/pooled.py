@@ -1,14 +1,25 @@
-"""A site's coefficients under partial pooling, from what its file says of all sites."""
+"""A site's coefficients where sites differ, from a file of all sites.
 
-from collections.abc import Iterable
+They do so about a population (partial pooling), or each for itself.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from posterity.artifact.recipe import Recipe
 from posterity.errors import StructureError
-from posterity.families import Gaussian, Mixture, Product
+from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
+from posterity.fitting.predict import (
+    covariance_of,
+    gaussians,
+    log_predictive,
+    predict,
+    spread_in,
+)
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
@@ -24,7 +35,7 @@ LIGHT, MOST = 1e-8, 128
 
 def is_pooled(posterior: Any) -> bool:
     """True if a posterior is that of a regression whose sites have coefficients of their own."""
-    return isinstance(posterior, Product) and dict(posterior.independent_blocks()).keys() == BLOCKS
+    return dict(posterior.independent_blocks()).keys() == BLOCKS
 
 
 def site_coefficients(
@@ -122,28 +133,108 @@ def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray
     return mean, (covariance + np.swapaxes(covariance, 1, 2)) / 2
 
 
+def own_coefficients(
+    posterior: Any, recipe: Recipe, sites: Iterable[str | None]
+) -> dict[str | None, Any]:
+    """By site the law of its coefficients, of None that of an unseen site.
+
+    Of the coefficients that each site has for itself those of other sites are left out; an unseen
+    site's are as the prior has them.
+    """
+    weights, parts, names = gaussians(posterior)
+    shared, result = recipe.shared.coefficients(), {}
+    if missing := {*recipe.coefficients()} - {*names}:
+        raise StructureError(
+            found=f"a posterior of {some(names)}",
+            expected=f"the recipe's coefficients, {some(sorted(missing))} among them",
+            fix="Name the file that fit, fuse or federate wrote.",
+        )
+    for site in sites:
+        alone = recipe.replaced(strata=("" if site is None else site,))
+        wanted, variance = alone.coefficients(), np.square(alone.deviations())
+        known = [place for place, name in enumerate(wanted) if name in names]
+        places = [names.index(wanted[place]) for place in known]
+        mean = np.zeros((len(parts), len(wanted)))
+        covariance = np.tile(np.diag(variance), (len(parts), 1, 1))
+        for k, q in enumerate(parts):
+            mean[k, known] = np.asarray(q.mean)[places]
+            covariance[(k, *np.ix_(known, known))] = covariance_of(q)[np.ix_(places, places)]
+        components = Gaussian.from_standard(mean, covariance).named(shared)
+        result[site] = Mixture.from_standard(weights, components)
+    return result
+
+
 def by_site(
-    value: Any, data: Design, labels: np.ndarray | None
-) -> tuple[list[tuple[Mixture, np.ndarray]], list[str]]:
+    value: Any, recipe: Recipe, data: Design, labels: np.ndarray | None
+) -> tuple[list[tuple[Any, np.ndarray]], list[str]]:
     """Laws of coefficients, each with the rows of the records that it predicts; and notes.
 
     Args:
         value: the ledger or posterior.
+        recipe: what it is about.
         data: the records.
         labels: the site of each record (n,); all are of an unseen one if left out.
     """
-    known = set(value.sites) if isinstance(value, Ledger) else set[str]()
+    known = set(value.sites) if isinstance(value, Ledger) else set(recipe.strata)
     rows = np.full(len(data.x), "") if labels is None else labels
     places: dict[str | None, list[int]] = {}
     for place, label in enumerate(rows.tolist()):
         places.setdefault(label if label in known else None, []).append(place)
-    laws, notes = site_coefficients(value, places)
+    if recipe.own:
+        posterior = value.posterior if isinstance(value, Ledger) else value
+        laws, notes = own_coefficients(posterior, recipe, places), []
+    else:
+        laws, notes = site_coefficients(value, places)
     if unseen := places.get(None):
         which = sorted({label for label in rows[unseen].tolist() if label})
         named = f" ({some(which)})" if which else ""
         tail = "" if labels is not None else ": --site-column NAME says which site a record is of"
-        notes.append(f"{len(unseen)} records are predicted as of a site unseen{named}{tail}")
+        prior = f", of whose {some(recipe.own)} the prior alone tells" if recipe.own else ""
+        notes.append(f"{len(unseen)} records are predicted as of a site unseen{named}{prior}{tail}")
     return [(laws[site], np.array(own)) for site, own in places.items()], notes
+
+
+def predictions(
+    value: Any,
+    recipe: Recipe,
+    data: Design,
+    labels: np.ndarray | None = None,
+    *,
+    spread: float | None = None,
+    scored: bool = False,
+    level: float = 0.9,
+    times: Sequence[float] = (),
+) -> tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]:
+    """Predictions by name, the log predictive of each target if it is ``scored``, and notes.
+
+    Args:
+        value: a ledger or posterior.
+        recipe: what it is about.
+        data: the records.
+        labels: the site of each record (n,), where sites have coefficients of their own.
+        spread: the noise variance or dispersion; the recipe's if left out. Where neither says it
+            there is no log predictive.
+        scored: whether that is wanted.
+        level: of the intervals.
+        times: of survival.
+    """
+    posterior = value.posterior if isinstance(value, Ledger) else value
+    pooled, notes = is_pooled(posterior), []
+    laws: list[tuple[Any, np.ndarray]] = [(posterior, np.arange(len(data.x)))]
+    if pooled or recipe.own:
+        laws, notes = by_site(value, recipe, data, labels)
+    recipe = recipe.shared
+    of = [(law, part_of(data, rows)) for law, rows in laws]
+    order = np.argsort(np.concatenate([rows for _, rows in laws]))
+    options: Any = {"noise_variance": spread, "level": level, "times": times, "median": pooled}
+    made = [predict(law, recipe, own, **options) for law, own in of]
+    parts = {name: np.concatenate([one[name] for one in made])[order] for name in made[0]}
+    if scored and recipe.spread and spread_in(recipe, spread) is None:
+        notes.append(f"no log score: the {recipe.spread.replace('_', ' ')} is not known")
+    elif scored:
+        scores = [log_predictive(law, recipe, own, spread) for law, own in of]
+        return parts, np.concatenate(scores)[order], notes
+    return parts, None, notes
 
 
 def part_of(data: Design, rows: np.ndarray) -> Design:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr, expit, logsumexp, ndtr, ndtri, softmax
 
-from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe
 from posterity.errors import StructureError
 from posterity.families import Mixture, Transformed
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
-from posterity.fitting.design import Design, baseline_at
+from posterity.fitting.design import Design, baseline_at, hazard_nodes
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
 from posterity.models.nodes import log_normal_mean, normal_pairs
@@ -61,14 +61,14 @@ def predictor(posterior: Any, data: Design) -> Predictor:
         StructureError: for a posterior that is no Gaussian, nor mixture of them, over the
             coefficients of these columns.
     """
-    weights, parts, names = _gaussians(posterior)
+    weights, parts, names = gaussians(posterior)
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
     mean = np.stack([x @ np.asarray(q.mean) for q in parts])
     deviation = np.stack([_deviation(q, x) for q in parts])
     return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
 
 
-def _gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
+def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     """The weights of a mixture of Gaussians, or one, its components, and their names."""
     mixture = isinstance(posterior, Mixture)
     whole: Any = posterior.components if mixture else posterior
@@ -169,6 +169,7 @@ def predict(
     mean = f.average(lambda mean, deviation: mean)
     variance = f.average(lambda own, deviation: deviation**2 + (own - mean) ** 2)
     parts = {"mean": mean, "low": low, "high": high}
+    noise_variance = spread_in(recipe, noise_variance)
     if noise_variance is not None:
         noisy = f._replace(deviation=np.sqrt(f.deviation**2 + noise_variance))
         parts |= dict(zip(("target_low", "target_high"), map(noisy.quantile, tails), strict=True))
@@ -180,12 +181,24 @@ def predict(
 
 
 def log_predictive(
-    posterior: Any, recipe: Recipe, data: Design, noise_variance: float | None = None
+    posterior: Any, recipe: Recipe, data: Design, spread: float | None = None
 ) -> np.ndarray:
     """The logarithm of the predictive density, or chance, of each record's target, (n,), in nats.
 
-    Of a number it is a density in the target's own unit.
+    Of a number it is a density in the target's own unit. ``spread`` is the noise variance, in the
+    unit of the posterior, or the dispersion; the recipe's if left out.
+
+    Raises:
+        StructureError: if the model needs one and neither says it.
     """
+    known = spread_in(recipe, spread)
+    if recipe.spread and known is None:
+        raise StructureError(
+            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is not known",
+            expected="that, which densities depend on",
+            fix="Score the file that fit, fuse or federate wrote, or say --noise-variance of a "
+            "linear model.",
+        )
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
     if recipe.model in CLASSES:
@@ -198,21 +211,21 @@ def log_predictive(
         with np.errstate(divide="ignore"):
             return np.log(np.where(y > 0, *p))
     if recipe.model != "linear":
-        model = model_of(recipe.replaced(weights=None, offset=None))
+        model = model_of(recipe.replaced(weights=None, offset=None), known)
         if recipe.model in COUNTS:
             y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
         with np.errstate(over="ignore"):
             return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
-    if noise_variance is None:
-        raise StructureError(
-            found="a linear model whose noise is not known",
-            expected="its noise variance",
-            fix="Give --noise-variance.",
-        )
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
-    variance = lambda deviation: deviation**2 + noise_variance
+    variance = lambda deviation: deviation**2 + (known or 0.0)
     density = lambda m, s: -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
     return f.log_average(density) - np.log(scale)
+
+
+def spread_in(recipe: Recipe, spread: float | None) -> float | None:
+    """A noise variance or dispersion; if left out the recipe's, None where that is an estimate."""
+    known = getattr(recipe, recipe.spread) if recipe.spread and spread is None else spread
+    return None if known is None or known == ESTIMATE else float(known)
 
 
 PAIRS, FEWEST, ROWS = 512, 16, 1 << 10
@@ -222,17 +235,18 @@ and records that are predicted at a time."""
 
 def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
     """Quasi-random draws (m, d) of the coefficients, in the order of the columns; their weights."""
-    weights, parts, names = _gaussians(posterior)
+    weights, parts, names = gaussians(posterior)
     places = order(names or data.names, data.names, "the posterior", "the table")
     pairs = min(PAIRS, max(FEWEST, 4 * PAIRS // len(parts)))
     shares = np.repeat(weights / (2 * pairs), 2 * pairs)
     nodes = [normal_pairs(len(places), pairs, seed) for seed in range(len(parts))]
-    roots = [np.linalg.cholesky(_covariance(q)).T for q in parts]
+    roots = [np.linalg.cholesky(covariance_of(q)).T for q in parts]
     draws = [q.mean + own @ root for q, own, root in zip(parts, nodes, roots, strict=True)]
     return np.concatenate(draws)[:, places], shares
 
 
-def _covariance(q: Any) -> np.ndarray:
+def covariance_of(q: Any) -> np.ndarray:
+    """The covariance matrix of a Gaussian, diagonal or not."""
     return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
 
 
@@ -241,24 +255,26 @@ MOST = 300.0
 larger than float64 holds, and an infinite hazard for no time would be no number."""
 
 
-def _cumulative(recipe: Recipe, z: np.ndarray, x: np.ndarray, time: Any) -> np.ndarray:
-    """Cumulative hazards (m, n) up to a time, of draws ``z`` (m, d) and records ``x`` (n, d)."""
+def _cumulative(recipe: Recipe, z: np.ndarray, entry: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Cumulative baseline hazards (m, n) from entry to time, of draws ``z`` (m, d)."""
+    at, spent = hazard_nodes(recipe, entry, time)
+    total = np.zeros((len(z), len(time)))
+    for place in np.ndindex(at.shape[1:]):
+        here = (slice(None), *place)
+        total += np.exp(_log_hazard(recipe, z, at[here])) * spent[here]
+    return total
+
+
+def _log_hazard(recipe: Recipe, z: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Log baseline hazards (m, n)."""
+    own = z[:, : len(recipe.baseline)] @ baseline_at(recipe, time).T
+    return np.minimum(own, MOST)
+
+
+def _log_ratio(recipe: Recipe, z: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Log hazard ratios (m, n) of records to the baseline."""
     count = len(recipe.baseline)
-    ends = np.array([0.0, *recipe.cuts, np.inf])
-    ratio = np.exp(np.minimum(z[:, count:] @ x[:, count:].T, MOST))
-    if not count:
-        return ratio * time
-    if recipe.hazard is not None:
-        start, slope = np.exp(np.minimum(z[:, :1], MOST)), z[:, 1:2]
-        if recipe.hazard == "weibull":
-            power = np.maximum(slope + 1, 1e-9)
-            with np.errstate(over="ignore"):
-                return start * np.asarray(time) ** power / power * ratio
-        slope = np.where(abs(slope) < 1e-9, 1e-9, slope)
-        with np.errstate(over="ignore"):  # nobody lives as long
-            return start * np.expm1(slope * np.asarray(time)) / slope * ratio
-    spent = np.clip(np.minimum(np.reshape(time, (-1, 1)), ends[1:]) - ends[:-1], 0.0, None)
-    return np.exp(np.minimum(z[:, :count], MOST)) @ spent.T * ratio
+    return z[:, count:] @ x[:, count:].T
 
 
 def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
@@ -303,14 +319,14 @@ def _survival(
     """Survival at each time, averaged over draws of the coefficients."""
     z, shares = _draws(posterior, data)
     shift = np.zeros(len(data.x)) if data.offset is None else data.offset
-    count = len(recipe.baseline)
-    result = {"risk": shares @ (z[:, count:] @ data.x[:, count:].T) + shift}
+    result = {"risk": shares @ _log_ratio(recipe, z, data.x) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(data.x)) for _ in range(3)]
+        hazard = _cumulative(recipe, z, np.zeros(1), np.array([float(time)]))
         for start in range(0, len(data.x), ROWS):
             rows = slice(start, start + ROWS)
-            hazard = _cumulative(recipe, z, data.x[rows], float(time)) * np.exp(shift[rows])
-            own = np.exp(-hazard)
+            ratio = np.minimum(_log_ratio(recipe, z, data.x[rows]) + shift[rows], MOST)
+            own = np.exp(-hazard * np.exp(ratio))
             sums = (shares @ own, *_quantiles(own, shares, level))
             for part, values in zip(parts, sums, strict=True):
                 part[rows] = values
@@ -335,21 +351,12 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
     shift = np.zeros(len(time)) if data.offset is None else data.offset
-    count = len(recipe.baseline)
     result = np.empty(len(time))
     for start in range(0, len(time), ROWS):
         rows = slice(start, start + ROWS)
-        x, when = data.x[rows], time[rows]
-        hazard = _cumulative(recipe, z, x, when)
-        with np.errstate(invalid="ignore"):
-            before = _cumulative(recipe, z, x, entry[rows])
-            hazard = np.where(hazard < np.inf, hazard - before, np.inf)
-        log_rate = z[:, count:] @ x[:, count:].T + shift[rows]
-        if recipe.hazard is not None:
-            log_rate += z[:, :2] @ baseline_at(recipe, when).T
-        elif count:
-            log_rate += z[:, np.searchsorted(np.array(recipe.cuts), when)]
-        logs = event[rows] * log_rate - hazard * np.exp(shift[rows])
+        ratio = _log_ratio(recipe, z, data.x[rows]) + shift[rows]
+        spent = _cumulative(recipe, z, entry[rows], time[rows]) * np.exp(np.minimum(ratio, MOST))
+        logs = event[rows] * (_log_hazard(recipe, z, time[rows]) + ratio) - spent
         result[rows] = logsumexp(logs, axis=0, b=shares[:, None])
     return result
 

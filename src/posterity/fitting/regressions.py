@@ -1,13 +1,16 @@
 """Regressions of one site's table: a federation of that site, and what float64 can hold of it."""
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
-from posterity.artifact.recipe import LABELS, Recipe
+from posterity.artifact.recipe import ESTIMATE, LABELS, Recipe
 from posterity.errors import ConvergenceError, ConvergenceWarning, ParameterError, SiteError
+from posterity.families import Gaussian
 from posterity.families.names import some
 from posterity.federation import Run, federate
 from posterity.fitting.design import Design
@@ -20,6 +23,7 @@ from posterity.models import (
     NegativeBinomialRegression,
     PoissonRegression,
     PredictorModel,
+    Records,
 )
 from posterity.status import ProgressCallback
 
@@ -28,19 +32,30 @@ TOLERANCE = 1e-4
 _KEPT = 1e-3
 """Standard deviations by which rounding may displace the mean."""
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
+LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
+"""Between which a dispersion is looked for, and below which it is that of Poisson counts."""
+RIDGE, STEP, NEWTON, SETTLED = 1e-8, 1e-4, 100, 1e-16
+"""Of a profile likelihood: the precision that keeps coefficients finite, a record, in columns of
+unit size; the step of differences of slopes; Newton steps; the squared length of the last."""
 
 
-def model_of(recipe: Recipe, noise_variance: float | None = None) -> Any:
-    """The library's model of a recipe; of counts, which have exposures."""
+def model_of(recipe: Recipe, spread: float | None = None) -> Any:
+    """The library's model of a recipe; of counts, which have exposures.
+
+    Args:
+        recipe: what is asked.
+        spread: the noise variance or dispersion; if left out the recipe's, or one.
+    """
+    known = getattr(recipe, recipe.spread) if recipe.spread else None
+    spread = spread or (1.0 if known in (None, ESTIMATE) else float(known))
     if recipe.model == "linear":
-        return LinearRegression(1.0 if noise_variance is None else noise_variance)
+        return LinearRegression(spread)
     if recipe.model == "multinomial":
         return MultinomialRegression(len(recipe.levels))
-    dispersion = recipe.dispersion or 1.0
     kinds: dict[str, PredictorModel] = {
         **dict.fromkeys(LABELS, LogisticRegression()),
-        "gamma": GammaRegression(dispersion),
-        "negative-binomial": NegativeBinomialRegression(dispersion, True),
+        "gamma": GammaRegression(spread),
+        "negative-binomial": NegativeBinomialRegression(spread, True),
     }
     model = kinds.get(recipe.model, PoissonRegression(exposure=True))
     shifted = recipe.offset and recipe.model in (*LABELS, "gamma")
@@ -68,7 +83,7 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
 
 def fitted(
     recipe: Recipe,
-    noise_variance: float | None,
+    spread: float | None,
     site: str,
     data: Design,
     prior: Any,
@@ -79,7 +94,7 @@ def fitted(
     Raises:
         ConvergenceError: if the log likelihood is not finite.
     """
-    model = model_of(recipe, noise_variance)
+    model = model_of(recipe, spread)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -136,13 +151,73 @@ class Residuals(NamedTuple):
 def residuals_of(recipe: Recipe, data: Design) -> Residuals:
     """The residuals of least squares of one site's records."""
     x, y = data_of(recipe, data)
-    size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
-    size[size == 0] = 1.0
+    size = _sizes(x)
     solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
     count = len(y) if data.weights is None else float(data.weights.sum())
     left = float(((y - (x / size) @ solution) ** 2).sum())
     top = float(np.abs(y).max(initial=0))
     return Residuals(left, count - int(rank), top, len(x), x.shape[1])
+
+
+def _sizes(x: np.ndarray) -> np.ndarray:
+    """The root mean square of each column, one of columns of zeros."""
+    size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
+    return np.where(size > 0, size, 1.0)
+
+
+def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
+    """The dispersion that maximises the sum of the sites' adjusted profile likelihoods (cox1987).
+
+    Each of the sites has coefficients of its own, at the top of its likelihood.
+
+    Of counts that vary no more than Poisson's it is the least that is looked for.
+
+    Raises:
+        ParameterError: for records that do not tell it: zeros alone, values that are all the same,
+            no more records than coefficients.
+    """
+    pairs = [data_of(recipe, data) for data in sites]
+    scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs if len(x)]
+    spare = sum(len(x) - int(np.linalg.matrix_rank(x)) for x, *_ in scaled)
+    loss = lambda log: -sum(_profile(model_of(recipe, math.exp(log)), *own) for own in scaled)
+    low, high = LOG_DISPERSIONS
+    options = {"xatol": 1e-9, "maxiter": 100}
+    found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
+    same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # while counts may be Poisson's
+    if spare <= 0 or same or found.x > high - 0.01:
+        raise ParameterError(
+            found=f"{sum(len(x) for x, *_ in scaled)} records, which do not tell the dispersion",
+            expected="more records, or a dispersion that is known",
+            fix="Say --dispersion V, the same at every site.",
+        )
+    return math.exp(float(found.x))
+
+
+def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> float:
+    """The adjusted profile log likelihood at a dispersion: the value less half the log determinant.
+
+    ``at`` holds the coefficients where the search begins, and where it has ended.
+    """
+    z, ridge = at[0], RIDGE * len(x) * np.eye(x.shape[1])
+    start = Gaussian(ridge @ z, ridge)
+    if not z.any():
+        z = (start + model.rough_factor(start, Records.of((x, y)))).mean
+    value = lambda z: model.predictor_log_likelihood(x @ z, y).sum() - z @ ridge @ z / 2
+    slope = lambda f: model.predictor_value_and_slope(f, y)[1]
+    best, bend = value(z), ridge
+    for _ in range(NEWTON):
+        f = x @ z
+        bend = ridge + (x.T * (slope(f - STEP) - slope(f + STEP)) / (2 * STEP)) @ x
+        step = np.linalg.solve(bend, x.T @ slope(f) - ridge @ z)
+        decrease = step @ bend @ step
+        while decrease > SETTLED and not value(z + step) >= best:
+            step, decrease = step / 2, decrease / 4
+        z = z + step
+        best = value(z)
+        if decrease <= SETTLED:
+            break
+    at[0] = z
+    return float(best - np.linalg.slogdet(bend)[1] / 2)
 
 
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:

@@ -21,11 +21,10 @@ import numpy as np
 from posterity.arguments import at_least
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
-from posterity.inference.estimators import NODES_LIMIT, Evaluator, Expectation, Flag
-from posterity.inference.joint import joint_mean, pieces, unwhitened, whitened
+from posterity.inference.estimators import NODES_LIMIT, Curved, Evaluator, Expectation, Flag
+from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
 from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 from posterity.models.nodes import hermite, normal_nodes, normal_pairs
@@ -130,8 +129,8 @@ class Seen(NamedTuple):
     slopes: Any
     curvatures: Any
 
-    def expectation(self, q: ExponentialFamily) -> Expectation:
-        """The sum over records, and its natural gradient."""
+    def curved(self, q: ExponentialFamily) -> Curved:
+        """The sum over records, and its derivatives."""
         slope = jnp.einsum("np,npd->d", self.slopes, self.rows)
         parts: Any = q.parts()
         factors = []
@@ -139,11 +138,8 @@ class Seen(NamedTuple):
             flat, bent = own.reshape(-1, part.own_size), self._bent(own)
             precision = (flat * bent).sum(0) if part.diagonal else symmetric(flat.T @ bent)
             factors.append(part.at_mean(along, precision))
-        return Expectation(self.value, q.rebuild(factors))
-
-    def curvature(self) -> Any:
-        """Minus the second derivative of the sum in the means (d, d)."""
-        return self.rows.reshape(-1, self.rows.shape[-1]).T @ self._bent(self.rows)
+        curvature = self.rows.reshape(-1, self.rows.shape[-1]).T @ self._bent(self.rows)
+        return Curved(Expectation(self.value, q.rebuild(factors)), slope, curvature)
 
     def _bent(self, rows: Any) -> Any:
         return jnp.einsum("npq,nqd->npd", self.curvatures, rows).reshape(-1, rows.shape[-1])
@@ -383,22 +379,20 @@ class Cubature(Evaluator):
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
         if (through := self._through(model, q, records, otherwise)) is not None:
-            return through.expectation(q)
+            return through.curved(q).expected
         return self._seen(model, q, records, otherwise)[0]
 
-    def curved(
-        self, model: Model, q: ExponentialFamily, records: Records
-    ) -> tuple[Expectation, Float[Real, "d d"]]:
+    def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
         """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks or not.
 
         Exact for log likelihoods of third order, as the slope is.
         """
         if (through := self._through(model, q, records, False)) is not None:
-            return through.expectation(q), through.curvature()
+            return through.curved(q)
         expected, noise, slopes = self._seen(model, q, records, False)
         moments = slopes.T @ noise / len(noise)
         half = unwhitened(q, (moments + moments.T) / 2)
-        return expected, -unwhitened(q, half.T)
+        return Curved(expected, slope_in_mean(q, expected.gradient), -unwhitened(q, half.T))
 
     def _through(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, namespace
-from posterity.arrays.search import CLOSE, Point, judged, lbfgs
+from posterity.arrays.search import CLOSE, Point, judged, lbfgs, search, step_by_curvature
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
+from posterity.inference.joint import slope_in_mean
 from posterity.lazy import jax, jnp
 from posterity.models.nodes import normal_pairs
 
@@ -198,7 +199,7 @@ def descend(
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
-            done=(started & (verdict.ended | (looks >= most))) | settled,
+            done=(started & verdict.ended) | ((started | begins) & (looks >= most)) | settled,
             # Half of what two sums differ by is the share of each, where they err alike.
             uncertainty=np_.where(
                 ended,
@@ -288,26 +289,58 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
     return start
 
 
+def joint_end(
+    curved: Callable[[Any], Any], q: Any, cavity: Any, temperature: float, most: int
+) -> ExponentialFamily:
+    """The diagonal Gaussian of least free energy, from ``q`` on, all means moving together.
+
+    ``curved(q)`` gives ``E_q[log likelihood]`` and its derivatives in the means. Means go along
+    Newton's step, which collinear columns need; precisions as far towards what the likelihood and
+    the cavity give at the point where they are.
+    """
+    prior = np.diag(cavity.precision)
+
+    def member(at: Any) -> Any:
+        mean, precision = at
+        return type(q)._of(precision_mean=precision * mean, precision=precision)
+
+    def look(at: Any) -> Point:
+        here = member(at)
+        expected, slope, bend = curved(here)
+        divergence, pull = here.kl(cavity), slope_in_mean(here, cavity)
+        wider = cavity.precision + expected.gradient.precision / temperature - at[1]
+        step, squared = step_by_curvature(slope / temperature + pull, bend / temperature + prior)
+        squared = temperature * (squared + ((wider / at[1]) ** 2).sum() / 2)
+        value = temperature * divergence - expected.value
+        rounding = ROUNDING * (1 + temperature * divergence + np.abs(expected.value))
+        finite = np.isfinite(value) & np.isfinite(squared) & (at[1] > 0).all()
+        known = (np.where(finite, value, np.inf), rounding, squared, finite)
+        return Point(at, (step, wider), *map(np.asarray, known))
+
+    move = lambda at, way, rate: (at[0] + rate * way[0], at[1] + rate * way[1])
+    with np.errstate(all="ignore"):
+        return member(search(look, (q.mean, q.precision), most=most, move=move).best.at)
+
+
 def convex_end(
     evaluate: Callable[[Any], Any], q: Any, cavity: Any, temperature: float
 ) -> ExponentialFamily:
-    """The Gaussian, full or diagonal, of least free energy, from ``q`` on.
+    """The full Gaussian of least free energy, from ``q`` on.
 
     ``evaluate(q)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as ``gradient``.
     """
-    size, full = q.event_size, (np.diag if q.diagonal else np.asarray)
-    center, scale = q.mean, q.whitened(np.eye(size))
-    precision = scale.T @ full(cavity.precision) @ scale
-    linear = scale.T @ (cavity.precision_mean - full(cavity.precision) @ center)
-    kept = np.diag_indices(size) if q.diagonal else np.tril_indices(size)
+    size, center = q.event_size, q.mean
+    scale = q.whitened(np.eye(size))
+    precision = scale.T @ cavity.precision @ scale
+    linear = scale.T @ (cavity.precision_mean - cavity.precision @ center)
+    kept = np.tril_indices(size)
 
     def member(free: np.ndarray) -> tuple[Any, np.ndarray]:
         root = np.zeros((size, size))
         root[kept] = free[size:]
         inverse = np.linalg.inv(scale @ root)
-        mean = center + scale @ free[:size]
-        own = (inverse**2).sum(0) if q.diagonal else inverse.T @ inverse
-        return type(q)._of(precision_mean=full(own) @ mean, precision=own), root
+        mean, own = center + scale @ free[:size], inverse.T @ inverse
+        return type(q)._of(precision_mean=own @ mean, precision=own), root
 
     def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
         if not (free[size:][kept[0] == kept[1]] > 0).all():
@@ -315,8 +348,8 @@ def convex_end(
         there, root = member(free)
         expected = evaluate(there)
         factor, along = expected.gradient, free[:size]
-        bend = scale.T @ full(factor.precision) @ scale
-        slope = scale.T @ (factor.precision_mean - full(factor.precision) @ there.mean)
+        bend = scale.T @ factor.precision @ scale
+        slope = scale.T @ (factor.precision_mean - factor.precision @ there.mean)
         logs = np.log(np.diagonal(root)).sum()
         pull = (precision * (root @ root.T)).sum() / 2 + along @ precision @ along / 2
         value = temperature * (pull - linear @ along - logs) - expected.value

@@ -83,6 +83,19 @@ class Expectation(NamedTuple):
     gradient: Any
 
 
+class Curved(NamedTuple):
+    """An expectation as a function of the means of Gaussian parts, which are one after the other.
+
+    ``slope`` (d,) is its derivative, and ``curvature`` (d, d) minus the second one. Where the
+    expectation is a sum over nodes, so is the curvature, which may differ from the derivative of
+    that sum by as little as nodes miss.
+    """
+
+    expected: Expectation
+    slope: Float[Real, " d"]
+    curvature: Float[Real, "d d"]
+
+
 class Evaluator(Estimator):
     """An estimator without noise, which knows the expectation itself: steps can be searched for.
 
@@ -106,13 +119,9 @@ class Evaluator(Estimator):
         what the two say differs by no less than the error of the first.
         """
 
-    def curved(
-        self, model: Model, q: ExponentialFamily, records: Records
-    ) -> tuple[Expectation, Float[Real, "d d"]]:
-        """The expectation, and minus its second derivative in the means of Gaussian parts.
+    def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
+        """The expectation and its derivatives in the means of Gaussian parts.
 
-        Means are one after the other, as parts are. Where the expectation is a sum over nodes, so
-        is this one, which may differ from the derivative of that sum by as little as nodes miss.
         Call it within ``jax.enable_x64(True)``.
         """
 
@@ -123,7 +132,7 @@ class Evaluator(Estimator):
 
         mean = jnp.asarray(joint_mean(q))
         slope, back, expected = jax.linearize(at, mean, has_aux=True)
-        return expected, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype))
+        return Curved(expected, slope, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype)))
 
     def finer(self) -> "Evaluator | None":
         """One of four times the nodes; None where there is none."""
@@ -267,13 +276,12 @@ class PredictorQuadrature(Nodal):
         x, value, slope, curvature = self._along(model, q, records, otherwise)
         return Expectation(value, q.at_mean(slope @ x, q.gram(x, curvature)))
 
-    def curved(
-        self, model: PredictorModel, q: AnyGaussian, records: Records
-    ) -> tuple[Expectation, Float[Real, "d d"]]:
+    def curved(self, model: PredictorModel, q: AnyGaussian, records: Records) -> Curved:
         """``-Σ E[ℓ''] x xᵀ``, of which a factor's precision is a part or all."""
-        x, value, slope, curvature = self._along(model, q, records, False)
-        factor = q.at_mean(slope @ x, q.gram(x, curvature))
-        return Expectation(value, factor), (x.T * curvature) @ x
+        x, value, slope, bend = self._along(model, q, records, False)
+        along = slope @ x
+        expected = Expectation(value, q.at_mean(along, q.gram(x, bend)))
+        return Curved(expected, along, (x.T * bend) @ x)
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag

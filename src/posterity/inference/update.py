@@ -7,9 +7,12 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.arrays.namespace import is_jax
@@ -31,9 +34,11 @@ from posterity.inference.descent import (
     dtype_of,
     either,
     fisher_length,
+    joint_end,
     safe_step,
 )
 from posterity.inference.estimators import Estimator, Evaluator, Exact, LeastSquares
+from posterity.inference.joint import is_joint
 from posterity.lazy import jax, jnp
 from posterity.models import Model, PredictorModel, Records
 
@@ -316,7 +321,7 @@ class LocalUpdate(Setting):
 
         def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
-            own_key = jax.random.fold_in(key, index)
+            own_key = jax.random.fold_in(key, index) if self.noisy else key
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
@@ -344,32 +349,37 @@ class LocalUpdate(Setting):
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along = isinstance(model, PredictorModel)
         rough = model.rough_factor(q, records) if along else None
-        how = {"most": self.steps, "admits": model.admits, "retract": self.domain == "retract"}
+        about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
+        about |= {"admits": model.admits, "retract": self.domain == "retract"}
 
         def evaluate(q: Any, otherwise: Any = False) -> Any:
             return estimator.evaluate(model, q, records, otherwise=otherwise)
 
-        end = descend(
-            evaluate,
-            q,
-            cavity,
-            temperature=self.temperature,
-            rough=None if rough is None else cavity + rough / self.temperature,
-            **how,
-        )
-        convex = along and model.known_optima == "one" and q.event_size <= MOST
-        if convex and not is_jax(end.residual) and end.finite and end.residual > SLOW:
+        numpy = q.xp.np is np
+        together = numpy and along and is_joint(q) and cavity.is_proper()
+        start: dict[str, Any] = {**about, "most": 1} if together else about
+        rough = None if rough is None else cavity + rough / self.temperature
+        end = descend(evaluate, q, cavity, rough=rough, **start)
+        if together and end.finite:
+            curved = lambda q: estimator.curved(model, q, records)
+            there = joint_end(curved, end.q, cavity, self.temperature, self.steps)
+            end = descend(evaluate, there, cavity, **start)
+            if end.residual > SLOW:
+                end = descend(evaluate, end.q, cavity, **about)
+        convex = numpy and along and model.known_optima == "one" and not q.diagonal
+        if convex and q.event_size <= MOST and end.finite and end.residual > SLOW:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
-            end = descend(evaluate, there, cavity, temperature=self.temperature, **how)
+            end = descend(evaluate, there, cavity, **about)
         none = 0 * end.halvings
         return end.q - cavity, UpdateInfo(
             end.halvings, none, end.finite, end.residual, end.uncertainty
         )
 
+    @functools.cached_property
     def traced(self) -> "LocalUpdate":
         """With arrays for numbers, so that a program that it is an argument of serves others too.
 
-        To be called where the program will be: with 64 bits on if it has them.
+        Of 64 bits where JAX has them when it is first asked for.
         """
         return jax.tree.map(jnp.asarray, self)
 

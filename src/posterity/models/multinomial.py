@@ -11,7 +11,7 @@ from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily, Gaussian
 from posterity.models.base import ExpectedModel, Optima
 from posterity.models.data import INPUTS, check_data, labels
-from posterity.models.nodes import cubature
+from posterity.models.nodes import cubature, rotations
 from posterity.models.records import Records
 
 AT_A_TIME = 1 << 19
@@ -89,12 +89,14 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         np_ = namespace(mean).np
         size = max(AT_A_TIME // cubature(self.classes - 1)[0].size, 1)
         rows = [slice(at, at + size) for at in range(0, max(len(mean), 1), size)]
-        parts = [self._expected(mean[own], covariance[own], np_.asarray(y)[own]) for own in rows]
+        turns = rotations(self.classes - 1)
+        each = mean, covariance, np_.asarray(y), turns[np.arange(len(mean)) % len(turns)]
+        parts = [self._expected(*(one[own] for one in each)) for own in rows]
         value, slope, bend = (np_.concatenate(own) for own in zip(*parts, strict=True))
         return value, slope, bend
 
-    def _expected(self, mean: Any, covariance: Any, y: Any) -> tuple[Any, Any, Any]:
-        """The same of some records at once, by nodes.
+    def _expected(self, mean: Any, covariance: Any, y: Any, turn: Any) -> tuple[Any, Any, Any]:
+        """The same of some records at once, by nodes, which each record turns by its rotation.
 
         Where log odds are wider than nodes resolve, as of a class that no record has, the Hessian
         is what the sum over nodes itself changes by with the covariance (Stein's lemma), so that
@@ -106,7 +108,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         spread = np_.trace(covariance, axis1=1, axis2=2)
         tiny = np.finfo(float).eps * spread[:, None, None] + np.finfo(float).tiny
         root = np_.linalg.cholesky(covariance + tiny * eye)
-        logits = self._logits(mean + (root @ nodes.T).transpose(2, 0, 1))
+        logits = self._logits(mean + (root @ turn @ nodes.T).transpose(2, 0, 1))
         logs = logits - xp.logsumexp(logits)[..., None]
         chosen = 1.0 * (y[:, None] == np_.arange(self.classes))
         value = (np_.tensordot(chances, logs, 1) * chosen).sum(-1)
@@ -114,6 +116,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         each = np_.tensordot(chances, p, 1)
         both = np_.einsum("m,mna,mnb->nab", chances, p, p, optimize=True)
         with_nodes = np_.einsum("m,mna,mb->nab", chances, p, nodes, optimize=True)
+        with_nodes = with_nodes @ turn.swapaxes(1, 2)
         lower = np_.tril(root.swapaxes(1, 2) @ with_nodes)
         middle = lower + lower.swapaxes(1, 2) * (1 - eye)
         half = np_.linalg.solve(root.swapaxes(1, 2), middle)

@@ -16,8 +16,8 @@ from posterity.lazy import jax, jnp
 
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes an axis, where a grid is still small."""
-PAIRS = 256
-"""Of mirrored nodes at the least, where a grid is not."""
+PAIRS, ROTATIONS = 256, 16
+"""Of mirrored nodes at the least, where a grid is not; and of different rotations of them."""
 DEVIATIONS = 9.0
 """How far equidistant nodes reach, in standard deviations: 40 nats."""
 PEAK, ZOOMS = 128, 2
@@ -53,6 +53,18 @@ def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m
         return points[index], weights[index].prod(-1)
     nodes = normal_pairs(size, max(PAIRS, 16 * size))
     return nodes, np.full(len(nodes), 1 / len(nodes))
+
+
+@functools.cache
+def rotations(size: int) -> Float[np.ndarray, "r p p"]:
+    """Orthogonal matrices by which the nodes of :func:`cubature` are turned, from record to record.
+
+    Turned nodes are as good, and what is off by them alone does not add up over records. There is
+    only the identity where nodes are a grid, which is accurate enough.
+    """
+    draws = np.random.default_rng(0).normal(size=(ROTATIONS - 1, size, size))
+    turned = draws if size not in TENSOR else draws[:0]
+    return np.concatenate([np.eye(size)[None], np.linalg.qr(turned).Q])
 
 
 @functools.lru_cache(maxsize=32)

@@ -18,6 +18,7 @@ from posterity.reporting.markup import (
     count,
     figure,
     listed,
+    named,
     paragraph,
     scrolling,
     shown,
@@ -191,7 +192,7 @@ def contradiction(found: Contradictions) -> list[Markup]:
             else:
                 told = f"{a} and {b}: {d.where}, {d.deviations:.1f} standard deviations apart"
                 cells.append(tag("td", f"{d.deviations:.1f}", class_=d.kind, data_tip=told))
-        rows.append(tag("tr", tag("th", a, scope="row"), *cells))
+        rows.append(tag("tr", tag("th", named(a), scope="row"), *cells))
     keys = {
         "low": f"below {AGREEMENT:g}: one truth may be behind both",
         "middle": f"{AGREEMENT:g} to {CONTRADICTION:g}: strained",
@@ -208,7 +209,7 @@ def contradiction(found: Contradictions) -> list[Markup]:
 
 def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Markup:
     """A table of coloured cells, whose arrow keys go from one to the next."""
-    head = tag("tr", tag("td"), *(tag("th", name, scope="col") for name in columns))
+    head = tag("tr", tag("td"), *(tag("th", named(name), scope="col") for name in columns))
     return scrolling(caption, head, rows, class_="cells", data_roving=True)
 
 
@@ -229,17 +230,15 @@ def components(summary: Summary) -> list[Markup]:
     for one in summary.components:
         blocks.setdefault((one.block, one.kind), []).append(one)
     for (block, kind), own in blocks.items():
-        headers, rows = [kind.capitalize(), "Weight", "Standard deviation"], []
-        tops, means = any(one.top for one in own), any(one.mean is not None for one in own)
-        headers += ["Most probable"] if tops else []
-        headers += ["Mean"] if means else []
+        headers = [kind.capitalize(), "Weight", "Standard deviation", "Most probable", "Mean"]
+        rows = []
         for one in own[:100]:
-            row = [one.name, shown(one.weight), shown(one.weight_sd)]
-            row += [", ".join(f"{w} {shown(p, 2)}" for w, p in one.top[:6])] if tops else []
-            if means:
-                mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
-                row.append(", ".join(shown(value, 3) for value in mean))
-            rows.append(row)
+            mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
+            top = ", ".join(f"{word} {shown(p, 2)}" for word, p in one.top[:6])
+            means = ", ".join(shown(value, 3) for value in mean)
+            rows.append([one.name, shown(one.weight), shown(one.weight_sd), top, means])
+        kept = [k for k in range(5) if not k or any(row[k] not in ("", "–") for row in rows)]
+        headers, *rows = ([row[k] for k in kept] for row in (headers, *rows))
         what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
         parts.append(table(what, headers, rows, len(own) - len(rows)))
     if summary.layers:

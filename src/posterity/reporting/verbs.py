@@ -221,7 +221,7 @@ def _walk(
         anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
         below = 26 if math.sin(angle(k)) > 0.5 and anchor == "middle" else -18
         dx, dy = (0, below) if anchor == "middle" else (math.copysign(18, side), 4)
-        short = name if len(name) <= 16 else f"{name[:13]}…"
+        short = name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
         text = tag("text", short, x=f"{x + dx:.1f}", y=f"{y + dy:.1f}", text_anchor=anchor)
         dot = tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=11)
         nodes.append(tag("g", dot, text, data_node=k))

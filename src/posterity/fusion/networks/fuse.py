@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -294,8 +294,7 @@ class Search:
             posterior = beside(posterior, layers, kept.sum(0), RECORD)
         else:
             ledger = as_ledger(combined, self.locals, base, rule)
-            posterior = ledger.posterior
-            assert isinstance(posterior, Network)
+            posterior = cast(Network, ledger.posterior)
         check_proper(posterior, "the fused posterior")
         shares = {local.name: own for local, own in zip(self.locals, self.fit.shares, strict=True)}
         return NetworkFusion(

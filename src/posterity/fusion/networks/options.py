@@ -14,7 +14,6 @@ from posterity.artifact import open_artifact
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.layers import Layers
-from posterity.families.network import Network
 from posterity.ledger import Ledger
 
 Outputs = Literal["classes", "values"]
@@ -96,12 +95,13 @@ def is_network(value: Any) -> bool:
     if isinstance(value, str | os.PathLike):
         value, _ = open_artifact(value)
     value = value.prior if isinstance(value, Ledger) else value
-    return isinstance(value, Network) and not value.batch_shape
+    return getattr(value, "network_layers", None) is not None and not value.batch_shape
 
 
 def has_units(posterior: ExponentialFamily | None) -> bool:
     """Tell whether it is a network with hidden units: one without is like a labelled Gaussian."""
-    return isinstance(posterior, Network) and bool(posterior.layers.widths)
+    layers = None if posterior is None else posterior.network_layers
+    return layers is not None and bool(layers.widths)
 
 
 def without_networks(

@@ -1,0 +1,177 @@
+"""Coefficients that each site has for itself, beside a pooled fit with columns of the sites."""
+
+import numpy as np
+import pytest
+from cli.commands import document, refuse, succeed
+from cli.test_models import lives
+from cli.test_recipes import put, rows
+
+import posterity
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.errors import StructureError, UsageError
+from posterity.fitting import fit
+from posterity.models import LogisticRegression
+
+LEVELS = {"n": 0.0, "s": 1.5}
+FORMS = {  # a model, what its table has beside x, and the recipe of the pooled fit
+    "linear": ("--target y --noise-variance 2", {}),
+    "logistic": ("--target ill", {}),
+    "poisson": ("--target count --exposure years", {"exposure": "years"}),
+    "gamma": ("--target y2 --dispersion 0.5", {"dispersion": 0.5}),
+    "ordinal": ("--target grade --category grade=a,b,c", {}),
+    "multinomial": ("--target grade --category grade=a,b,c", {}),
+}
+
+
+def records(site, seed, count=90):
+    rng = np.random.default_rng(seed)
+    x, years = rng.normal(size=count).round(3), rng.gamma(3, 1, count).round(2) + 0.1
+    f = LEVELS.get(site, 0.7) + 0.8 * x
+    return {
+        "x": x, "years": years, "y": (f + rng.normal(0, 1.4, count)).round(3),
+        "ill": 1 * (rng.random(count) < 1 / (1 + np.exp(-f))),
+        "count": rng.poisson(years * np.exp(f / 2)), "y2": rng.gamma(2, np.exp(f) / 2) + 1e-3,
+        "grade": np.array([*"abc"])[rng.integers(0, 3, count)],
+    }  # fmt: skip
+
+
+def tables(*names):
+    """Each site's table, and all of them in one with a column of the site."""
+    each = {site: records(site, seed) for seed, site in enumerate(LEVELS)}
+    for site, own in each.items():
+        put(f"{site}.csv", {name: own[name] for name in names})
+    whole = {name: np.concatenate([own[name] for own in each.values()]) for name in names}
+    put("all.csv", {**whole, "site": np.repeat([*LEVELS], 90)})
+
+
+def pooled(recipe, tmp_path="all.csv"):
+    terms = ((("levels", "site"),), (("column", "x"),))
+    levels = {**recipe.categories, "site": tuple(LEVELS)}
+    own = recipe.replaced(terms=terms, intercept=False, categories=levels, columns=("site", "x"))
+    return fit(tmp_path, own).ledger.posterior
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic", "poisson", "gamma", "multinomial"])
+def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(model):
+    line, more = FORMS[model]
+    columns = [word for word in line.split() if word in records("n", 0)] + ["x"]
+    tables(*columns)
+    options = f"--model {model} {line} --own intercept --prior-sd 5".split()
+    target = line.split()[1]
+    for site in LEVELS:
+        succeed("fit", f"{site}.csv", *options, "-o", f"{site}.safetensors")
+    fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    assert not fused["notes"] and fused["one_shot"] < 0.1
+    data = document("federate", "--site", "n=n.csv", "--site", "s=s.csv", *options, "--intercept",
+                    "-o", "f.safetensors")  # fmt: skip
+    assert data["status"]["state"] == "converged"
+    noise = {"noise_variance": 2.0} if model == "linear" else {}
+    levels = {"grade": tuple("abc")} if target == "grade" else {}
+    recipe = Recipe(model, target, categories=levels, prior_sd={"": 5.0}, **noise, **more)
+    wanted = pooled(recipe)
+    one, other = (posterity.load(f"{name}.safetensors") for name in "fb")
+    name = "b:intercept@n" if model == "multinomial" else "intercept@n"
+    assert {name, name.replace("@n", "@s")} < {*one.posterior.names} == {*other.posterior.names}
+    match = lambda q, names: [q.names.index(n) for n in names]
+    order = [n.replace("intercept@", "site[") + "]" * ("@" in n) for n in one.posterior.names]
+    places = match(wanted, order)
+    np.testing.assert_allclose(one.posterior.mean, wanted.mean[places], atol=1e-5)
+    np.testing.assert_allclose(one.posterior.covariance,
+                               wanted.covariance[np.ix_(places, places)], atol=1e-5)  # fmt: skip
+    within = 1e-9 if model == "linear" else 0.1
+    away = other.posterior.mean - one.posterior.mean[match(one.posterior, other.posterior.names)]
+    assert abs(away / np.sqrt(other.posterior.marginal_variance)).max() < within
+    if model == "logistic":
+        prior = posterity.Gaussian.from_standard([0.0, 0.0], 25 * np.eye(2))
+        each = {site: records(site, seed) for seed, site in enumerate(LEVELS)}
+        sites = {
+            site: (np.column_stack([np.ones(90), own["x"]]), own["ill"])
+            for site, own in each.items()
+        }
+        regression, named = LogisticRegression(), prior.named(["intercept", "x"])
+        run = posterity.federate(sites, regression, named, own=["intercept"])
+        assert run.posterior.names == one.posterior.names
+        assert float(run.posterior.kl(one.posterior)) < 1e-6
+        assert float(run.ledger.prior.kl(one.prior)) < 1e-12
+        with pytest.raises(UsageError, match="personal= and own="):
+            posterity.federate(sites, regression, prior, own=[0], personal=True)
+        with pytest.raises(StructureError, match=r"own=\['age'\]"):
+            posterity.federate(sites, regression, prior, own=["age"])
+    succeed(
+        "forget", "b.safetensors", "--site", "s", "-o", "left.safetensors", "--receipt", "r.json"
+    )
+    left = posterity.load("left.safetensors").posterior
+    north = posterity.load("n.safetensors").posterior
+    at = match(left, north.names)
+    np.testing.assert_allclose(left.mean[at], north.mean, atol=1e-8)
+    gone = left.names.index(name.replace("@n", "@s"))
+    assert left.marginal_variance[gone] == pytest.approx(25)
+
+
+def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior():
+    tables("ill", "x")
+    options = ["--model", "logistic", "--target", "ill", "--own", "intercept", "--prior-sd", "2"]
+    for site in LEVELS:
+        succeed("fit", f"{site}.csv", *options, "-o", f"{site}.safetensors")
+    succeed("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    put("new.csv", {"x": [0.0] * 3, "where": ["n", "s", "west"]})
+    data = document("predict", "b.safetensors", "new.csv", "-o", "p.csv", "--site-column", "where")
+    (note,) = data["notes"]
+    assert (
+        "1 records are predicted as of a site unseen (['west'])" in note and "prior alone" in note
+    )
+    north, south, unseen = rows("p.csv")["p"]
+    q = posterity.load("b.safetensors").posterior
+    assert north < 0.6 < south and unseen == pytest.approx(0.5)
+    assert rows("p.csv")["high"][2] == pytest.approx(1 / (1 + np.exp(-2 * 1.6448536)))
+    mean, sd = (float(np.ravel(v)[q.names.index("intercept@n")])
+                for v in (q.mean, np.sqrt(q.marginal_variance)))  # fmt: skip
+    low = 1 / (1 + np.exp(-(mean - 1.6448536 * sd)))
+    assert rows("p.csv")["low"][0] == pytest.approx(low)
+    data = document("predict", "b.safetensors", "new.csv", "-o", "p.csv")
+    assert "3 records" in data["notes"][0] and "--site-column NAME" in data["notes"][0]
+    put("s2.csv", {**records("s", 9, 200), "where": ["s"] * 200})
+    line = "evaluate b.safetensors s2.csv --by where --json"
+    scored = document(*line.split()[:-1], "--site-column", "where")["groups"]["s"]
+    blind = document(*line.split()[:-1])["groups"]["s"]
+    assert scored["log_score"] > blind["log_score"] + 0.02
+    about = " ".join(succeed("show", "b.safetensors").stdout.split())
+    assert "Each site has for itself: intercept" in about
+    recipe = recipe_in(posterity.inspect("b.safetensors").provenance)
+    assert recipe.strata == ("n", "s") and recipe.own == ("intercept",)
+    succeed("fit", "n.csv", "--like", "b.safetensors", "--site", "west", "-o", "w.safetensors")
+    succeed("fuse", "b.safetensors", "w.safetensors", "-o", "three.safetensors")
+    names = posterity.load("three.safetensors").posterior.names
+    assert {f"intercept@{site}" for site in ("n", "s", "west")} < {*names}
+
+
+def test_hazards_of_a_sites_own():
+    for site, seed in (("n", 2), ("s", 3)):
+        put(f"{site}.csv", lives(seed, 150))
+    line = ["--model", "survival", "--target", "time", "--event", "dead", "--entry", "entry",
+            "--hazard", "spline", "--cuts", "0.2,1,2", "--own", "hazard"]  # fmt: skip
+    for site in "ns":
+        succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
+    succeed("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    data = document("federate", "--site", "n=n.csv", "--site", "s=s.csv", *line, "-o",
+                    "f.safetensors")  # fmt: skip
+    assert data["status"]["state"] == "converged" and len(data["columns"]) == 8
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in "bf")
+    places = [other.names.index(name) for name in one.names]
+    away = (one.mean - other.mean[places]) / np.sqrt(one.marginal_variance)
+    assert abs(away).max() < 0.2
+    put("t.csv", {**lives(2, 150), "site": ["n"] * len(lives(2, 150)["x"])})
+    found = document("evaluate", "f.safetensors", "t.csv", "--site-column", "site")["all"]
+    alone = document("evaluate", "n.safetensors", "t.csv", "--site-column", "site")["all"]
+    assert abs(found["log_score"] - alone["log_score"]) < 0.02
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    ("--own age", "--own age; 'intercept', 'x'"),
+    ("--own intercept --prior p.safetensors", "prior's file; --prior-sd"),
+])  # fmt: skip
+def test_own_coefficients_that_make_no_sense(more, words):
+    tables("ill", "x")
+    prior = posterity.Gaussian.from_standard([0.0, 0.0], np.eye(2)).named(["intercept", "x"])
+    posterity.save(prior, "p.safetensors")
+    refuse(f"fit n.csv --model logistic --target ill -o q.safetensors {more}", 2, words)
