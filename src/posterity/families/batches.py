@@ -78,7 +78,9 @@ def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
         shape = member.batch_shape if batch else None
         return member.outline(), shape, names_of(member)
 
-    if not members or any(kind(member) != kind(members[0]) for member in members[1:]):
+    kinds = map(kind, members)
+    first = next(kinds, None)
+    if first is None or any(other != first for other in kinds):
         raise StructureError(
             found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
             expected="members of one family, blocks, dimensions and names, at least one",

@@ -9,12 +9,14 @@ differ in shape give themselves away: no site holds both, though by chance many 
 """
 
 import dataclasses
+import functools
+from typing import Any
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Evidence, LocalComponents, sums
-from posterity.fusion.geometry import CACHED, chunks, of_places
+from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents, sums
+from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray
 MANY = 12
@@ -36,29 +38,93 @@ ERRORS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
+class Groups:
+    """What is known of groups: their counts, sums of traits, evidence and centroids."""
+
+    counts: Float[Array, " groups"]
+    traits: Float[Array, "groups traits"]
+    evidence: Evidence
+    centroids: Centroids
+
+    def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
+        """What a clustering into some of them would find out."""
+        counts, traits = self.counts[own], self.traits[own]
+        evidence = Evidence(*(values[own] for values in self.evidence))
+        return {
+            "counts": counts,
+            "totals": traits[:, : local.points.coordinates.shape[1]],
+            "centroids": self.centroids.take(own),
+            "judged": Judged.of(traits / counts[:, None], evidence, counts, *local.totals),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
 class Merging:
     """Ward's merging from single components up: level ``k`` has ``N - k`` groups.
 
     Attributes:
         pairs: (M, 2) representatives of the two groups merged at each step; the first stays.
         objective: (M + 1,) the description length of each level.
+        made: (M,) the number of the group that each step makes, after those of one component.
+        every: all groups that there are at some level.
     """
 
     local: LocalComponents
     pairs: Int[Array, "steps two"]
     objective: Float[Array, " levels"]
+    made: Int[Array, " steps"]
+    every: "Groups"
 
     def level(self, groups: int) -> Clustering | None:
         """The clustering with this many groups, if merging passed through it."""
-        steps = len(self.local.points) - groups
+        total = len(self.local.points)
+        steps = total - groups
         if not 0 <= steps <= len(self.pairs):
             return None
-        labels = np.arange(len(self.local.points))
-        labels[self.pairs[:steps, 1]] = self.pairs[:steps, 0]
+        labels, number = np.arange(total), np.arange(total)
+        first, second = self.pairs[:steps].T
+        labels[second], number[first] = first, self.made[:steps]
         while (labels != (further := labels[labels])).any():
             labels = further
         kept = np.bincount(labels) > 0
-        return Clustering(self.local, (kept.cumsum() - 1)[labels])
+        clustering = Clustering(self.local, (kept.cumsum() - 1)[labels])
+        if not (self.local.wide or self.local.forward):
+            own = number[np.flatnonzero(kept)]
+            vars(clustering).update(self.every.known(self.local, own))
+            if groups <= self.top and self._costs is not None:
+                vars(clustering)["_costs"] = self._costs[:, self._column[own]]
+        return clustering
+
+    @property
+    def best(self) -> int:
+        """The number of groups of the level with the shortest description."""
+        return len(self.local.points) - int(self.objective.argmin())
+
+    @property
+    def top(self) -> int:
+        """The number of groups that a search for fewer begins with."""
+        return self.best + 1 + self.best // 8
+
+    @functools.cached_property
+    def _column(self) -> Int[Array, " numbers"]:
+        """The column of ``_costs`` of each group; -1 of those that are no more at the top."""
+        total = len(self.local.points)
+        steps = max(total - self.top, 0)
+        alive = np.ones(total + len(self.made), bool)
+        gone = self.pairs[:steps]
+        number = np.arange(total)
+        for (first, second), own in zip(gone.tolist(), self.made.tolist(), strict=False):
+            alive[[number[first], number[second]]] = False
+            number[first] = own
+        return np.where(alive, alive.cumsum() - 1, -1)
+
+    @functools.cached_property
+    def _costs(self) -> Float[Array, "n groups"] | None:
+        """Divergences to all groups from the top level on, unless they take too much room."""
+        numbers = np.flatnonzero(self._column >= 0)
+        if 8 * len(self.local.points) * len(numbers) > ROOM:
+            return None
+        return self.local.points.divergences(self.every.centroids.take(numbers))
 
     @property
     def fewest(self) -> int:
@@ -106,10 +172,9 @@ def agglomerate(local: LocalComponents) -> Merging:
         least[second] = np.inf
         stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
     order = np.argsort(height[total:end], kind="stable")
-    objective = _level_objectives(
-        local, counts[:end], traits[total:end], parts[: len(order)], order
-    )
-    return Merging(local, rows[order], objective)
+    every = _judged(local, counts[:end], traits[:end])
+    objective = _level_objectives(local, every, parts[: len(order)], order)
+    return Merging(local, rows[order], objective, total + order, every)
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
@@ -132,10 +197,19 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
     distance[second], distance[:, second] = np.inf, np.inf
 
 
+def _judged(local: LocalComponents, counts: Array, traits: Array) -> Groups:
+    """What is known of single components, of which it was known before, and of merged ones."""
+    total, single = len(local.points), local.judged.alone
+    centres = traits[total:] / counts[total:, None]
+    merged = local.judged.centroids(centres[:, : single.coordinates.shape[1]])
+    both = zip(local.alone, local.evidence_of(merged, centres), strict=True)
+    evidence = Evidence(*map(np.concatenate, both))
+    return Groups(counts, traits, evidence, single.beside(merged))
+
+
 def _level_objectives(
     local: LocalComponents,
-    counts: Float[Array, " groups"],
-    traits: Float[Array, "merged traits"],
+    every: Groups,
     parts: Int[Array, "merged two"],
     order: Int[Array, " merged"],
 ) -> Float[Array, " levels"]:
@@ -143,8 +217,7 @@ def _level_objectives(
     summed up in the ``order`` in which groups are merged.
     """
     criterion, total = local.criterion, len(local.points)
-    both = zip(local.alone, local.evidence(traits / counts[total:, None]), strict=True)
-    evidence = Evidence(*map(np.concatenate, both))
+    counts, evidence = every.counts, every.evidence
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[parts[:, 0]] - worth[parts[:, 1]]

@@ -265,7 +265,8 @@ class Aligner:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
-        into, topics = np.arange(len(table.used)), None
+        # Of many millions: whole numbers of 32 bits, and none longer than it is needed.
+        into, topics = np.arange(len(table.used), dtype=np.int32), None
         if self._merges(table):
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
@@ -280,16 +281,20 @@ class Aligner:
             absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
-        labels, rows = np.full((2, len(table.used)), -1)
-        labels[table.used], rows[table.used] = result.labels, np.arange(len(result.labels))
-        part = into != np.arange(len(into))
-        labels[part] = labels[into[part]]
+        part = np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
+        absorbing = into if len(part) else None
+        del into
+        labels = np.full(len(table.used), -1, np.int32)
+        labels[table.used] = result.labels
+        if absorbing is not None:
+            labels[part] = labels[absorbing[part]]
+        rows = np.cumsum(table.used, dtype=np.int32) - np.int32(1)
+        rows[~table.used] = -1
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
-        parts = into if part.any() else None
-        return _Aligned(labels, rows, parts, passes.misfit(result), trace, confidence)
+        return _Aligned(labels, rows, absorbing, passes.misfit(result), trace, confidence)
 
 
 class _Aligned(NamedTuple):
@@ -318,7 +323,7 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
     if len(np.unique(keys)) < groups:
         ties = _to_rounding(group_totals(block, labels, groups, learnt))
         keys = np.hstack([keys, ties])
-    rank = np.full(groups + 1, -1)  # the last is that of -1
+    rank = np.full(groups + 1, -1, labels.dtype)  # the last is that of -1
     rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
     return rank[labels]
 

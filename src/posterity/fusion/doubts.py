@@ -139,7 +139,8 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
         return ""
     groups = _Groups(block, parts.members, rows, labels[rows])
     some = chunks(len(rows), 8 * block.members.dimension, CACHED)
-    away = np.concatenate([_away(*groups.compared(part), len(rows)) for part in some])
+    away = [_away(*groups.compared(part), len(rows), CONTRADICTION) for part in some]
+    away = np.concatenate(away)
     far = np.flatnonzero(away > CONTRADICTION)
     if not len(far):
         return ""
@@ -162,16 +163,22 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
 
 
 def _away(
-    members: Any, others: Any, alike: tuple[Any, Any] | None = None, among: int = 0
+    members: Any,
+    others: Any,
+    alike: tuple[Any, Any] | None = None,
+    among: int = 0,
+    least: float = 0.0,
 ) -> Float[Array, " n"]:
     """Deviations between laws (n,) and others: of the number of which it is most, or of all.
 
     ``alike`` are the laws that either would be if its records were as those of the other. Joint
-    comparisons are left out where those of all laws, ``among`` which these are, take too long.
+    comparisons are left out where those of all laws, ``among`` which these are, take too long. Up
+    to the ``least`` that is of interest deviations may be more than they are.
     """
     away = np.zeros(members.batch_shape)
     for mine, theirs, here, there in _tables(members, others, alike):
-        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(len(away), -1)
+        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean, least)
+        z = z.reshape(len(away), -1)
         away = np.maximum(away, z.max(1, initial=0.0))
     full = members.gaussian and not members.diagonal
     if full and max(among, len(away)) * members.own_size**3 <= MOST:
@@ -255,14 +262,15 @@ def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
 
 
 def apart(
-    one: Marginal, other: Marginal, here: Any = None, there: Any = None
+    one: Marginal, other: Marginal, here: Any = None, there: Any = None, least: float = 0.0
 ) -> Float[Array, "..."]:
     """Deviations between the numbers of two laws, as if both were normal.
 
     Of normal laws it is the difference over the root of both variances. Of others each is the
     deviate of the probability that it gives to values beyond the mean that it should have: ``here``
     for the first (the other's unless it is passed) and ``there`` for the other. They combine as
-    those of normal laws do. Zero where nothing is known.
+    those of normal laws do. Zero where nothing is known; up to the ``least`` that is of interest it
+    may be more than it is.
     """
     here, there = other.mean if here is None else here, one.mean if there is None else there
     either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
@@ -271,8 +279,11 @@ def apart(
     look = np.nonzero(rough > ROUGHLY)
     if len(look[0]):
         deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
-        both = deviate(one, here), deviate(other, there)
-        z = 1 / np.hypot(1 / both[0], 1 / both[1])
+        first = deviate(one, here)
+        found[look] = np.minimum(first, least)
+        far = ~(first <= least)  # both together are no more than either
+        first, look = first[far], tuple(axis[far] for axis in look)
+        z = 1 / np.hypot(1 / first, 1 / deviate(other, there))
         z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
         found[look] = np.where(np.isinf(z), np.maximum(rough[look], CONTRADICTION), z)
     return found
