@@ -209,6 +209,11 @@ class Recipe:
         return "noise_variance" if self.model == "linear" else None
 
     @property
+    def conjugate(self) -> bool:
+        """Whether factors hold all that records say: of a linear model whose noise is known."""
+        return type(self.noise_variance) in (int, float) and self.family == "gaussian"
+
+    @property
     def shared(self) -> "Recipe":
         """The recipe of one site, or of sites that share all coefficients."""
         return self.replaced(own=(), strata=())
