@@ -66,33 +66,32 @@ class Merging:
         pairs: (M, 2) representatives of the two groups merged at each step; the first stays.
         objective: (M + 1,) the description length of each level.
         made: (M,) the number of the group that each step makes, after those of one component.
-        every: all groups that there are at some level.
+        every: all groups that there are at some level, where that is worth its memory.
     """
 
     local: LocalComponents
     pairs: Int[Array, "steps two"]
     objective: Float[Array, " levels"]
     made: Int[Array, " steps"]
-    every: "Groups"
+    every: "Groups | None"
 
     def level(self, groups: int) -> Clustering | None:
         """The clustering with this many groups, if merging passed through it."""
-        total = len(self.local.points)
-        steps = total - groups
+        steps = len(self.local.points) - groups
         if not 0 <= steps <= len(self.pairs):
             return None
-        labels, number = np.arange(total), np.arange(total)
-        first, second = self.pairs[:steps].T
-        labels[second], number[first] = first, self.made[:steps]
+        labels = np.arange(len(self.local.points))
+        labels[self.pairs[:steps, 1]] = self.pairs[:steps, 0]
         while (labels != (further := labels[labels])).any():
             labels = further
         kept = np.bincount(labels) > 0
         clustering = Clustering(self.local, (kept.cumsum() - 1)[labels])
-        if not (self.local.wide or self.local.forward):
-            own = number[np.flatnonzero(kept)]
+        if self.every is not None:
+            own = self._numbers(steps)
             vars(clustering).update(self.every.known(self.local, own))
-            if groups <= self.top and self._costs is not None:
-                vars(clustering)["_costs"] = self._costs[:, self._column[own]]
+            column, costs = self._shared if groups <= self.top else (own, None)
+            if costs is not None:
+                vars(clustering)["_costs"] = costs[:, column[own]]
         return clustering
 
     @property
@@ -105,26 +104,25 @@ class Merging:
         """The number of groups that a search for fewer begins with."""
         return self.best + 1 + self.best // 8
 
-    @functools.cached_property
-    def _column(self) -> Int[Array, " numbers"]:
-        """The column of ``_costs`` of each group; -1 of those that are no more at the top."""
-        total = len(self.local.points)
-        steps = max(total - self.top, 0)
-        alive = np.ones(total + len(self.made), bool)
-        gone = self.pairs[:steps]
-        number = np.arange(total)
-        for (first, second), own in zip(gone.tolist(), self.made.tolist(), strict=False):
-            alive[[number[first], number[second]]] = False
-            number[first] = own
-        return np.where(alive, alive.cumsum() - 1, -1)
+    def _numbers(self, steps: int) -> Int[Array, " groups"]:
+        """The numbers of the groups at a level, by the representative of each."""
+        number = np.arange(len(self.local.points))
+        number[self.pairs[:steps, 0]] = self.made[:steps]
+        return np.delete(number, self.pairs[:steps, 1])
 
     @functools.cached_property
-    def _costs(self) -> Float[Array, "n groups"] | None:
-        """Divergences to all groups from the top level on, unless they take too much room."""
-        numbers = np.flatnonzero(self._column >= 0)
+    def _shared(self) -> tuple[Int[Array, " numbers"], Float[Array, "n groups"] | None]:
+        """Divergences to all groups from the top level on, unless they take too much room, and the
+        column of each.
+        """
+        assert self.every is not None  # or no level asks for them
+        steps = max(len(self.local.points) - self.top, 0)
+        numbers = np.concatenate([self._numbers(steps), self.made[steps:]])
+        column = np.full(len(self.every.counts), -1)
+        column[numbers] = np.arange(len(numbers))
         if 8 * len(self.local.points) * len(numbers) > ROOM:
-            return None
-        return self.local.points.divergences(self.every.centroids.take(numbers))
+            return column, None
+        return column, self.local.points.divergences(self.every.centroids.take(numbers))
 
     @property
     def fewest(self) -> int:
@@ -172,9 +170,13 @@ def agglomerate(local: LocalComponents) -> Merging:
         least[second] = np.inf
         stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
     order = np.argsort(height[total:end], kind="stable")
-    every = _judged(local, counts[:end], traits[:end])
+    centres = traits[:end] / counts[:end, None]
+    centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
+    evidence = local.evidence_of(centroids, centres)
+    every = Groups(counts[:end], traits[:end], evidence, centroids)
     objective = _level_objectives(local, every, parts[: len(order)], order)
-    return Merging(local, rows[order], objective, total + order, every)
+    kept = None if local.wide or local.forward else every
+    return Merging(local, rows[order], objective, total + order, kept)
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
@@ -195,16 +197,6 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
     distance[first], distance[:, first] = rows, rows.T
     distance[np.ix_(first, first)] = both
     distance[second], distance[:, second] = np.inf, np.inf
-
-
-def _judged(local: LocalComponents, counts: Array, traits: Array) -> Groups:
-    """What is known of single components, of which it was known before, and of merged ones."""
-    total, single = len(local.points), local.judged.alone
-    centres = traits[total:] / counts[total:, None]
-    merged = local.judged.centroids(centres[:, : single.coordinates.shape[1]])
-    both = zip(local.alone, local.evidence_of(merged, centres), strict=True)
-    evidence = Evidence(*map(np.concatenate, both))
-    return Groups(counts, traits, evidence, single.beside(merged))
 
 
 def _level_objectives(

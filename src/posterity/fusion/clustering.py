@@ -256,16 +256,6 @@ class LocalComponents:
         mean, slope = self.shapes.middle
         return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
-    @property
-    def alone(self) -> Evidence:
-        """The evidence of each component as a group of its own."""
-        judged, shapes = self.judged, self.shapes
-        shape = typical = np.zeros(len(judged))
-        if shapes is not None:
-            shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
-        less = self.unequal(judged.coordinates)
-        return Evidence(judged.potential - less, shape - less, self.surprise(judged.alone), typical)
-
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """What averages of natural parameters say beyond the population: ``KL(. || population)``,
         or that of the average component's location, where shapes are priced by themselves.
@@ -360,8 +350,8 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
 
 
 class Before(NamedTuple):
-    """What is known of a clustering from the one it was made of: ``kept`` are the groups that it
-    has from there, ``gone`` the number of others, and ``moved`` marks those whose members changed.
+    """What was known of the clustering that another is made of, which has its ``kept`` groups; in
+    those that are ``moved`` members changed.
     """
 
     centroids: Centroids
@@ -369,7 +359,6 @@ class Before(NamedTuple):
     costs: Float[Array, "n old"] | None
     kept: Int[Array, " g"]
     moved: Bool[Array, " g"]
-    gone: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -404,7 +393,7 @@ class Clustering:
             return points.centroids(self.totals / self.counts[:, None])
         moved = before.moved
         mine = points.centroids(self.totals[moved] / self.counts[moved, None])
-        return before.centroids.with_moved(moved, mine)
+        return before.centroids.take(before.kept).with_moved(moved, mine)
 
     _before: ClassVar["Before | None"] = None
     """What is known from the clustering that this one was made of, if most of its groups stay."""
@@ -489,7 +478,7 @@ class Clustering:
         points, before = self.local.points, self._before
         if before is None or before.closest is None:
             return points.nearest(self.centroids)
-        place = np.full(len(before.kept) + before.gone, -1)
+        place = np.full(len(before.centroids.potential), -1)
         place[before.kept] = np.arange(len(before.kept))
         known = before.closest._replace(groups=place[before.closest.groups])
         return points.nearest_again(known, self.centroids, before.moved)
@@ -512,9 +501,7 @@ class Clustering:
         changed[labels[moved]] = changed[self.labels[moved]] = True
         if "centroids" in vars(self) and 2 * np.count_nonzero(changed[kept]) <= len(kept):
             known = vars(self).get("_closest"), vars(self).get("_costs")
-            vars(new)["_before"] = Before(
-                self.centroids.take(kept), *known, kept, changed[kept], groups - len(kept)
-            )
+            vars(new)["_before"] = Before(self.centroids, *known, kept, changed[kept])
         if few or 4 * len(moved) > len(labels):
             return new
         local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
@@ -524,17 +511,6 @@ class Clustering:
                 change = sums(np.concatenate([rows, -rows]), both, groups)
                 vars(new)[name] = (vars(self)[name] + change)[kept]
         return new
-
-
-def find_centroids(clusterings: Sequence[Clustering]) -> None:
-    """Have the centroids of several clusterings of the same components found in one call."""
-    points = clusterings[0].local.points
-    means = [c.totals / c.counts[:, None] for c in clusterings]
-    potential, start = points.potential_at(np.concatenate(means)), 0
-    for clustering, mean in zip(clusterings, means, strict=True):
-        end = start + len(mean)
-        vars(clustering)["centroids"] = points.centroids(mean, potential[start:end])
-        start = end
 
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:

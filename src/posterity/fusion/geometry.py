@@ -179,21 +179,16 @@ class Points:
         Both factors are centred first: it changes nothing but the digits that cancel.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
-        for rows, part in self.divergences_by_parts(centroids):
-            out[rows] = part
-        return out
-
-    def divergences_by_parts(
-        self, centroids: "Centroids"
-    ) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
-        """The same, some rows at a time, each written over by the next."""
         for rows, part in self._differences(centroids):
-            yield rows, np.maximum(part, 0.0, out=part)
+            np.maximum(part, 0.0, out=out[rows])
+        return out
 
     def _differences(
         self, centroids: "Centroids"
     ) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
-        """The same, some of which rounding may leave below zero."""
+        """The same, some rows at a time, each written over by the next; rounding may leave some
+        below zero.
+        """
         gradient, row = self._tangents(centroids)
         steps, dim = chunks(len(self), 8 * len(row), CACHED), gradient.shape[1]
         # Rows and columns are added up by the same product.
@@ -295,14 +290,6 @@ class Centroids:
             put(self.coordinates, others.coordinates),
             put(self.potential, others.potential),
             lambda: put(self.gradient, others.gradient),
-        )
-
-    def beside(self, others: "Centroids") -> "Centroids":
-        """These and others."""
-        return Centroids(
-            np.concatenate([self.coordinates, others.coordinates]),
-            np.concatenate([self.potential, others.potential]),
-            lambda: np.concatenate([self.gradient, others.gradient]),
         )
 
     def __getstate__(self) -> dict[str, Any]:

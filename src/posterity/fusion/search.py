@@ -16,7 +16,6 @@ from posterity.fusion.clustering import (
     LocalComponents,
     assign,
     contested,
-    find_centroids,
     packed,
     polish,
     refine,
@@ -197,8 +196,6 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     rivals = _rivals(clustering)
     loss = np.bincount(clustering.labels, rivals.more)
     options = [_without(clustering, g, rivals) for g in np.argsort(loss, kind="stable")[:tries]]
-    if len(options) > 1:
-        find_centroids(options)
     return min(options, key=lambda c: c.misfit)
 
 
