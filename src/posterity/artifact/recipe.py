@@ -30,13 +30,13 @@ REGRESSIONS = MODELS[:-1]
 ONLY: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("target", "categories", "own"), REGRESSIONS),
     **dict.fromkeys(
-        ("offset", "weights", "family"), [name for name in REGRESSIONS if name != "multinomial"]
+        ("offset", "weights", "family"), tuple(n for n in REGRESSIONS if n != "multinomial")
     ),
-    **dict.fromkeys(("event", "entry", "cuts", "hazard"), ["survival"]),
-    **dict.fromkeys(("components", "component_sd"), ["mixture"]),
+    **dict.fromkeys(("event", "entry", "cuts", "hazard"), ("survival",)),
+    **dict.fromkeys(("components", "component_sd"), ("mixture",)),
     "dispersion": DISPERSED,
     "exposure": COUNTS,
-    "noise_variance": ["linear"],
+    "noise_variance": ("linear",),
 }
 """Options that some models alone have, and these models."""
 FAMILIES = ("gaussian", "diagonal")
