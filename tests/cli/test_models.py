@@ -440,6 +440,8 @@ def test_records_that_end_at_their_entry(options):
     recipe = Recipe("survival", "time", (), event="dead", **options)
     made, fewer = fit("t.csv", recipe, "s"), fit("u.csv", recipe, "s")
     assert made.ledger == fewer.ledger
+    data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
+    np.testing.assert_allclose(log_predictive(made.ledger.posterior, made.recipe, data)[:2], 0)
     assert any(note.startswith("2 records censored") for note in made.notes)
     put("t.csv", {"time": [0.0, 2.0], "dead": [1, 1]})
     line = "fit t.csv --model survival --target time --event dead -o s.safetensors"
