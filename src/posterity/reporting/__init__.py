@@ -1,4 +1,4 @@
-"""Reports: one page of HTML that shows a posterior, ledger or result to people, and asks nobody."""
+"""Reports: one page of HTML that shows a posterior, ledger or result, and loads nothing else."""
 
 import base64
 import dataclasses
