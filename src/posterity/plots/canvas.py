@@ -12,7 +12,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.errors import MissingExtraError, UsageError
-from posterity.plots.matches import Kind, Matches
+from posterity.plots.matches import MEANING, Kind, Matches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,14 +30,6 @@ COLOURS = {
     Kind.AMBIGUOUS: "#ee7d11",
 }
 """Colours that differ without red and green, and in print by their lightness."""
-MEANING = {
-    Kind.FIRM: "firm: 10 nats or more",
-    Kind.LIKELY: "likely: 3 to 10 nats",
-    Kind.AMBIGUOUS: "doubtful: below 3 nats",
-    Kind.UNKNOWN: "matched; strength not known",
-    Kind.ALONE: "no other site has it",
-    Kind.ABSENT: "the site has none",
-}
 
 
 @dataclasses.dataclass(frozen=True)
