@@ -181,6 +181,13 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
     assert abs(np.ptp([*score.values()])) < 0.005
     put("none.csv", {**table, "y": 0 * y})
     refuse(f"fit none.csv {line} -o x.safetensors", 3, "do not tell the dispersion; --dispersion V")
+    put("same.csv", {**table, "y": 0 * y + 3})
+    told = document(*f"fit same.csv {line} -o x.safetensors".split())
+    assert any("no more than Poisson's" in one for one in told["notes"])
+    line = "--model gamma --target y -o x.safetensors"
+    refuse(f"fit same.csv {line}", 3, "do not tell the dispersion")
+    put("two.csv", {"x": [1.0, 2.0], "y": [3.0, 5.0]})
+    refuse(f"fit two.csv {line}", 3, "2 records; do not tell the dispersion")
 
 
 @pytest.mark.parametrize("cuts", [(), (1.0, 2.0)])
@@ -442,7 +449,8 @@ def test_records_that_end_at_their_entry(options):
 
 
 def test_times_and_positive_values_have_a_unit():
-    put("t.csv", {"months": [12.0, 24.0, 6.0], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
+    dead = ["TRUE", "FALSE", "TRUE"]  # as R writes them
+    put("t.csv", {"months": [12.0, 24.0, 6.0], "dead": dead, "x": [0.0, 1.0, 2.0]})
     put("u.csv", {"months": [1.0, 2.0, 0.5], "dead": [1, 0, 1], "x": [0.0, 1.0, 2.0]})
     line = "fit t.csv --model survival --target months --event dead --unit months=months"
     succeed(*line.split(), "-o", "t.safetensors")

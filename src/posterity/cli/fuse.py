@@ -238,18 +238,16 @@ def fuse(settings: Settings) -> Data:
         from posterity.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
-    distance, little = None, []
-    if fusion.ledger is not None and any("third" in own for own in inputs.sites.values()):
+    distance, little, recipe = None, [], recipe_in(inputs.record)
+    if fusion.ledger is not None and recipe is not None and recipe.regression:
         from posterity.fitting.one_shot import expected_distance
 
         distance, little = expected_distance(fusion.ledger, inputs.sites)
-    recipe = recipe_in(inputs.record)
-    regression = recipe is not None and recipe.regression and fusion.ledger is not None
-    if regression and distance is None and not little:
-        inputs.notes.append(
-            "how far this is from the posterior of all records together is not known, as the "
-            f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
-        )
+        if distance is None and not little:
+            inputs.notes.append(
+                "how far this is from the posterior of all records together is not known, as the "
+                f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
+            )
     written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"

@@ -59,6 +59,7 @@ is."""
 POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
 """Nodes are those of this root of time, where an interval is no short part of it: a hazard
 that is linear in log time may start infinite."""
+LOGICAL = {"TRUE": "1", "FALSE": "0"}
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """What pandas calls a column without a name when it reads one."""
 
@@ -480,7 +481,7 @@ def _values(
         "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
         "(--without {column})"
     )
-    numbers = cells.numbers(numeric, reading.decimal, expected=expected).T
+    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
     values = dict(zip(numeric, numbers, strict=True))
     for name, factor in reading.convert.items():
         if name not in values:
@@ -494,6 +495,18 @@ def _values(
         if (levels := recipe.categories.get(name)) is not None:
             values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
     return values
+
+
+def _logical(cells: Cells, names: Sequence[str]) -> Cells:
+    """TRUE and FALSE, as R and spreadsheets write logical values, as 1 and 0."""
+    places = [cells.header.index(name) for name in names]
+    logical = {place for place in places if cells.rows and cells.rows[0][place].upper() in LOGICAL}
+    logical -= {n for n in logical if any(row[n].upper() not in LOGICAL for row in cells.rows)}
+    rows = [
+        [LOGICAL[cell.upper()] if place in logical else cell for place, cell in enumerate(row)]
+        for row in (cells.rows if logical else [])
+    ]
+    return cells._replace(rows=rows) if logical else cells
 
 
 def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:

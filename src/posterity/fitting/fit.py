@@ -22,6 +22,7 @@ from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
 from posterity.fitting.one_shot import nats_of, third_derivatives
 from posterity.fitting.regressions import (
+    LEAST,
     check_converged,
     deviations,
     dispersion_of,
@@ -270,6 +271,9 @@ def _regression(
             spread, spare = left.variance, left.spare
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
+            if spread < LEAST:
+                notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
+                data = data._replace(notes=notes)
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
         size = len(recipe.inputs())  # of a multinomial model's class

@@ -161,7 +161,7 @@ class BlockTable:
     @property
     def site(self) -> Int[Array, " n"]:
         """The site of each component."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
     def keep(self, kept: Bool[Array, " n"], block_rows: Mapping[int, Array] | None = None) -> None:
         """Drop rows; of those that stay, put others in place of some, by their index."""

@@ -12,9 +12,8 @@ from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.fitting.design import PLAIN, Design, Reading, columns_to_predict, design
 from posterity.fitting.fit import records_of
-from posterity.fitting.predict import log_predictive, predict
+from posterity.fitting.pooled import predictions
 from posterity.fitting.scores import BINS, scores
-from posterity.ledger import Ledger
 from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 
@@ -54,14 +53,15 @@ def evaluated(
         StructureError: if the file does not say what it predicts, or the table lacks a column.
         ArtifactError: for a table that cannot be read.
     """
-    recipe = recipe_in(provenance)
-    if recipe is None or not recipe.regression:
+    of_sites = recipe_in(provenance)
+    if of_sites is None or not of_sites.regression:
         raise StructureError(
             found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
             "it predicts",
             expected="a regression with its recipe, as posterity fit writes it, or its student",
             fix="Leave the data out, and see posterity evaluate for other models.",
         )
+    recipe = of_sites.shared
     if hasattr(value, "head") and recipe.model == "survival":
         raise StructureError(
             found="a student of a survival model, which has no curve of its own",
@@ -77,8 +77,7 @@ def evaluated(
             expected="what was observed, which predictions are compared with",
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
-    known = together(sites_in(provenance).values()).get("noise_variance")
-    noise = known or (recipe.noise_variance if isinstance(recipe.noise_variance, float) else None)
+    spread = together(sites_in(provenance).values()).get(recipe.spread or "")
     log_score, y = None, data.y
     if hasattr(value, "head"):
         names = inputs_of(provenance, value.network.inputs) if _named(value) else ()
@@ -97,10 +96,8 @@ def evaluated(
         mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
         parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
     else:
-        posterior = value.posterior if isinstance(value, Ledger) else value
-        parts = predict(posterior, recipe, data, noise_variance=noise, level=level)
-        if recipe.model != "linear" or noise is not None:
-            log_score = log_predictive(posterior, recipe, data, noise)
+        options: Any = {"spread": spread, "scored": True, "level": level}
+        parts, log_score, _ = predictions(value, of_sites, data, **options)
     if "mean" in parts and parts["mean"].ndim == 2:
         parts |= {f"p{k}": column for k, column in enumerate(parts.pop("mean").T)}
     if recipe.model == "linear":
@@ -137,8 +134,7 @@ def section(
         return [*parts, _calibration(result["calibration"])]
     if found.data.times is not None:
         recipe = recipe_in(provenance)
-        posterior = value.posterior if isinstance(value, Ledger) else value
-        return [*parts, _survival(posterior, recipe, found, level)]
+        return [*parts, _survival(value, recipe, found, level)]
     return [*parts, _means(found)] if "mean" in found.parts else parts
 
 
@@ -199,7 +195,7 @@ def _groups(
     return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)
 
 
-def _survival(posterior: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
+def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
     """Curves of three groups by risk, predicted, and observed (Kaplan and Meier's)."""
     from scipy.stats import CensoredData, ecdf
 
@@ -213,7 +209,7 @@ def _survival(posterior: Any, recipe: Any, found: Evaluated, level: float) -> Ma
     )
     time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
-    parts = predict(posterior, recipe, data, level=level, times=grid.tolist())
+    parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
     groups = np.array_split(np.argsort(parts["risk"], kind="stable"), min(3, len(time)))
     series, listing = [], []
