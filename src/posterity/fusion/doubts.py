@@ -332,9 +332,10 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
     origin = middle(members)
     members, prior = moved(members, origin), _priors(block, rows, origin)
     learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
+    fused: Any = members
     # Beside one prior of all: a prior that is far from the records pulls only its own sites.
     for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
-        fused: Any = members.with_natural_parameters(learnt + start)
+        fused = members.with_natural_parameters(learnt + start)
         proper = np.asarray(fused.is_proper())
         gap = np.where(proper[one] & proper[other], _away(fused[one], fused[other]), np.inf)
         away = np.minimum(away, gap)

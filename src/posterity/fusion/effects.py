@@ -32,6 +32,8 @@ SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0
 """Shares of the variance of all components that are tried as those within groups."""
 STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)
 """The same of location with which the matching begins."""
+EQUAL = 1e-12
+"""Variance of log covariances that are the same but for rounding, which tell nothing apart."""
 SWEEPS = 10
 """Times that all sites are matched, and shares found, at most."""
 
@@ -106,8 +108,9 @@ class Effects:
         local = clustering.local
         traits = [Trait(Places.of(local).points, local.criterion.expected)]
         members = local.judged.members(slice(None))
-        if isinstance(members, NormalPrecision):
-            traits.append(Trait(_log_covariances(members)))
+        shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
+        if shape and shape.variance > EQUAL:
+            traits.append(shape)
         alone = cls(tuple(traits), local.starts, np.arange(len(local.points)), ())
         met = dataclasses.replace(alone, labels=clustering.labels)._with_shares()
         rest = [1.0] * (len(traits) - 1)
