@@ -296,7 +296,8 @@ class Aligner:
         labels[table.used] = result.labels
         if absorbing is not None:
             labels[part] = labels[absorbing[part]]
-        rows = np.cumsum(table.used, dtype=np.int32) - np.int32(1)
+        rows = np.cumsum(table.used, dtype=np.int32)
+        rows -= 1
         rows[~table.used] = -1
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
@@ -319,7 +320,7 @@ class _Aligned(NamedTuple):
 
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
-    """Numbered by weight, ties by what was learnt: the same if sites come as one ledger."""
+    """Numbered by weight, in place, ties by what was learnt: the same if sites come as a ledger."""
     groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
 
     def learnt(piece: Block) -> Array:
@@ -333,7 +334,7 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
         keys = np.hstack([keys, ties])
     rank = np.full(groups + 1, -1, labels.dtype)  # the last is that of -1
     rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
-    return rank[labels]
+    return np.take(rank, labels, out=labels, mode="wrap")
 
 
 def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
