@@ -142,7 +142,7 @@ def simulate(
             member = jax.tree.map(jnp.asarray, prior)
             keys = jax.random.split(update_key, repetitions)
             trace, bad, errors = _general(
-                update.traced(), model, member, _grouped(records), walked, left, keys, every
+                update.traced, model, member, _grouped(records), walked, left, keys, every
             )
             if (np.asarray(bad) == IMPROPER).any():
                 raise improper_without(network.names[int(left.site)])

@@ -28,16 +28,16 @@ from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families import Gaussian
 from posterity.pursuit import Fixed
 
-TARGETS = {
-    "Banana": "Banana",
-    "Eight schools": "EightSchools",
-    "Neal's funnel": "NealsFunnel",
-    "Quartic, not identified": "NonIdentifiableQuarticMeasurementModel",
-    "Ill-conditioned Gaussian": "IllConditionedGaussian",
-    "Brownian motion": "BrownianMotionMissingMiddleObservations",
-    "Brownian motion, scales unknown": "BrownianMotionUnknownScalesMissingMiddleObservations",
-    "Log-Gaussian Cox process": "SyntheticLogGaussianCoxProcess",
-    "Stochastic volatility": "StochasticVolatilitySP500Small",
+TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Banana": ("Banana", {}),
+    "Eight schools": ("EightSchools", {}),
+    "Neal's funnel": ("NealsFunnel", {}),
+    "Quartic, not identified": ("NonIdentifiableQuarticMeasurementModel", {}),
+    "Ill-conditioned Gaussian": ("IllConditionedGaussian", {}),
+    "Brownian motion": ("BrownianMotionMissingMiddleObservations", {}),
+    "Brownian motion, scales unknown": ("BrownianMotionUnknownScalesMissingMiddleObservations", {}),
+    "Log-Gaussian Cox process": ("SyntheticLogGaussianCoxProcess", {}),
+    "Stochastic volatility": ("StochasticVolatilitySP500Small", {"use_markov_chain": True}),
 }
 DEVIATION = 3.0
 """Of the base, in every coordinate."""
@@ -67,9 +67,9 @@ def problem(name: str) -> Problem:
     """A target by its name."""
     from inference_gym import using_jax
 
-    model = using_jax.targets.VectorModel(
-        getattr(using_jax.targets, TARGETS[name])(), flatten_sample_transformations=True
-    )
+    kind, options = TARGETS[name]
+    own = getattr(using_jax.targets, kind)(**options)
+    model = using_jax.targets.VectorModel(own, flatten_sample_transformations=True)
     bijector, truth = model.default_event_space_bijector, model.sample_transformations["identity"]
 
     def log_density(z: Any) -> Any:
@@ -87,7 +87,7 @@ def problem(name: str) -> Problem:
     return Problem(
         int(model.event_shape[0]),
         log_density,
-        jax.jit(jax.vmap(bijector.forward)),
+        jax.jit(jax.vmap(lambda z: truth(bijector.forward(z)))),
         np.asarray(mean, float),
         np.asarray(deviation, float),
     )

@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM at any moment of ``posterity federate``, as a shell sees them."""
+"""Ctrl-C and SIGTERM at any moment of a long command, as a shell sees them."""
 
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -41,17 +42,23 @@ STARTED = Path("started")
 PROGRAM = f"from posterity.__main__ import main; open('{STARTED}', 'x').close(); main()"
 
 
-def begin():
+def begin(*command, ignoring=False):
+    """A command in a process of its own, which may be started with Ctrl-C ignored."""
     source = str(Path(posterity.__file__).parents[1])
     STARTED.unlink(missing_ok=True)
-    with REPORT.open("w") as report:
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "federate", "gossip.toml"],
-            env={**os.environ, "PYTHONPATH": source, **SETTINGS},
-            stdout=report,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignoring else None
+    try:
+        with REPORT.open("w") as report:
+            process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *(command or ("federate", "gossip.toml"))],
+                env={**os.environ, "PYTHONPATH": source, **SETTINGS},
+                stdout=report,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+    finally:
+        if ignoring:
+            signal.signal(signal.SIGINT, before)
     wait_for(STARTED)
     return process
 
@@ -71,13 +78,13 @@ def wait_for(path, size=-1):
 
 @pytest.mark.slow
 def test_signals_at_any_moment(folder):
-    """Twelve, from the first line to the middle of the walk; then to the end."""
+    """Eight, from the first line to the middle of the walk; then to the end."""
     Path("gossip.toml").write_text(LONG)
     draw, codes = random.Random(0), []
-    for attempt in range(12):
-        number = signal.SIGTERM if attempt == 11 else signal.SIGINT
+    for attempt in range(8):
+        number = signal.SIGTERM if attempt == 7 else signal.SIGINT
         process = begin()
-        if attempt % 6 == 5:  # once it is under way
+        if attempt % 4 == 3:  # once it is under way
             wait_for(CHECKPOINT, CHECKPOINT.stat().st_size if CHECKPOINT.exists() else 0)
         else:
             time.sleep(draw.uniform(0.0, 0.6))
@@ -87,7 +94,7 @@ def test_signals_at_any_moment(folder):
         assert code == 128 + number or (done and code == 0), told
         assert code == 0 or told.count("\n") <= 1, told
         codes.append(code)
-    assert codes[5] == 130
+    assert codes[3] == 130
     whole = posterity.federate(
         {site: np.array(counts) for site, counts in COUNTS.items()},
         models.GammaPoisson(),
@@ -100,6 +107,46 @@ def test_signals_at_any_moment(folder):
     assert posterity.load("shared.safetensors") == whole.ledger
     history = [json.loads(line)["site"] for line in Path("history.jsonl").read_text().splitlines()]
     assert history == [visit.site for visit in whole.trace]
+
+
+GROWING = {
+    "pursue": "--data twice.csv --target y --model logistic-regression --prior-variance 4 "
+    "--schedule 1.0 --polish none --attempts 1 --finalists 1 --tolerance 1e-9 --components 60",
+    "distill": "prior.safetensors --model logistic-regression --low -2 --high 2 --hidden 4 "
+    "--steps 1000000",
+}
+"""Commands that take long: a pursuit of a narrow ridge by round components, and many steps."""
+
+
+ENDS = [("pursue", (signal.SIGINT, signal.SIGTERM)), ("distill", (signal.SIGINT,))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb, signals", ENDS)
+def test_a_long_command_ends_with_a_state_and_says_how_it_goes_on(verb, signals, folder):
+    """By Ctrl-C; by SIGTERM where the shell that started it ignores Ctrl-C, as for nohup."""
+    rows = [f"{x},{y},{x + 0.01 * (-1) ** y}" for x in (-1.0, 0.5, 2.0) for y in (0, 1)]
+    Path("twice.csv").write_text("\n".join(["u,y,v", *rows]))
+    checkpoint = Path("out.safetensors.checkpoint")
+    for number in signals:
+        ignored = number == signal.SIGTERM
+        line = (verb, *GROWING[verb].split(), "-o", "out.safetensors")
+        process = begin(*line, ignoring=ignored)
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        deadline = time.monotonic() + 200
+        while not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        if ignored:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            assert process.poll() is None
+        process.send_signal(number)
+        code, told = ended(process)
+        assert code == 128 + number, told
+        assert told.endswith(f"next: Run the command again: posterity {shlex.join(line)}\n")
+        assert told.count("\n") == 1 and not Path("out.safetensors").exists()
+        assert posterity.inspect(checkpoint).digest
 
 
 @pytest.mark.parametrize("function", ["_written", "status_of"])

@@ -1,7 +1,10 @@
 """Pages in a browser: what it works out itself, that it asks nobody, and that all can use it."""
 
+import importlib.resources
 import importlib.util
+import io
 import itertools
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,15 +13,35 @@ import numpy as np
 import pytest
 from reporting import pages
 
-from posterity import Beta, Ledger, federate, report
-from posterity.federation import Gossip
-from posterity.graphs import ring
-from posterity.models import BetaBernoulli
-from posterity.receipt import Receipt
-from posterity.reporting.markup import shown
+from posterity import Ledger, report
+from posterity.reporting.markup import Scale, shown
 from posterity.summary import summarise
 
 pytestmark = pytest.mark.browser
+PICTURES = Path(__file__).parent / "pictures"
+"""What pictures looked like when they were last looked at; ``POSTERITY_PICTURES=1`` takes them."""
+FLAT = """* { font-size: 0 !important; transition: none !important; }
+  input, button { visibility: hidden; } .scroll { overflow: hidden; }"""
+"""A style without letters: fonts differ from one machine to the next."""
+STYLED = """(text) => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(text);
+  document.adoptedStyleSheets.push(sheet);
+}"""
+SHAPES = """(root) => {
+  const box = root.getBoundingClientRect(), near = (x) => Math.round(10 * x) / 10;
+  return [...root.querySelectorAll("line, rect, circle, polyline, path, td[class]")]
+    .filter((node) => node.checkVisibility({ visibilityProperty: true }))
+    .map((node) => {
+      const own = node.getBoundingClientRect(), kind = node.getAttribute("class") || "";
+      const place = [own.x - box.x, own.y - box.y, own.width, own.height].map(near);
+      return [`${node.localName} ${kind}`.trim(), ...place];
+    });
+}"""
+WRONG = """line, polyline, path, rect, circle, td
+  { fill: lime !important; stroke: lime !important; background: lime !important; }"""
+FAR, UNLIKE = 1.5, 0.1
+"""Pixels that a shape may be away, and the share of its ink that may be of another colour."""
 BROWSER = os.environ.get("POSTERITY_BROWSER") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -46,11 +69,6 @@ CONTRAST = """() => {
   }
   return bad;
 }"""
-NAMELESS = """() => [...document.querySelectorAll(
-    "input, button, a, summary, svg[role], g[role], [tabindex], table, section, nav")]
-  .filter((node) => !(node.getAttribute("aria-label") || node.textContent.trim()
-    || node.closest("label")?.textContent.trim()))
-  .map((node) => node.outerHTML.slice(0, 120))"""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +93,7 @@ def view(browser, tmp_path):
     def opened(made, **options):
         made.save(tmp_path / "report.html")
         tab = browser.new_context(**options).new_page()
-        tab.set_default_timeout(200_000)  # of a machine that is busy
+        tab.set_default_timeout(60_000)  # of a machine that is busy
         tab.on("request", lambda request: requests.append(request.url))
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -110,15 +128,21 @@ def test_the_page_forgets_as_forget_does(kind, view):
         left = summarise(ledger.forget(*gone), 0.9).rows
         for line in tab.locator("tr.fused").all():
             row = left[int(line.get_attribute("data-row"))]
-            ends = f"{shown(row.mean)}, from {shown(row.low)} to {shown(row.high)}"
+            exact = int(line.get_attribute("data-digits"))
+            mean, low, high = (shown(value, exact) for value in (row.mean, row.low, row.high))
+            ends = f"{mean}, from {low} to {high}"
             assert line.get_attribute("data-tip") == f"without {', '.join(gone)}: {ends}"
-            text = f"{shown(row.mean, 3)} ({shown(row.low, 3)} to {shown(row.high, 3)})"
+            unit, decimals = (line.get_attribute(f"data-{a}") for a in ("unit", "decimals"))
+            form = Scale(round(np.log10(float(unit))), int(decimals)).text
+            text = f"{form(row.mean)} ({form(row.low)} to {form(row.high)})"
             assert line.locator("td.value").text_content() == text
     before = tab.locator("tr.fused td.value").all_text_contents()
     tab.get_by_role("button", name="All sites again").click()
     after = tab.locator("tr.fused td.value").all_text_contents()
     whole = summarise(ledger, 0.9).rows
-    assert after != before and after[0].startswith(shown(whole[0].mean, 3))
+    assert after != before and float(after[0].split()[0].replace("−", "-")) == pytest.approx(
+        whole[0].mean, abs=0.1 * (whole[0].high - whole[0].low)
+    )
 
 
 def test_one_at_a_time_where_the_page_holds_the_numbers(view):
@@ -131,7 +155,7 @@ def test_one_at_a_time_where_the_page_holds_the_numbers(view):
     left = summarise(ledger.forget("c"), 0.95).rows
     for line in tab.locator("tr.fused").all():
         row = left[int(line.get_attribute("data-row"))]
-        assert shown(row.mean, 3) in line.locator("td.value").text_content()
+        assert line.get_attribute("data-tip").startswith(f"without c: {shown(row.mean)}, from ")
 
 
 def test_what_the_others_do_not_carry_is_told(view):
@@ -145,36 +169,36 @@ def test_what_the_others_do_not_carry_is_told(view):
     assert tab.locator("tr.fused td.value").text_content() == "–"
 
 
-def everything(tmp_path):
-    """Pages of several kinds."""
-    mixture, ledger = pages.mixture(), pages.clinics(5)
-    sites = {s: Ledger(mixture.prior).update(s, mixture.factor(s)) for s in mixture.sites}
-    from posterity import forget, fuse
-    from posterity.federation.state import Visit
-    from posterity.reporting.markup import Ids
-    from posterity.reporting.sources import Source
-    from posterity.reporting.verbs import federation
-
-    done = forget(ledger, "site 001")
-    visits = [Visit(n, f"site 00{n % 5}", "updated", change=0.5**n) for n in range(20)]
-    walked = federation(Source("", ledger, visits=visits), Ids())
-    assert isinstance(done.receipt, Receipt) and walked
-    return {
-        "ledger": report(ledger),
-        "receipt": report(ledger, done.ledger, done.receipt),
-        "fusion": report(fuse(sites)),
-    }
+@pytest.fixture(scope="module")
+def every_page(tmp_path_factory):
+    return pages.everything(tmp_path_factory.mktemp("pages"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_can_read_it(scheme, view, tmp_path):
-    for made in everything(tmp_path).values():
-        tab = view(made, color_scheme=scheme)
+@pytest.fixture(scope="module")
+def axe():
+    """The source of axe-core, which the package for Playwright brings along."""
+    pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python")
+    return importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+
+def test_all_can_read_every_page(view, every_page, axe):
+    """On a telephone, a tablet and a desk, by day and by night, and by what axe-core asks for."""
+    for name, made in every_page.items():
+        assert len(made.html) < 1_000_000
+        tab = view(made)
         for details in tab.locator("details").all():
             details.evaluate("node => { node.open = true }")
-        assert tab.evaluate(CONTRAST) == []
-        assert tab.evaluate(NAMELESS) == []
         assert tab.locator("h1").count() == tab.locator("main").count() == 1
+        for width, scheme in ((360, "light"), (768, "dark"), (1280, "light")):
+            tab.set_viewport_size({"width": width, "height": 700})
+            tab.emulate_media(color_scheme=scheme)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
+            if width > 360:
+                assert tab.evaluate(CONTRAST) == [], name
+        tab.evaluate(axe)
+        found = tab.evaluate("axe.run().then((result) => result.violations.map((v) => v.id))")
+        assert found == [], name
+        tab.close()
 
 
 def test_the_keyboard_reaches_all(view):
@@ -205,19 +229,9 @@ def test_the_keyboard_reaches_all(view):
     assert tab.locator("output").text_content().startswith("The posterior without site 000.")
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_it_fits(width, view, tmp_path):
-    for made in everything(tmp_path).values():
-        tab = view(made, viewport={"width": width, "height": 700})
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
-
-
 def test_a_walk_goes_step_by_step(view):
-    sites = {name: np.array([1, 0, 1]) for name in ("north", "<b>", "\U0001f3e5")}
-    schedule = Gossip(ring(list(sites)))
-    run = federate(sites, BetaBernoulli(), Beta.from_standard(1.0, 1.0), schedule=schedule)
-    visits = run.trace
-    tab = view(report(run))
+    run = pages.walk()
+    visits, tab = run.trace, view(report(run))
     slider, output = tab.locator(".walk input"), tab.locator(".walk output")
     told = lambda n: f"Visit {n + 1} of {len(visits)}: {visits[n].site}, {visits[n].outcome}"
     assert output.text_content().startswith(told(0))
@@ -228,6 +242,13 @@ def test_a_walk_goes_step_by_step(view):
     assert output.text_content().startswith(told(1))
     assert tab.locator(".walk line.on").count() == int(visits[0].site != visits[1].site)
     slider.focus()
+    tab.keyboard.press("ArrowRight")
+    assert output.text_content().startswith(told(2))
+    box = slider.bounding_box()
+    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    middle = int(slider.input_value())
+    assert abs(middle - (len(visits) - 1) / 2) <= 1
+    assert output.text_content().startswith(told(middle))
     tab.keyboard.press("End")
     assert output.text_content().startswith(told(len(visits) - 1))
     assert slider.get_attribute("aria-valuetext") == output.text_content()
@@ -242,12 +263,61 @@ def test_it_prints(view):
     assert tab.locator(".controls").is_hidden()
 
 
-def test_axe_finds_nothing(view, tmp_path):
-    axe = os.environ.get("POSTERITY_AXE")
-    if axe is None:
-        pytest.skip("POSTERITY_AXE names no axe.min.js (npm pack axe-core)")
-    for name, made in everything(tmp_path).items():
-        tab = view(made)
-        tab.evaluate(Path(axe).read_text())
-        found = tab.evaluate("axe.run().then((result) => result.violations.map((v) => v.id))")
-        assert found == [], name
+def unticked(tab):
+    tab.locator("input[type=checkbox]").nth(1).uncheck()
+
+
+def walked(tab):
+    for _ in range(2):
+        tab.locator(".walk button", has_text="Next").click()
+
+
+SCENES = {
+    "forest": ("ledger", ".panels", None),
+    "forest-units": ("units", ".panels", None),
+    "forest-unticked": ("ledger", ".panels", unticked),
+    "influence": ("ledger", ".bars", None),
+    "contradictions": ("ledger", ".cells", None),
+    "matches": ("fusion", "section:has(h2:text('matched')) .cells", None),
+    "walk": ("walk", ".walk svg", walked),
+    "pursuit": ("pursuit", ".chart", None),
+    "calibration": ("regression", ".chart", None),
+    "calibration-student": ("student", ".chart", None),
+    "survival": ("survival", ".chart", None),
+}
+
+
+def difference(picture, name):
+    """The pixels of another colour than in the picture that was taken, as a share of its ink."""
+    from matplotlib.image import imread
+
+    one, other = imread(io.BytesIO(picture)), imread(PICTURES / f"{name}.png")
+    if np.abs(np.subtract(one.shape, other.shape)).max() > 2:
+        return 1.0
+    high, wide = np.minimum(one.shape[:2], other.shape[:2])
+    apart = np.abs(one[:high, :wide, :3] - other[:high, :wide, :3]).max(-1)
+    ink = np.abs(other[..., :3] - other[0, 0, :3]).max(-1) > 0.02
+    return float((apart > 0.25).sum() / ink.sum())
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_pictures_look_as_they_did(name, view, every_page):
+    page, selector, action = SCENES[name]
+    scheme = "dark" if name == "forest-unticked" else "light"
+    tab = view(every_page[page], viewport={"width": 1100, "height": 900}, color_scheme=scheme)
+    if action is not None:
+        action(tab)
+    tab.evaluate("document.activeElement.blur()")
+    tab.mouse.move(0, 0)
+    tab.evaluate(STYLED, FLAT)
+    drawn = tab.locator(selector).first
+    shapes, path = drawn.evaluate(SHAPES), PICTURES / f"{name}.json"
+    if os.environ.get("POSTERITY_PICTURES"):
+        path.write_text("[\n" + ",\n".join(map(json.dumps, shapes)) + "\n]\n")
+        (PICTURES / f"{name}.png").write_bytes(drawn.screenshot(caret="initial"))
+    known = json.loads(path.read_text())
+    assert [shape[0] for shape in shapes] == [shape[0] for shape in known]
+    np.testing.assert_allclose(*([s[1:] for s in own] for own in (shapes, known)), atol=FAR)
+    assert difference(drawn.screenshot(caret="initial"), name) < UNLIKE
+    tab.evaluate(STYLED, WRONG)
+    assert difference(drawn.screenshot(caret="initial"), name) > UNLIKE  # as a wrong colour is

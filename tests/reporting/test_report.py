@@ -1,7 +1,6 @@
 """Pages as a parser sees them: whole, safe, and with the posterior's own numbers."""
 
 import dataclasses
-import itertools
 import json
 import re
 from pathlib import Path
@@ -30,22 +29,23 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def values(row):
-    """Mean and interval, as a line of a panel has them."""
-    mean, low, high = (shown(v, 3) for v in (row.mean, row.low, row.high))
-    return f"{mean} ({low} to {high})"
-
-
 def panels(page):
-    """By label of a number the texts of its lines, the fused one last."""
-    return {
-        node["pieces"][0]: [
-            mean + ends
-            for mean, ends in itertools.pairwise(node["pieces"])
-            if re.fullmatch(r"\(\S+ to \S+\)", ends)
-        ]
-        for node in page.of("table", "forest")
-    }
+    """By label of a number the means and ends of its lines, the fused one last."""
+    found = {}
+    for node in page.of("table", "forest"):
+        (power,) = re.findall("× 10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", "".join(node["pieces"][:3])) or ["⁰"]
+        unit = 10.0 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
+        lines = re.findall(
+            r"(\S+)\s+\((\S+) to (\S+)\)", " ".join(node["pieces"]).replace("−", "-")
+        )
+        found[node["pieces"][0]] = [[float(v) * unit for v in line] for line in lines]
+    return found
+
+
+def is_written(line, row, fused):
+    """Whether a line has the numbers of a row, rounded to a twentieth of the fused interval."""
+    error = np.abs(np.subtract(line, [row.mean, row.low, row.high]))
+    return bool((error <= 0.05001 * (fused.high - fused.low)).all())
 
 
 LEDGERS = [pages.clinics, pages.conjugate, pages.mixture, lambda: pages.clinics(full=False)]
@@ -59,7 +59,7 @@ def test_a_page_is_whole_and_has_the_posteriors_numbers(make):
     drawn = panels(page)
     for row in rows:
         if row.quantity in ("", "mean") or not summarise(ledger).components:
-            assert drawn[row.label][-1] == values(row)
+            assert is_written(drawn[row.label][-1], row, row)
     ids = [node["id"] for node in page.all() if "id" in node]
     assert len(set(ids)) == len(ids)
     targets = [node["href"] for node in page.found["a"]]
@@ -72,11 +72,56 @@ def test_a_page_is_whole_and_has_the_posteriors_numbers(make):
 
 def test_each_site_has_its_own_estimate():
     ledger = pages.clinics()
-    drawn = panels(pages.Page(report(ledger).html))
+    drawn, fused = panels(pages.Page(report(ledger).html)), summarise(ledger, 0.95).rows
     for place, label in enumerate(["intercept", "age", "sex[male]"]):
         for site, line in zip(ledger.sites, drawn[label], strict=False):
             alone = ledger.prior + ledger.factor(site)
-            assert line == values(summarise(alone, 0.95).rows[place])
+            assert is_written(line, summarise(alone, 0.95).rows[place], fused[place])
+
+
+SCALES = [1e-9], [1e9], [1e-100, 1.0, 1e100]
+
+
+@pytest.mark.parametrize("units", SCALES)
+def test_numbers_of_any_size_are_told_apart(units):
+    """Short texts, in which the ends of no interval are the same, and axes with room."""
+    ledger = pages.rescaled(pages.clinics(size=len(units)), units)
+    page = pages.Page(report(ledger).html)
+    drawn, rows = panels(page), summarise(ledger, 0.95).rows
+    for row in rows:
+        assert is_written(drawn[row.label][-1], row, row)
+    values = [node["text"] for node in page.of("td", "value")]
+    assert len(values) == len(units) * 4 and max(map(len, values)) < 25
+    for axis in page.of("svg", "axis"):
+        ends = [piece for piece in axis["pieces"] if piece]
+        assert len(ends) == len(set(ends)) and len("  ".join(ends)) <= 22
+
+
+def test_a_short_interval_far_from_zero_has_the_digits_that_it_needs():
+    prior = Gaussian.from_standard([1e6], [[1e-4]]).named(["year"])
+    page = pages.Page(report(Ledger(prior).update("a", Gaussian([1e10], [[1e4]]))).html)
+    (line,) = panels(page)["year"][-1:]
+    assert line == [1e6, 999999.986, 1000000.014]
+    (numbers,) = (t for t in page.found["table"] if t["text"].startswith("All numbers"))
+    assert "999999.986 to 1000000.01" in numbers["text"]
+
+
+def test_names_that_begin_alike_keep_their_ends():
+    one, other = (f"department of cardiology number {n}" for n in (1, 2))
+    ledger = pages.clinics(2)
+    ledger = Ledger(ledger.prior).extend(
+        dict(zip((one, other), map(ledger.factor, ledger.sites), strict=True))
+    )
+    page = pages.Page(report(ledger).html)
+    ends = {node["pieces"][-1] for node in page.of("span", "name")}
+    assert ends == {" number 1", " number 2"}
+    assert {node["text"] for node in page.of("span", "name")} == {one, other}
+
+
+def test_words_from_right_to_left_do_not_turn_the_numbers_beside_them():
+    clinic = pages.clinics(1)
+    text = report(Ledger(clinic.prior).update("בית חולים", clinic.factor("site 000"))).html
+    assert "Most information comes from \u2068בית חולים\u2069: " in text
 
 
 def test_names_break_out_of_nothing():
@@ -125,8 +170,8 @@ def test_a_site_may_be_named_like_all_others_together():
     sites = json.loads(data["text"])["sites"]
     assert len(set(sites)) == 12 and {"all others together", sites[-1]} - set(ledger.sites)
     own = summarise(ledger.prior + ledger.factor("all others together"), 0.95).rows[0]
-    lines = [row for row in page.found["tr"] if row["text"].startswith("all others together")]
-    assert any(values(own) in row["text"] for row in lines)
+    lines, fused = panels(page)["intercept"], summarise(ledger, 0.95).rows[0]
+    assert any(is_written(line, own, fused) for line in lines)
 
 
 def test_of_many_sites_it_says_that_few_were_compared():
@@ -134,8 +179,8 @@ def test_of_many_sites_it_says_that_few_were_compared():
     assert "were compared in pairs" not in report(pages.clinics(4)).html
 
 
-def test_each_mark_is_where_its_site_is_or_nowhere():
-    """A site that contradicts the others is not drawn at the end of the axis."""
+def test_each_mark_is_where_its_site_is_or_an_arrow_to_it():
+    """A site that contradicts the others is an arrow at the end of the axis."""
     ledger = pages.clinics(2)
     far = Gaussian(np.full(3, 5e3), 100 * np.eye(3))  # about 50, surely
     vague = Gaussian(np.full(3, 3.0), 0.02 * np.eye(3))  # about 100, by a long interval
@@ -144,8 +189,7 @@ def test_each_mark_is_where_its_site_is_or_nowhere():
     assert len(fused) == 3
     for row in fused:
         assert float(row["data-low"]) < 1 and 50 < float(row["data-high"]) < 90
-    hidden = [node for node in page.found["svg"] if node.get("visibility") == "hidden"]
-    assert len(hidden) == 3
+    assert len(page.of("path", "beyond")) == 3
 
 
 def test_records_that_are_not_known_of_all_sites_are_a_lower_bound():
@@ -231,9 +275,7 @@ def test_files_are_fused_and_a_result_is_known_by_its_inputs():
 
 
 def test_matches_have_their_margins():
-    mixture = pages.mixture()
-    sites = {s: Ledger(mixture.prior).update(s, mixture.factor(s)) for s in mixture.sites}
-    fusion = fuse(sites)
+    fusion = fuse(pages.sites_of(pages.mixture()))
     page = pages.Page(report(fusion).html)
     known = [shown(float(m)) for own in fusion.margins.values() for m in own]
     (numbers,) = (t for t in page.found["table"] if t["text"].startswith("Every match"))
@@ -258,12 +300,7 @@ def test_visits_are_told_one_by_one():
 
 
 def test_predictions_are_judged_as_evaluate_does():
-    rng = np.random.default_rng(0)
-    lines = ["age,sex,ill"]
-    for _ in range(80):
-        age, ill = rng.normal(50, 20), rng.random() < 0.5
-        lines.append(f"{age:.1f},{'male' if ill else 'female'},{'yes' if ill else 'no'}")
-    Path("test.csv").write_text("\n".join([*lines, ",male,yes", ""]))
+    pages.patients("test.csv", 80)
     posterity.save(pages.clinics(), "both.safetensors", provenance=pages.provenance())
     scores = document("evaluate", "both.safetensors", "test.csv")["all"]
     made = report("both.safetensors", data="test.csv")
@@ -275,20 +312,13 @@ def test_predictions_are_judged_as_evaluate_does():
     assert "no record of anybody" not in made.html
 
 
-def test_survival_is_predicted_beside_what_was_seen(monkeypatch):
+def test_survival_is_predicted_beside_what_was_seen():
     from posterity.reporting import evaluation
 
-    recipe = Recipe("survival", "time", ("age",), event="event", cuts=(5.0,)).filled(("age",))
-    names = list(recipe.coefficients())
-    q = Gaussian.from_standard([-2.0, -2.5, 0.5], 0.01 * np.eye(3)).named(names)
-    rng = np.random.default_rng(0)
-    rows = [
-        f"{rng.normal():.2f},{rng.exponential(8) + 0.1:.2f},{rng.integers(2)}" for _ in range(60)
-    ]
-    Path("test.csv").write_text("\n".join(["age,time,event", *rows, ""]))
-    found = evaluated(q, as_provenance(recipe), Path("test.csv"), evaluation.PLAIN, 0.9)
+    q, about = pages.survival("test.csv")
+    found = evaluated(q, about, Path("test.csv"), evaluation.PLAIN, 0.9)
     assert 0 <= found.scores["concordance"] <= 1
-    page = pages.Page("".join(evaluation.section(q, as_provenance(recipe), Path("test.csv"), 0.9)))
+    page = pages.Page("".join(evaluation.section(q, about, Path("test.csv"), 0.9)))
     (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
     assert curve["text"].count("middle risk") == evaluation.TIMES
 
@@ -363,18 +393,10 @@ def test_several_levels_are_judged_and_have_their_units():
 
 def test_mixtures_pursuits_networks_and_students():
     from posterity.distillation import Head, Student
-    from posterity.families import DiagonalGaussian, Mixture, Network
+    from posterity.families import Network
     from posterity.families.layers import Layers
-    from posterity.pursuit import Pursuit, Row
-    from posterity.status import Status
 
-    parts = DiagonalGaussian.from_standard([[0.0], [3.0]], [[1.0], [0.3]])
-    mixture = Mixture.from_standard([0.7, 0.3], parts)
-    rows = (
-        Row(1, -2.3, 0.05, -2.3, 0.05, 1.0, 1.0, 1.4, 1.0, 100),
-        Row(2, -1.5, 0.03, 0.8, 0.02, np.nan, np.nan, 1.9, 1.85, 500),
-    )
-    page = pages.Page(report(Pursuit(mixture, Status.of(5e-4, 1e-2), rows)).html)
+    page = pages.Page(report(pages.pursuit()).html)
     assert page.found["h1"][0]["text"] == "A mixture of 2 components"
     (listing,) = (t for t in page.found["table"] if t["text"].startswith("Component by"))
     assert "all polished" in listing["text"] and shown(-2.3) in listing["text"]

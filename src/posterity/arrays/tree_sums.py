@@ -1,5 +1,6 @@
 """Exact sums of trees of one structure, at rest: NumPy float64 throughout."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -32,8 +33,18 @@ class TreeSum(Node):
             ValueError: if their structures differ.
             ParameterError: if a number is not finite, or a sum is beyond the range of float64.
         """
-        like = trees[0]
-        return cls(_trees(like, exact_sum(_flat(like, trees))))
+        return cls._of_terms(trees[0], _flat(trees[0], trees))
+
+    @classmethod
+    def _of_terms(cls, like: PyTree, terms: np.ndarray) -> Self:
+        total = cls(_trees(like, layers := exact_sum(terms)))
+        total.__dict__["_terms"] = layers
+        return total
+
+    @functools.cached_property
+    def _terms(self) -> np.ndarray:
+        """The layers, a row each."""
+        return _flat(self.value, self.layers)
 
     @property
     def value(self) -> Any:
@@ -47,10 +58,10 @@ class TreeSum(Node):
 
     def changed(self, add: Sequence[Any] = (), take: Sequence[Any] = ()) -> Self:
         """The sum with trees added and others taken out; errors as of :meth:`of`."""
-        terms = _flat(self.value, [*self.layers, *add])
-        if take:
-            terms = np.concatenate([terms, -_flat(self.value, take)])
-        return type(self)(_trees(self.value, exact_sum(terms)))
+        like, terms = self.value, [self._terms]
+        terms += [_flat(like, add)] if add else []
+        terms += [-_flat(like, take)] if take else []
+        return self._of_terms(like, np.concatenate(terms))
 
 
 # --- trees as rows of numbers --------------------------------------------------------------------
@@ -59,16 +70,15 @@ class TreeSum(Node):
 def _flat(like: PyTree, trees: Sequence[Any]) -> np.ndarray:
     """A row a tree, its leaves side by side; of many trees fewer rows with the same sums."""
     parts = [_rows(column) for column in columns(like, trees)]
-    flat = np.zeros((max(map(len, parts)), sum(part.shape[1] for part in parts)))
-    start = 0
-    for part in parts:
-        flat[: len(part), start : start + part.shape[1]] = part
-        start += part.shape[1]
-    return flat
+    most = max(map(len, parts))
+    full = [p if len(p) == most else np.pad(p, ((0, most - len(p)), (0, 0))) for p in parts]
+    return np.concatenate(full, axis=1)
 
 
 def _rows(column: Sequence[Any]) -> np.ndarray:
     """One leaf of all trees, a row each, or what these are condensed to."""
+    if len(column) <= FEW:
+        return np.array(column).reshape(len(column), -1)
     few = [block if len(block) <= FEW else condensed(block) for _, block in blocks(column)]
     together = few[0] if len(few) == 1 else np.concatenate(few)
     return together.reshape(len(together), -1)

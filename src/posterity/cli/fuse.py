@@ -36,7 +36,7 @@ from posterity.cli.report import (
     table,
 )
 from posterity.cli.schema import CHECKPOINT, OUTPUT, PLOT
-from posterity.errors import FusionWarning, IdentificationWarning, UsageError
+from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -212,6 +212,7 @@ def fuse(settings: Settings) -> Data:
     same command goes on there. The exit code is 9 where matches are not identified.
     """
     from posterity.artifact import aligned
+    from posterity.artifact.recipe import recipe_in
     from posterity.fusion.sources import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
@@ -237,11 +238,18 @@ def fuse(settings: Settings) -> Data:
         from posterity.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
-    distance, little = None, []
-    if fusion.ledger is not None and any("third" in own for own in inputs.sites.values()):
+    distance, little, recipe = None, [], recipe_in(inputs.record)
+    if fusion.ledger is not None and recipe is not None and recipe.conjugate:
+        distance = 0.0
+    elif fusion.ledger is not None and recipe is not None and recipe.regression:
         from posterity.fitting.one_shot import expected_distance
 
         distance, little = expected_distance(fusion.ledger, inputs.sites)
+        if distance is None and not little:
+            inputs.notes.append(
+                "how far this is from the posterior of all records together is not known, as the "
+                f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
+            )
     written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"

@@ -56,6 +56,9 @@ class Site:
     agreement: Agreement
     records: Records
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.agreement, self.records)  # and nothing of a device
+
     @classmethod
     def of(cls, agreement: Agreement, name: str, data: Any, weight: float = 1.0) -> "Site":
         """A site with its data, checked: arrays, or a frame with columns of the prior's names.
@@ -158,20 +161,21 @@ class Site:
             pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
-        records = self._records(update, self.agreement.padding)
+        records, taken = self._records(update), np.asarray(count)
         while True:
-            new, info = self._run(_improve, update, view, factor, records, np.asarray(count), key)
+            new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
-            finer = update.finer()
-            if finer is None or float(info.quadrature_error) <= ERROR:
+            error = float(info.quadrature_error)
+            finer = None if error <= ERROR else update.finer()
+            if finer is None:
                 break
             update = finer
-            if float(info.quadrature_error) <= NEAR:  # from where the fewer nodes led
+            if error <= NEAR:  # from where the fewer nodes led
                 new = at_rest(new)
                 view, factor = view + (new - factor), new
-        residual, error = float(info.residual), float(info.quadrature_error)
-        return Improvement(self.name, canonical(new), int(info.halvings), residual, error)
+        residual, halvings = float(info.residual), int(info.halvings)
+        return Improvement(self.name, canonical(new), halvings, residual, error)
 
     def report(
         self,
@@ -273,18 +277,27 @@ class Site:
                 return found
             update = finer
 
-    def _records(self, update: LocalUpdate, padding: bool = True) -> Records:
-        """The records as the programs of an update take them, of which NumPy has none."""
-        return self.records.padded() if padding and update.needs_jax(self.model) else self.records
+    def _records(self, update: LocalUpdate) -> Records:
+        """The records as an update takes them: as they are by NumPy, on the device by JAX."""
+        return self._on_device if update.needs_jax(self.model) else self.records
+
+    @functools.cached_property
+    def _on_device(self) -> Records:
+        """The records as arrays of JAX, padded if that was agreed: made once, for all visits."""
+        records = self.records.padded() if self.agreement.padding else self.records
+        with jax.enable_x64(True):
+            return jax.tree.map(jnp.asarray, records)
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
-        """What a function of update, model and others gives: by NumPy, or compiled by JAX."""
+        """What a function of update, model and others gives, as NumPy's arrays, by which it is
+        made or else by a program of JAX.
+        """
         if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)
         with jax.enable_x64(True):
-            own = (of_jax(one) if isinstance(one, Words) else one for one in others)
-            return _compiled(function, update, self.model, *own)
+            own = (_key(update, one) if isinstance(one, Words) else one for one in others)
+            return jax.tree.map(np.asarray, _compiled(function, update, self.model, *own))
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
@@ -461,6 +474,11 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
+def _key(update: LocalUpdate, key: Words) -> Any:
+    """A key of JAX's, of which an update without noise has no use."""
+    return of_jax(key) if update.noisy else None
+
+
 _PROGRAMS = {
     each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
 }
@@ -471,5 +489,5 @@ def _compiled(function: Any, update: LocalUpdate, model: Any, *others: Any) -> A
     of_arrays, of_any = _PROGRAMS[function]
     # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
     if function is _improve and all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
-        return of_arrays(update, model, *others)
-    return of_any(update.traced(), model, *others)
+        return of_arrays(update.traced, model, *others)
+    return of_any(update.traced, model, *others)

@@ -22,6 +22,7 @@ from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.optima import (
+    ELSEWHERE,
     Second,
     applies,
     newton,
@@ -375,7 +376,7 @@ def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) 
     if lower is None:
         return ["no values of the free energy elsewhere"]
     better = f"the free energy is {lower:.2g} nats lower elsewhere: a saddle, or one of several"
-    return [better] if lower > allowed else []
+    return [better] if lower > min(allowed, ELSEWHERE) else []
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.cubics import tensor, turned
+from posterity.artifact.cubics import tensor
 from posterity.artifact.recipe import ESTIMATE, Recipe
 from posterity.errors import CHOOSE
 from posterity.families.names import names_of, some
@@ -93,12 +93,6 @@ def _curvature(model: PredictorModel, mean: Any, variance: Any, y: Any) -> np.nd
     return (chances * points) @ np.stack(at) / np.where(deviation > 0, deviation, 1.0)
 
 
-def nats_of(third: np.ndarray, posterior: Any) -> float:
-    """Half the variance of a cubic ``log L - log t`` under the site's own posterior, in nats."""
-    root = np.linalg.cholesky(np.asarray(posterior.covariance))
-    return float((turned(third, root) ** 2).sum() / 12)
-
-
 def expected_distance(
     ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]
 ) -> tuple[float | None, list[str]]:
@@ -116,7 +110,8 @@ def expected_distance(
     if not known or not ledger.independent or not q.gaussian or q.diagonal:
         return None, []
     if "spare" in known:
-        return _judged(_of_noise(ledger, sites))
+        distance = _of_noise(ledger, sites)
+        return (None, []) if distance is None else _judged(distance)
     order = np.argsort(names_of(q)[""])
     mean, covariance = q.mean[order], q.covariance[np.ix_(order, order)]
     gradient, hessian, beyond = np.zeros(len(order)), np.zeros(covariance.shape), []
@@ -153,12 +148,12 @@ def _judged(distance: float) -> tuple[float, list[str]]:
     ]
 
 
-def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float:
+def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Nats from the posterior of all records under the noise variance that these leave.
 
     A site's factor times its own noise variance are the sums ``Xᵀ y`` and ``Xᵀ X`` of its records,
     and that variance times its degrees of freedom the residuals of its least squares; so those of
-    all records are known, but for the rounding of their numbers.
+    all records are known, but for the rounding of their numbers; None where that leaves nothing.
     """
     names, sums = names_of(ledger.posterior)[""], []
     for site in ledger.sites:
@@ -182,6 +177,8 @@ def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float:
         mean, used = least(own, precision)
         left += float((best - mean) @ precision @ (best - mean))
         spare += used
+    if spare <= rank or left <= 0 or not all(own["spare"] for own in sites.values()):
+        return None  # where numbers are rounded, to nothing at some site
     noise = left / (spare - rank)
     pooled = ledger.prior + type(ledger.prior)._of(
         precision_mean=linear / noise, precision=square / noise

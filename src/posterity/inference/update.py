@@ -7,6 +7,7 @@ gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / 
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -320,7 +321,7 @@ class LocalUpdate(Setting):
 
         def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
-            own_key = jax.random.fold_in(key, index)
+            own_key = jax.random.fold_in(key, index) if self.noisy else key
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
@@ -374,10 +375,11 @@ class LocalUpdate(Setting):
             end.halvings, none, end.finite, end.residual, end.uncertainty
         )
 
+    @functools.cached_property
     def traced(self) -> "LocalUpdate":
         """With arrays for numbers, so that a program that it is an argument of serves others too.
 
-        To be called where the program will be: with 64 bits on if it has them.
+        Of 64 bits where JAX has them when it is first asked for.
         """
         return jax.tree.map(jnp.asarray, self)
 

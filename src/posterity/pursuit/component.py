@@ -36,6 +36,8 @@ WORTH = 0.25
 """The share of the divergence that a polish must take away, or it hardly helps."""
 POLISHES = 8
 """Times that a polish begins anew where it ended, at the most."""
+NEARER = 0.2
+"""The first penalty of a polish whose moves went too far, in nats a squared deviation."""
 SURE = 3.0
 """Standard errors beyond which a mixture is worse than another."""
 LITTLE = 1e-7
@@ -126,15 +128,18 @@ def polished(search: Search, state: State) -> State:
     """The state with a better ELBO at draws that the search did not see; or as it was."""
     if len(state.used) < 2:
         return state
-    after, nodes, left = state, search.nodes, _gap(state)
+    after, nodes, left, near = state, search.nodes, _gap(state), 0.0
     for _ in range(1 if search.noisy else POLISHES):
-        end = _climbed(search, after, nodes)
+        end = _climbed(search, after, nodes, near)
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
         moved = _moved(search, after, end.v)
         gained = -math.inf if moved is None else _gained(after, moved)
+        slow = not gained > WORTH * left
         if moved is not None and gained > 0:
             after = moved
-        slow, left = not gained > WORTH * left, _gap(after)
+        elif np.abs(end.v).max() > 1:  # so far from their start, nodes stand for nothing
+            near, slow = max(FINER * near, NEARER), False
+        left = _gap(after)
         if left < LITTLE or (slow and len(nodes) > len(search.nodes)):
             break
         if slow:
@@ -161,15 +166,26 @@ def _gained(state: State, moved: State) -> float:
     return max(gain.value, _gap(state) - _gap(moved))
 
 
-def _climbed(search: Search, state: State, nodes: Float[np.ndarray, "n noise"]) -> Optimum:
-    """Moves of all components and log weights (K, p + 1) to the best ELBO."""
+def _climbed(
+    search: Search, state: State, nodes: Float[np.ndarray, "n noise"], near: float
+) -> Optimum:
+    """Moves of all components and log weights (K, p + 1) to the best ELBO.
+
+    Less ``near`` times half their squares, about the divergence from where they began.
+    """
     form, zero = search.form, np.zeros((len(state.weights), search.form.moves + 1))
     if search.noisy:
         arguments, key = (search.target, state.q), search.key_of(0)
         steps, objective = search.iterations, objectives.joint_path
         return maximised_by_adam(objective, form, zero, arguments, iterations=steps, key=key)
     look = objectives.look_at_joint(form, nodes, search.target, state.q)
-    end = maximised(look, zero, most=POLISHING)
+    pull = near * state.weights[:, None]
+
+    def nearby(v: np.ndarray) -> tuple[Any, np.ndarray]:
+        value, slope = look(v)
+        return value - (pull * v**2).sum() / 2, slope - pull * v
+
+    end = maximised(nearby, zero, most=POLISHING)
     return end._replace(evaluations=end.evaluations * len(nodes) * len(state.used))
 
 

@@ -327,7 +327,9 @@ def _driven(
     # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
     # At its best weight: a step of fixed length may hide what a component would add.
     greedy = dataclasses.replace(search, rule="line") if search.rule == "harmonic" else search
-    more = with_component(greedy, state, last=True) if ended is None else ended
+    # In every place only where that decides whether it has converged.
+    near = state.cache.importance(state.weights)[0].at_most <= tolerance
+    more = with_component(greedy, state, last=near) if ended is None else ended
     result = _result(search, state, Status.of(0.0, tolerance))
     result = dataclasses.replace(result, starts=more.starts)
     status = _status(state, result, more, tolerance)
@@ -350,7 +352,7 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
     else:
         gain = Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
     gap, _ = state.cache.importance(state.weights)
-    left, reasons = max(gap.value, 0.0) + 2 * gap.standard_error, []
+    left, reasons = gap.at_most, []
     if left > tolerance:
         reasons.append(
             f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the "
@@ -367,7 +369,7 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
                 "raise components"
             )
     elif gain.standard_error > tolerance:
-        left = max(left, max(gain.value, 0.0) + 2 * gain.standard_error)
+        left = max(left, gain.at_most)
         reasons.append(
             f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
             "is not known well enough: raise samples"

@@ -39,6 +39,11 @@ class Estimate(NamedTuple):
     value: float
     standard_error: float
 
+    @property
+    def at_most(self) -> float:
+        """Two standard errors above, of what is not negative."""
+        return max(self.value, 0.0) + 2 * self.standard_error
+
 
 @dataclasses.dataclass(frozen=True)
 class SampleCache:

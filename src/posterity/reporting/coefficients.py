@@ -20,10 +20,13 @@ from posterity.reporting.charts import ticks
 from posterity.reporting.markup import (
     Ids,
     Markup,
+    Scale,
     behind,
     count,
+    digits,
     join,
     listed,
+    named,
     paragraph,
     shown,
     signed,
@@ -40,6 +43,8 @@ ROWS = 1000
 """Rows of the table of all numbers."""
 SITES = 12
 """Sites that have a line of their own; all others are one together."""
+LETTERS = 22
+"""Letters of all numbers together that are written at an axis."""
 NUMBERS = 60_000
 """Natural parameters that a page holds, 8 bytes each."""
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
@@ -96,10 +101,16 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
     return Estimates(ledger, whole, tuple(names), tuple(factors), own, pulls, nats)
 
 
+def learnt(ends: Any, before: Any) -> Any:
+    """Where an interval is another one than the prior's, by a hundredth of its length."""
+    moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
+    return moved > 0.01 * (before[1] - before[0])
+
+
 def _silent(row: Row, prior: Row) -> bool:
-    """True for the prior's own interval, to a hundredth of its length: nothing was learnt."""
-    moved = max(abs(row.low - prior.low), abs(row.high - prior.high))
-    return moved <= 0.01 * (prior.high - prior.low)
+    """True if nothing was learnt of a number: its interval is the prior's."""
+    known = np.isfinite([row.low, row.high, prior.low, prior.high]).all()
+    return bool(known and not learnt((row.low, row.high), (prior.low, prior.high)))
 
 
 def _left(ledger: Ledger, name: str, factor: Any) -> Any:
@@ -210,43 +221,47 @@ def _percent(value: float, low: float, high: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
 
 
-def _interval(row: Row) -> Markup:
-    """A cell with a mean and its interval, in three digits."""
-    ends = f"({shown(row.low, 3)} to {shown(row.high, 3)})"
-    return tag("td", f"{shown(row.mean, 3)} ", tag("span", ends), class_="value")
+def _interval(row: Row, scale: Scale) -> Markup:
+    """A cell with a mean and its interval."""
+    ends = f"({scale.text(row.low)} to {scale.text(row.high)})"
+    return tag("td", f"{scale.text(row.mean)} ", tag("span", ends), class_="value")
 
 
 def _strip(row: Row, low: float, high: float, size: float | None, zero: str | None) -> Markup:
     """An interval as a line with its mean on it; a site's is a square, the fused one a diamond."""
     middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
     x = lambda value: _percent(value, low, high)
+    inside, at = low <= middle <= high, x(middle)
     if size is None:
         mark = tag("path", d="M-7 0 0-7 7 0 0 7Z", class_="diamond")
-    else:
+    elif inside:
         mark = tag("rect", x=-size / 2, y=-size / 2, width=size, height=size, class_="square")
+    else:  # an arrow to where the mean is, beyond the end of the axis
+        mark = tag("path", d=f"M0-5V5L{-8 if middle < low else 8} 0Z", class_="beyond")
+    hidden = "hidden" if size is None and not inside else None
     return tag(
         "svg",
         None if zero is None else tag("line", x1=zero, x2=zero, y1=0, y2="100%", class_="zero"),
         tag("line", x1=x(row.low), x2=x(row.high), y1="50%", y2="50%", class_="whisker"),
-        tag(
-            "svg",
-            mark,
-            x=x(middle),
-            y="50%",
-            overflow="visible",
-            visibility=None if low <= middle <= high else "hidden",
-        ),
+        tag("svg", mark, x=at, y="50%", overflow="visible", visibility=hidden),
         class_="strip",
         aria_hidden="true",
     )
 
 
-def _axis(low: float, high: float) -> Markup:
+def _axis(low: float, high: float, scale: Scale) -> Markup:
+    """Round numbers at the foot of a panel, as many as have room beside each other."""
+    low, high = low / scale.unit, high / scale.unit
+    texts: dict[float, str] = {}
+    for most in (6, 5, 4, 3, 2):
+        texts = {value: shown(value, digits(low, high)) for value in ticks(low, high, most)}
+        if len("  ".join(texts.values())) <= LETTERS:
+            break
     parts = []
-    for value in ticks(low, high, 5):
+    for value, text in texts.items():
         x = _percent(value, low, high)
         parts.append(tag("line", x1=x, x2=x, y1=0, y2=4))
-        parts.append(tag("text", shown(value), x=x, y=16, class_="middle"))
+        parts.append(tag("text", text, x=x, y=16, class_="middle"))
     return tag("svg", *parts, class_="axis", aria_hidden="true")
 
 
@@ -259,6 +274,8 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     zero = _percent(0.0, low, high) if low < 0 < high else None
     lengths = {n: r.high - r.low for n, r in own.items() if np.isfinite(r.high - r.low)}
     most = min((length for length in lengths.values() if length > 0), default=1.0)
+    scale, exact = Scale.of(max(-low, high), row.high - row.low), digits(row.low, row.high)
+    told = lambda one: f"{shown(one.mean, exact)}, {percent} from {shown(one.low, exact)} to "
     lines, silent = [], [n for n, mine in every.items() if mine is None]
     for number, name in enumerate(estimates.names):
         if name in silent:
@@ -268,35 +285,37 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
         if (mine := own.get(name)) is not None:
             share = most / lengths[name] if lengths.get(name) else 1.0
             nats, pull = estimates.nats.get(name), estimates.pulls.get(name)
-            tip = f"{name} alone: {shown(mine.mean)}, {percent} from {shown(mine.low)} to "
-            tip += shown(mine.high)
+            tip = f"{name} alone: {told(mine)}{shown(mine.high, exact)}"
             if pull is not None:
                 tip += f"; moves what all say together by {signed(pull[place])} standard deviations"
             tip += "" if nats is None else f"; adds {shown(nats)} nats over all numbers"
             strip = _strip(mine, low, high, round(4 + 6 * float(share) ** 0.5, 1), zero)
-            cells = [tag("td", strip, class_="draw"), _interval(mine)]
-        head = tag("th", tag("span", name), scope="row")
+            cells = [tag("td", strip, class_="draw"), _interval(mine, scale)]
+        head = tag("th", named(name), scope="row")
         lines.append(tag("tr", head, *cells, data_site=number, data_tip=tip))
     if silent:
         verb = "says" if len(silent) == 1 else "say"
-        told = tag("th", f"{listed(silent)} {verb} nothing of it.", colspan=3, scope="row")
-        lines.append(tag("tr", told, class_="quiet"))
+        text = f"{listed(silent)} {verb} nothing of it."
+        lines.append(tag("tr", tag("th", text, colspan=3, scope="row"), class_="quiet"))
     fused = tag(
         "tr",
         tag("th", "All together" if estimates.names else "Posterior", scope="row"),
         tag("td", _strip(row, low, high, None, zero), class_="draw"),
-        _interval(row),
+        _interval(row, scale),
         class_="fused",
-        data_tip=f"all together: {shown(row.mean)}, {percent} from {shown(row.low)} to "
-        f"{shown(row.high)}",
+        data_tip=f"all together: {told(row)}{shown(row.high, exact)}",
         data_low=float(low),
         data_high=float(high),
         data_row=place,
+        data_unit=scale.unit,
+        data_decimals=scale.decimals,
+        data_digits=exact,
     )
-    unit = None if effect is None else tag("span", effect.unit, class_="unit")
+    what = " ".join(filter(None, ["" if effect is None else effect.unit, scale.factor]))
+    unit = tag("span", what, class_="unit") if what else None
     heads = ("Site", f"Mean and {percent} interval, drawn", f"Mean ({percent} interval)")
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)), class_="hide")
-    foot = tag("tr", tag("td"), tag("td", _axis(low, high), class_="draw"), tag("td"))
+    foot = tag("tr", tag("td"), tag("td", _axis(low, high, scale), class_="draw"), tag("td"))
     title = tag("caption", tag("strong", row.label), " ", unit)
     inner = tag(
         "table", title, head, tag("tbody", *lines, fused), tag("tfoot", foot), class_="forest"
@@ -322,8 +341,9 @@ def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
     headers = ["Number", "Mean", "Standard deviation", percent, *(["As a ratio"] if ratios else [])]
     rows = []
     for row in whole.first(ROWS):
-        ends = f"{shown(row.low)} to {shown(row.high)}"
-        cells = [row.label, shown(row.mean), shown(row.sd), ends]
+        exact = digits(row.low, row.high)
+        ends = f"{shown(row.low, exact)} to {shown(row.high, exact)}"
+        cells = [row.label, shown(row.mean, exact), shown(row.sd), ends]
         rows.append([*cells, *([_ratio(row, effects.get(row.name))] if ratios else [])])
     return table("All numbers of the posterior", headers, rows, whole.size - len(rows))
 
@@ -335,7 +355,7 @@ def _controls(estimates: Estimates, several: bool) -> Markup:
         box = tag("input", type="checkbox", checked=True, data_place=place, autocomplete="off")
         nats = estimates.nats.get(name)
         told = None if nats is None else tag("small", f"adds {shown(nats)} nats")
-        boxes.append(tag("label", box, tag("span", name), told))
+        boxes.append(tag("label", box, named(name), told))
     one = "" if several else " One at a time: this family is too large for more."
     return tag(
         "fieldset",
@@ -360,8 +380,9 @@ def section(estimates: Estimates, effects: Mapping[str, Effect], ids: Ids) -> li
     if estimates.names:
         text = (
             "Each line is what a site says by itself, the shared prior included: a square at the "
-            "mean, larger where the site is surer, and a line along the interval. The diamond "
-            "below is what all say together. A dashed line marks zero."
+            "mean, larger where the site is surer, and a line along the interval; an arrow points "
+            "to a mean beyond the axis. The diamond below is what all say together. A dashed line "
+            "marks zero."
         )
         parts.append(paragraph(text))
     if kept:

@@ -3,12 +3,18 @@
 import html
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 from posterity.text import clean
 
 VOID = {"br", "meta", "input", "link"}
 """Elements of HTML that have no end tag."""
+RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+(\s+[\u0590-\u08ff]+)*")
+"""Words in letters that are written from right to left."""
+LONGEST, ENDING = 24, 9
+"""Letters of a name that is shown whole, and of the end that a longer one keeps."""
 
 
 class Markup(str):
@@ -16,8 +22,15 @@ class Markup(str):
 
 
 def escaped(value: object) -> Markup:
-    """A value as markup: escaped, and what cannot be printed made visible, unless it is markup."""
-    return value if isinstance(value, Markup) else Markup(html.escape(clean(str(value))))
+    """A value as markup: escaped, and what cannot be printed made visible, unless it is markup.
+
+    Words that are written from right to left are isolated, so that they do not turn the numbers
+    that stand beside them.
+    """
+    if isinstance(value, Markup):
+        return value
+    text = RIGHT_TO_LEFT.sub(lambda words: f"\u2068{words[0]}\u2069", clean(str(value)))
+    return Markup(html.escape(text))
 
 
 def join(parts: Iterable[object]) -> Markup:
@@ -37,7 +50,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     for key, value in attributes.items():
         if value is not None and value is not False:
             value = key if value is True else value
-            written += f' {key.rstrip("_").replace("_", "-")}="{html.escape(clean(str(value)))}"'
+            written += f' {key.rstrip("_").replace("_", "-")}="{escaped(str(value))}"'
     if name in VOID:
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(children)}</{name}>")
@@ -52,6 +65,68 @@ def shown(value: float | None, digits: int = 4) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:.{digits}g}".replace("-", "−")
+
+
+def digits(low: float, high: float) -> int:
+    """Significant digits, at least four, in which the ends of an interval differ.
+
+    >>> digits(0.25, 0.75), digits(1_000_000.0, 1_000_000.5)
+    (4, 8)
+    """
+    most, length = max(abs(low), abs(high)), high - low
+    if not (0 < length < math.inf and most < math.inf):
+        return 4
+    return min(max(4, math.ceil(math.log10(most / length)) + 1), 17)
+
+
+class Scale(NamedTuple):
+    """The form of all numbers of a panel: multiples of a power of ten, to the same decimals."""
+
+    power: int
+    decimals: int
+
+    @classmethod
+    def of(cls, most: float, length: float) -> Self:
+        """The form for an interval of this length among numbers of at most this size.
+
+        >>> Scale.of(2.0, 0.3), Scale.of(4e-10, 3e-10)
+        (Scale(power=0, decimals=2), Scale(power=-12, decimals=0))
+        """
+        plain = not most or (1e-3 <= most < 1e10 and length < 1e5)
+        power = 0 if plain else 3 * math.floor(math.log10(most) / 3)
+        if not length > 0:
+            return cls(power, 3)
+        return cls(power, min(max(math.ceil(1 - math.log10(length) + power), 0), 12))
+
+    @property
+    def unit(self) -> float:
+        """What numbers are divided by before they are written."""
+        return float(f"1e{self.power}")
+
+    @property
+    def factor(self) -> str:
+        """The power of ten in words; nothing where it is one.
+
+        >>> Scale(-9, 2).factor
+        '× 10⁻⁹'
+        """
+        raised = str(self.power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return f"× 10{raised}" if self.power else ""
+
+    def text(self, value: float) -> str:
+        """A number in this form."""
+        if not math.isfinite(value):
+            return "–"
+        text = f"{value / self.unit:.{self.decimals}f}"
+        return (text if float(text) else text.lstrip("-")).replace("-", "−")
+
+
+def named(name: str) -> Markup:
+    """A name, of which the middle gives way where there is no room: names often begin alike."""
+    if len(name) <= LONGEST:
+        return tag("span", name)
+    parts = tag("span", name[:-ENDING]), tag("span", name[-ENDING:])
+    return tag("span", *parts, class_="name")
 
 
 def signed(value: float | None) -> str:

@@ -25,6 +25,13 @@ function shown(value, digits = 4) {
 
 const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
+// A number in the form of a panel: in a unit that is a power of ten, with some decimals.
+function fixed(value, { unit, decimals }) {
+  if (!Number.isFinite(value)) return "–";
+  const text = (value / Number(unit)).toFixed(Number(decimals));
+  return (Number(text) === 0 ? text.replace("-", "") : text).replaceAll("-", "−");
+}
+
 // --- special functions ----------------------------------------------------------------------------
 
 function logGamma(x) {
@@ -240,9 +247,11 @@ for (const root of all(".ledger")) {
     mark.setAttribute("x", x(middle));
     mark.setAttribute("visibility", inside ? "visible" : "hidden");
     one.value.innerHTML = one.saved[1];
-    one.value.firstChild.textContent = `${shown(mean, 3)} `;
-    one.value.lastChild.textContent = `(${shown(low, 3)} to ${shown(high, 3)})`;
-    one.row.dataset.tip = `${what}: ${shown(mean)}, from ${shown(low)} to ${shown(high)}`;
+    const [m, l, h] = [mean, low, high].map((v) => fixed(v, one.row.dataset));
+    one.value.firstChild.textContent = `${m} `;
+    one.value.lastChild.textContent = `(${l} to ${h})`;
+    const [mid, from, to] = [mean, low, high].map((v) => shown(v, Number(one.row.dataset.digits)));
+    one.row.dataset.tip = `${what}: ${mid}, from ${from} to ${to}`;
   };
 
   const restore = (one) => {

@@ -11,13 +11,14 @@ from posterity.families.marginals import WEIGHT, Closed
 from posterity.families.names import names_of, with_names
 from posterity.fusion.doubts import AGREEMENT, CONTRADICTION, apart, jointly
 from posterity.ledger import Ledger
-from posterity.reporting.coefficients import SITES
+from posterity.reporting.coefficients import SITES, learnt
 from posterity.reporting.markup import (
     Markup,
     bullets,
     count,
     figure,
     listed,
+    named,
     paragraph,
     scrolling,
     shown,
@@ -67,7 +68,9 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
         for mine, theirs, before in tables:
             if not isinstance(mine.law, Closed) or mine.quantity == WEIGHT:
                 continue
-            told = _learnt(mine.law, before.law) & _learnt(theirs.law, before.law)
+            prior_ends = before.law.interval(0.9)
+            told = learnt(mine.law.interval(0.9), prior_ends)
+            told &= learnt(theirs.law.interval(0.9), prior_ends)
             z = np.where(told, apart(mine.law, theirs.law), 0.0).reshape(-1)
             if z.size and (most := float(z.max())) > farthest.deviations:
                 member, name = mine.labels(int(z.argmax()))
@@ -79,13 +82,6 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
             if joint > farthest.deviations:
                 farthest = Distance(joint, TOGETHER)
     return farthest if farthest.deviations >= 0 else None
-
-
-def _learnt(law: Any, prior: Any) -> Any:
-    """Where the interval of a law is another one than the prior's, by a hundredth of its length."""
-    ends, before = law.interval(0.9), prior.interval(0.9)
-    moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
-    return moved > 0.01 * (before[1] - before[0])
 
 
 class Contradictions(NamedTuple):
@@ -144,9 +140,9 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
     caption = "What each site adds to what all others and the prior say"
     bars = table(caption, headers, rows, len(order) - len(rows), "bars")
     text = (
-        "A nat is a unit of information, about 1.44 bits. What a site adds is by how many nats the "
-        "posterior would be another one without it. What it moves most is told in standard "
-        "deviations (sd) of the posterior of all."
+        "A nat is a unit of information, about 1.44 bits. What a site adds is the divergence, in "
+        "nats, of the posterior from the one without that site. What it moves most is given in "
+        "standard deviations (sd) of the posterior of all sites."
     )
     parts = [paragraph(text), bars]
     asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why]
@@ -191,7 +187,7 @@ def contradiction(found: Contradictions) -> list[Markup]:
             else:
                 told = f"{a} and {b}: {d.where}, {d.deviations:.1f} standard deviations apart"
                 cells.append(tag("td", f"{d.deviations:.1f}", class_=d.kind, data_tip=told))
-        rows.append(tag("tr", tag("th", a, scope="row"), *cells))
+        rows.append(tag("tr", tag("th", named(a), scope="row"), *cells))
     keys = {
         "low": f"below {AGREEMENT:g}: one truth may be behind both",
         "middle": f"{AGREEMENT:g} to {CONTRADICTION:g}: strained",
@@ -208,7 +204,7 @@ def contradiction(found: Contradictions) -> list[Markup]:
 
 def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Markup:
     """A table of coloured cells, whose arrow keys go from one to the next."""
-    head = tag("tr", tag("td"), *(tag("th", name, scope="col") for name in columns))
+    head = tag("tr", tag("td"), *(tag("th", named(name), scope="col") for name in columns))
     return scrolling(caption, head, rows, class_="cells", data_roving=True)
 
 
@@ -229,17 +225,15 @@ def components(summary: Summary) -> list[Markup]:
     for one in summary.components:
         blocks.setdefault((one.block, one.kind), []).append(one)
     for (block, kind), own in blocks.items():
-        headers, rows = [kind.capitalize(), "Weight", "Standard deviation"], []
-        tops, means = any(one.top for one in own), any(one.mean is not None for one in own)
-        headers += ["Most probable"] if tops else []
-        headers += ["Mean"] if means else []
+        headers = [kind.capitalize(), "Weight", "Standard deviation", "Most probable", "Mean"]
+        rows = []
         for one in own[:100]:
-            row = [one.name, shown(one.weight), shown(one.weight_sd)]
-            row += [", ".join(f"{w} {shown(p, 2)}" for w, p in one.top[:6])] if tops else []
-            if means:
-                mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
-                row.append(", ".join(shown(value, 3) for value in mean))
-            rows.append(row)
+            mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
+            top = ", ".join(f"{word} {shown(p, 2)}" for word, p in one.top[:6])
+            means = ", ".join(shown(value, 3) for value in mean)
+            rows.append([one.name, shown(one.weight), shown(one.weight_sd), top, means])
+        kept = [k for k in range(5) if not k or any(row[k] not in ("", "–") for row in rows)]
+        headers, *rows = ([row[k] for k in kept] for row in (headers, *rows))
         what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
         parts.append(table(what, headers, rows, len(own) - len(rows)))
     if summary.layers:
