@@ -423,7 +423,6 @@ class World:
         for site, agent in self.agents.items():
             self.check_log(site, agent)
             self.check_forgotten(site, agent)
-            agent.store.close()
 
     def check_log(self, site: str, agent: Agent) -> None:
         for line in map(json.loads, agent.store.entries()):
@@ -574,7 +573,12 @@ def one(seed: int, kinds: Kinds | None = None, world: type[World] = World) -> Co
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
         for patch in kinds.patches:
             stack.enter_context(patch())
-        return world(seed, Path(folder), kinds).run(plain=seed % 8 in (2, 5))
+        made = world(seed, Path(folder), kinds)
+        try:
+            return made.run(plain=seed % 8 in (2, 5))
+        finally:
+            for agent in made.agents.values():
+                agent.store.close()
 
 
 def campaign(

@@ -163,7 +163,6 @@ class Star(World):
         for site, agent in self.agents.items():
             self.check_log(site, agent)
             self.check_forgotten(site, agent)
-            agent.store.close()
 
     def check_log(self, site: str, agent: Agent) -> None:
         lines = [json.loads(entry) for entry in agent.store.entries()]

@@ -78,9 +78,9 @@ def full(limit: int, threads: int) -> Plan:
     """The whole benchmark."""
     return Plan(
         compared=(
-            Compared("klfusion-40", small(10, 10), 1, goal=2000.0),
-            Compared("klfusion", small(10, 10), 3, goal=600.0),
-            Compared("spahm", small(10, 10), 3, goal=3.0),
+            Compared("klfusion-40", small(10, 10), 1, goal=4000.0),
+            Compared("klfusion", small(10, 10), 3, goal=1000.0),
+            Compared("spahm", small(10, 10), 3, goal=4.0),
             Compared("klfusion", small(10, 3), 3),
             Compared("klfusion", small(20, 10), 1),
             Compared("spahm", small(100, 20), 1),
@@ -90,7 +90,7 @@ def full(limit: int, threads: int) -> Plan:
             Target(Shape("NormalWishart", 10_000, 20, 5), 0.7),
         ),
         ladder=Series("components", FULL, (50, 100, 200, 400)),
-        top=Target(dataclasses.replace(FULL, components=400), 1.5, memory=30.0),
+        top=Target(dataclasses.replace(FULL, components=400), 1.0, memory=15.0),
         command=FILES,
         series=(
             Series("sites", FULL, SITES),

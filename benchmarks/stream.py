@@ -17,7 +17,7 @@ OUTPUT = Path(__file__).parent / "results" / "stream.json"
 SITES = (25_000, 50_000, 100_000, 200_000)
 MILLION, FILES, BESIDE = 1_000_000, 100_000, 10_000
 COMPONENTS, DIMENSION = 20, 5
-SECONDS, BYTES, OFF = 15.0, 1e9, 1e-3
+SECONDS, BYTES, OFF = 60.0, 8e8, 1e-3
 
 
 def run(effort: Effort, share: int, output: Path) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def point(kind: str, sites: int, effort: Effort) -> dict[str, Any]:
 
 def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
     """What was to be reached, and what was."""
-    large = result["batches"][len(SITES) - 1]
+    large = result["batches"][-1]
     rows = [
         (f"{large['sites']} sites, seconds of CPU time", large.get("cpu_s"), SECONDS),
         (f"{large['sites']} sites, bytes", large.get("peak_bytes"), BYTES),

@@ -148,7 +148,8 @@ def test_problems_are_what_their_shape_says(family):
 def test_full_plan_covers_the_goals():
     full = plan.full(limit=1, threads=1)
     aims = {(c.peer, c.shape.sites, c.shape.components): c.goal for c in full.compared if c.goal}
-    assert aims == {("klfusion-40", 10, 10): 2000, ("klfusion", 10, 10): 600, ("spahm", 10, 10): 3}
+    wanted = {("klfusion-40", 10, 10): 4000, ("klfusion", 10, 10): 1000, ("spahm", 10, 10): 4}
+    assert aims == wanted
     assert full.targets[0] == plan.Target(Shape("NormalWishart", 1000, 50, 10), 1.0)
     assert full.ladder.shapes[-1] == full.top.shape
     ranges = {(s.factor, s.base.family): (s.values[0], s.values[-1]) for s in full.series}

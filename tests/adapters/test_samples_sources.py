@@ -116,27 +116,39 @@ def test_tables_that_are_refused() -> None:
 # --- ArviZ, PyMC and CmdStan ---------------------------------------------------------------------
 
 
+FIRST = arviz.__version__.startswith("0.")  # whose data are an InferenceData, no DataTree
+
+
+def of_groups(groups: dict[str, Any], **coordinates: Any) -> Any:
+    """Draws by group as ArviZ has them, before and since its release 1."""
+    return (
+        arviz.from_dict(**groups, **coordinates)
+        if FIRST
+        else arviz.from_dict(groups, **coordinates)
+    )
+
+
 def inference_data() -> Any:
     """As PyMC writes it: coordinates of the model, and groups beside the posterior."""
-    return arviz.from_dict(
-        posterior={"beta": BETA, "sigma": SIGMA},
-        sample_stats={"diverging": np.zeros((2, 200), bool)},
-        coords={"column": ["age", "bp"]},
-        dims={"beta": ["column"]},
-    )
+    groups = {
+        "posterior": {"beta": BETA, "sigma": SIGMA},
+        "sample_stats": {"diverging": np.zeros((2, 200), bool)},
+    }
+    return of_groups(groups, coords={"column": ["age", "bp"]}, dims={"beta": ["column"]})
 
 
 def test_inference_data_and_trees() -> None:
     data = inference_data()
     same(from_samples(data))
     same(from_samples(data.posterior))
-    groups = {"posterior": data.posterior, "sample_stats": data.sample_stats}
+    posterior = data.posterior if FIRST else data.posterior.to_dataset()
+    groups = {"posterior": posterior, "sample_stats": data.sample_stats}
     same(from_samples(xr.DataTree.from_dict(groups)))
-    same(from_samples(data.posterior.transpose("draw", "column", "chain")))
-    with pytest.raises(UsageError, match="chains=2 beside InferenceData"):
+    same(from_samples(posterior.transpose("draw", "column", "chain")))
+    with pytest.raises(UsageError, match=r"chains=2 beside (InferenceData|DataTree)"):
         from_samples(data, chains=2)
     with pytest.raises(StructureError, match="without a group 'posterior'"):
-        from_samples(arviz.from_dict(prior={"x": BETA}))
+        from_samples(of_groups({"prior": {"x": BETA}}))
     with pytest.raises(StructureError, match="'x' with the axes"):
         from_samples(xr.Dataset({"x": ("draw", SIGMA[0])}))
 
@@ -176,9 +188,10 @@ def stan_file(path: Path, chain: int) -> str:
 
 
 def test_files_of_cmdstan(tmp_path: Path) -> None:
-    """By ArviZ, and as a table of one chain."""
+    """By ArviZ before its release 1, and as a table of one chain."""
     files = [stan_file(tmp_path / f"lines-{chain + 1}.csv", chain) for chain in range(2)]
-    same(from_samples(arviz.from_cmdstan(files)), ("beta[0]", "beta[1]", "sigma"))
+    if FIRST:
+        same(from_samples(arviz.from_cmdstan(files)), ("beta[0]", "beta[1]", "sigma"))
     one = from_samples(pd.read_csv(files[0], comment="#"))
     assert one.posterior.names == ("beta.1", "beta.2", "sigma")
     assert np.allclose(one.posterior.mean[:2], BETA[0].mean(0))  # type: ignore[attr-defined]

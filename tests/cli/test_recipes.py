@@ -141,32 +141,33 @@ def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
     refuse(f"{line} --columns age --table 'north={{scale={{age=2}}}}'", 2, "tables.north.scale")
 
 
-@pytest.mark.parametrize("model", ["logistic", "multinomial", "ordinal", "survival", "formula"])
+@pytest.mark.parametrize("model", ["logistic", "multinomial", "ordinal", "cuts", "spline", "own"])
 def test_a_forgotten_conversion_is_noticed(model):
     """By fit beside the file that it is like, by fuse, federate of the tables, and predict."""
     flags = "--target ill"
     for site, (seed, factor) in {"n": (0, 1.0), "s": (1, 1 / 38.67)}.items():
         table = take(records(150, seed), "age", "ldl", "ill")
         table["ldl"] = table["ldl"] * factor
-        if model == "survival":
+        if model in ("cuts", "spline"):
             table |= {"event": table.pop("ill"), "months": 1 + table["age"] % 7}
-            flags = "--target months --event event --cuts 3,5"
+            hazard = " --hazard spline" * (model == "spline")
+            flags = f"--target months --event event --cuts 2,3,5{hazard}"
         elif model in ("multinomial", "ordinal"):
             table["ill"] = np.array(["a", "b", "c"])[
                 (table["ill"] + (table["age"] > 55)).astype(int)
             ]
             flags = "--target ill --category ill=a,b,c"
-        elif model == "formula":
-            flags = "--formula ill~age+ldl+age:ldl"
+        elif model == "own":
+            flags = "--formula ill~age+ldl+age:ldl --own intercept"
         put(f"{site}.csv", table)
-    kind = "logistic" if model == "formula" else model
+    kind = {"own": "logistic", "cuts": "survival", "spline": "survival"}.get(model, model)
     succeed(*f"fit n.csv {flags} --model {kind} -o n.safetensors".split())
     command = "fit s.csv --like n.safetensors -o s.safetensors"
     fitted = document(*command.split())["notes"]
     fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")["notes"]
     command = "federate --site n=n.csv --site s=s.csv --like n.safetensors -o f.safetensors"
     federated = document(*command.split())["notes"]
-    command = f"predict n.safetensors s.csv -o p.csv{' --times 2' * (model == 'survival')}"
+    command = f"predict n.safetensors s.csv -o p.csv{' --times 2' * (kind == 'survival')}"
     for notes in (fitted, fused, federated, document(*command.split())["notes"]):
         (note,) = [note for note in notes if "in one unit?" in note]
         assert all(word in note for word in ("'ldl'", "--convert ldl=FACTOR", "about 3"))

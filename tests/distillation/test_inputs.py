@@ -51,10 +51,13 @@ def test_noise_is_a_tenth_of_each_column_by_default() -> None:
 
 
 def test_a_share_of_the_inputs_lies_between_two_records() -> None:
-    found = sampled(Perturbed(X, 0.0, mixed=0.25), 400)
-    kept = (found[:, None] == np.float32(X)).all(2).any(1)
+    found = sampled(Perturbed(X, [0.0, 0.5], mixed=0.25, plain=0.5), 400)
+    kept = (found[:, None, 0] == np.float32(X[:, 0])).any(1)
     assert kept[100:].all() and kept[:100].mean() < 0.6  # some are mixed with themselves
-    np.testing.assert_allclose(found[:, 1], 1000 + 10 * found[:, 0], rtol=1e-5)
+    away = np.abs(found[:, 1] - 1000 - 10 * found[:, 0]) > 1e-2
+    assert away[:200].mean() > 0.9 and not away[200:].any()
+    with pytest.raises(UsageError, match="plain"):
+        Perturbed(X, mixed=0.6, plain=0.6)
 
 
 def test_a_box_is_filled_evenly() -> None:

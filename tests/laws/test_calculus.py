@@ -53,6 +53,9 @@ def test_mean_parameters_are_the_gradient_of_the_log_normalizer(name: str) -> No
     batch, gradients = derivatives(name).batch, derivatives(name).gradients
     scale = np.abs(batch.mean_parameters).max(-1, keepdims=True) + 1
     assert np.all(np.abs(gradients - batch.mean_parameters) <= 1e4 * EPS * scale)
+    found = batch.evaluated(batch.natural_parameters)
+    np.testing.assert_allclose(found.log_normalizer, batch.log_normalizer(), rtol=1e-12, atol=1e-12)
+    assert np.all(np.abs(found.mean_parameters() - gradients) <= 1e4 * EPS * scale)
 
 
 @families

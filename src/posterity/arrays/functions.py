@@ -1,6 +1,7 @@
 """The array functions that families are written in: what they are, and NumPy's."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -122,7 +123,12 @@ class Namespace:
         return 2 * self.np.log(diagonal).sum(-1)
 
     def _steps(self, a: Real, dimension: int) -> Real:
-        return a[..., None] - self.np.arange(dimension, dtype=a.dtype) / 2
+        return a[..., None] - _halves(dimension).astype(a.dtype, copy=False)
+
+
+@functools.cache
+def _halves(dimension: int) -> np.ndarray:
+    return np.arange(dimension) / 2
 
 
 TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)

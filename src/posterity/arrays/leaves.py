@@ -55,7 +55,7 @@ def frozen(array: ArrayLike) -> Any:
 
 
 class known_at_rest:  # as other decorators
-    """A property of a node that is found once, and is not writable.
+    """A property of a node that is found once, and is not writable: an array, or another node.
 
     Of a node that JAX traces it is kept where it was found in the trace of the node's own leaves: a
     trace within, as of the body of a loop, has values that the node outlives.
@@ -63,16 +63,16 @@ class known_at_rest:  # as other decorators
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function, self.__doc__ = function, function.__doc__
-        self.name = f"_known_{function.__name__}"
 
     def __get__(self, node: Any, owner: Any = None) -> Any:
         if node is None:
             return self
-        if (known := node.__dict__.get(self.name)) is not None:
-            return known
         value = self.function(node)
-        if not is_jax(value) or _traced_together(value, node.children()):
-            node.__dict__[self.name] = frozen(value)
+        array, own = hasattr(value, "dtype"), node.children()
+        found = [value] if array else value.children()
+        if all(not is_jax(part) or _traced_together(part, own) for part in found):
+            # From now on it is found in the dictionary, without a call.
+            node.__dict__[self.function.__name__] = frozen(value) if array else value
         return value
 
 

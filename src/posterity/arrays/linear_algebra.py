@@ -38,13 +38,13 @@ def half_vectorize(matrix: Real) -> Real:
     size = matrix.shape[-1]
     halves = _halves(size)
     flat = matrix.reshape(*matrix.shape[:-2], size * size)
-    return flat[..., halves.entries] * halves.scale.astype(matrix.dtype)
+    return flat[..., halves.entries] * halves.scale.astype(matrix.dtype, copy=False)
 
 
 def unhalf_vectorize(vector: Real, dimension: int) -> Real:
     """The inverse of :func:`half_vectorize`."""
     halves = _halves(dimension)
-    flat = (vector * halves.unscale.astype(vector.dtype))[..., halves.places]
+    flat = (vector * halves.unscale.astype(vector.dtype, copy=False))[..., halves.places]
     return flat.reshape(*vector.shape[:-1], dimension, dimension)
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from posterity.artifact.cubics import moved as moved_cubic
 from posterity.artifact.manifest import digest
 from posterity.artifact.recipe import (
+    AT,
     ESTIMATE,
+    HAZARDS,
     INTERCEPT,
     RECIPE,
     Recipe,
@@ -83,6 +85,8 @@ def reconciled(
         StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
             expressed by the coefficients in common; it names two sites and the option.
     """
+    if not any(provenances.values()):
+        return Reconciled(None, dict(values), {}, [])
     recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
     if not recipes:
@@ -402,17 +406,17 @@ def suspicious(
         common: the recipe under which all of them are.
         table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
     """
-    names = common.coefficients()
+    names, prefix = common.shared.coefficients(), ""
+    if common.model == "multinomial":
+        prefix = f"{common.levels[1]}:"
     terms = common.terms or [(("column", name),) for name in common.columns or ()]
     used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
-    plain = [name for name in common.inputs() if name in used - set(common.categories)]
-    prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
-    ones = np.zeros(len(names))  # the combination of columns that is one in every record
-    leading = common.replaced(columns=(), terms=()).inputs()
-    ones[: len(leading)] = [not name.startswith("hazard:") for name in leading]
-    if not (common.regression and plain and ones.any()):
+    used = {name for name in used - set(common.categories) if not common.is_own(name)}
+    plain = [name for name in common.shared.inputs() if name in used]
+    first = common.baseline or ((INTERCEPT,) if common.intercept else ())
+    first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
+    if not (common.regression and plain and first):
         return []
-    at = [names.index(f"{prefix}{name}") for name in plain]
     units = np.array([(common.center.get(n, 0.0), _scale(common, n)) for n in plain]).T
     sites: list[str] = []
     moments = []
@@ -420,10 +424,11 @@ def suspicious(
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
             order = names_of(factor).get("", names)
-            if not factor.gaussian or factor.diagonal or set(order) != set(names):
+            shared = [name.partition(AT)[0] for name in order]
+            if not factor.gaussian or factor.diagonal or set(shared) != set(names):
                 continue
-            places = [order.index(name) for name in names]
-            square = factor.precision[np.ix_(places, places)]
+            square, at = factor.precision, [order.index(f"{prefix}{name}") for name in plain]
+            ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
             weight = ones @ square @ ones
             if weight > 0:
                 mean = (ones @ square)[at] / weight

@@ -67,7 +67,9 @@ OPTIONS = (
     Option("inputs.low", NUMBERS, "Inputs anywhere from here, without a file."),
     Option("inputs.high", NUMBERS, "Inputs anywhere up to here."),
     Option("inputs.concentration", POSITIVE, "Of mixup: how far pairs are mixed."),
-    Option("student.hidden", list_of(COUNT), "Its units; as the teacher's if left out."),
+    Option(
+        "student.hidden", list_of(COUNT), "Its units; four of the teacher's networks if left out."
+    ),
     Option("student.split", FLAG, "Keep apart what more data would tell."),
     Option("student.steps", COUNT, "Of the student; 10,000 if left out."),
     Option("student.batch_size", COUNT, "Inputs a step."),

@@ -101,8 +101,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
-    baseline = of_recipe is not None and of_recipe.recipe.baseline  # in an intercept's place
-    plain = regression and not baseline
+    leading = of_recipe is not None and (of_recipe.recipe.baseline or of_recipe.recipe.own)
+    plain = regression and not leading  # which are in an intercept's place, or several of them
     columns = in_one_order(tables, own or columns_of(prior), target, plain)
     names, size = columns.names, getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):

@@ -125,9 +125,7 @@ def predicted(
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
         parts = _in_target_units(recipe, _called(call, x, inputs, progress))
     else:
-        from posterity.fitting.pooled import by_site, is_pooled, part_of
-        from posterity.fitting.predict import log_predictive
-        from posterity.fitting.predict import predict as of_regression
+        from posterity.fitting.pooled import is_pooled, predictions
 
         known = together(sites_in(about.provenance).values())
         spread = settings["model.noise_variance"] or known.get(recipe.spread or "")
@@ -137,31 +135,19 @@ def predicted(
                 expected="one time at least",
                 fix="Give --times T,T,...",
             )
-        options = {"level": settings["level"], "times": settings["times"] or ()}
         notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x))
-        laws: list[tuple[Any, Any]] = [(posterior, np.arange(len(data.x)))]
         column = settings["data.site_column"]
-        pooled = is_pooled(posterior)
-        if pooled or of_sites.own:
-            labels = None if column is None else texts_of(inputs, column)[data.kept]
-            laws, more = by_site(value, of_sites, data, labels)
-            notes += more
-        elif column is not None:
+        if column is not None and not (is_pooled(posterior) or of_sites.own):
             raise UsageError(
                 found=f"--site-column {column} for a posterior of one set of coefficients",
                 expected="sites with coefficients of their own (--personal, --own)",
                 fix="Leave it out; posterity evaluate scores sites apart by --by.",
             )
-        of = [(law, part_of(data, rows)) for law, rows in laws]
-        order = np.argsort(np.concatenate([rows for _, rows in laws]))
-        made = [
-            of_regression(law, recipe, own, noise_variance=spread, median=pooled, **options)
-            for law, own in of
-        ]
-        parts = {name: np.concatenate([one[name] for one in made])[order] for name in made[0]}
-        if scored:
-            scores = [log_predictive(law, recipe, own, spread) for law, own in of]
-            log_score = np.concatenate(scores)[order]
+        labels = None if column is None else texts_of(inputs, column)[data.kept]
+        options: Any = {"spread": spread, "scored": scored, "level": settings["level"]}
+        options["times"] = settings["times"] or ()
+        parts, log_score, more = predictions(value, of_sites, data, labels, **options)
+        notes += more
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
     flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])

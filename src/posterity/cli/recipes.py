@@ -219,7 +219,7 @@ def table_of(
     Records with a missing value are left out. The target is read if it is to be ``scored``.
     """
     reading = reading_of(settings)
-    recipe = labelled(recipe, reading)
+    recipe = labelled(recipe.shared, reading)
     if inputs.suffix in (".npz", ".npy"):
         table = read_inputs(inputs, settings["inputs.array"])
         cells, notes = reading.renamed(as_cells(inputs, table)), []

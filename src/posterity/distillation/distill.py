@@ -146,13 +146,14 @@ def distill(
             fusion, a mixture, with the ``model`` of its parameters; or the path of a file with one.
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`; by default a perceptron
-            with the hidden units of the teacher's network. What its outputs are, and how many,
-            says :class:`~posterity.distillation.Head`. Layers that are the teacher's but for the
-            last begin with weights of the teacher's, others with random ones.
+            with the hidden units of four of the teacher's networks side by side, or of fewer
+            where that is more than 200,000 weights. What its outputs are, and how many,
+            says :class:`~posterity.distillation.Head`. Layers with the hidden units of one to
+            four of the teacher's networks begin as their average, others with random weights.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
-            by default the teacher's own, half of them mixed in pairs, and perturbed; or changed
-            as images are.
+            by default the teacher's own, half of them as they are, a quarter perturbed, and a
+            quarter mixed in pairs and perturbed; or changed as images are.
         model: what a posterior is a law of, and what predicts; not needed for networks.
         split: whether the student keeps apart what is uncertain because of the noise and what is
             because of the parameters (mutual information; variance of the function).
@@ -190,7 +191,7 @@ def distill(
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 5, 2))
     >>> teacher = Langevin(net, net.prior(variance=1.0), (x, (x[:, 0] > 0).astype(int)))
     >>> distill(teacher, steps=4000).student
-    Student(2-5 relu-2, categorical)
+    Student(2-20 relu-2, categorical)
     """
     settings = {**locals()}
     del settings["checkpoint"], settings["progress"]
@@ -222,12 +223,16 @@ class Run:
 
     def start(self, teacher: PyTree) -> State:
         """The state before the first step, for a teacher in this state."""
-        parameters, network, known = self.parameters, self.network, self.teacher.layers
-        alike = self.scaling.x_shift is None and students.alike(network, known)
-        weights = self.teacher.weights(teacher) if alike else None
-        if weights is not None:
-            parameters = students.taught(parameters, weights, self.plan.head)
-        return online.start(self.plan, self.constants, parameters, self.scaling, teacher)
+        state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
+        count = students.copies(self.network, self.teacher.layers)
+        networks = (
+            self.teacher.networks(teacher) if count and self.scaling.x_shift is None else None
+        )
+        if networks is None or len(networks[-1]["kernel"]) < count:
+            return state
+        networks = jax.tree.map(lambda leaf: leaf[:count], networks)
+        taught = students.taught(state.parameters, networks, self.plan.head, state.scaling)
+        return state._replace(parameters=taught)
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,).
@@ -278,7 +283,9 @@ def set_up(
                 "and a number.",
             )
         image = getattr(teacher.layers, "image", ()) if np.ndim(known) == 2 else np.shape(known)[1:]
-        inputs = Images(known, image) if len(image) == 3 else Perturbed(known, mixed=0.5)
+        inputs = (
+            Images(known, image) if len(image) == 3 else Perturbed(known, mixed=0.25, plain=0.5)
+        )
     inputs = as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
@@ -290,7 +297,7 @@ def set_up(
                 fix="Mend the function or the noise that makes them.",
             )
         shape = some.shape[1:]
-        probe = some[:PROBE] if probe is None else real_numbers(probe, "the probe")
+        probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
         if probe.shape[1:] != shape:
             raise StructureError(
                 found=f"a probe of shape {probe.shape}",
@@ -301,9 +308,9 @@ def set_up(
         if student is None and teacher.layers is None:
             student = Layers.dense(some[0].size, *HIDDEN, head.size)
         elif student is None:
-            *hidden, output = teacher.layers.layers
-            output = dataclasses.replace(output, outputs=head.size, activation="identity")
-            student = Layers((*hidden, output), teacher.layers.image)
+            networks = jax.eval_shape(teacher.networks, teacher.blank())
+            at_hand = 1 if networks is None else len(networks[-1]["kernel"])
+            student = students.default(teacher.layers, head, at_hand)
         network, parameters = students.start(student, head, some, key=second)
         drawn = lambda state: teacher.outputs(teacher.draws(state), some[:2])
         each = len(jax.tree.leaves(jax.eval_shape(drawn, teacher.blank()))[0])

@@ -261,7 +261,7 @@ class Head:
             known = None if log_s is None else plain.entropy * np.exp(log_s[:, 0])
             return dataclasses.replace(plain, mutual_information=known)
         m, log_v, log_r, _ = self._moments(outputs, None)
-        shift, scale = _units(scaling)
+        shift, scale = units(scaling)
         with np.errstate(over="ignore"):  # a variance that no float64 holds is infinite
             variance = None if log_v is None else np.exp(log_v) * scale**2
             if self.noise_variance is None:
@@ -287,7 +287,7 @@ class Head:
         mean, *parts = np_.split(outputs, self.size // self.targets, axis=1)
         logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts]
         if self.noise_variance is not None:
-            scale = _units(scaling)[1]
+            scale = units(scaling)[1]
             known = math.log(self.noise_variance) - 2 * namespace(scale, mean).np.log(scale)
             logs.append(np_.zeros_like(mean) + known)
         elif not self.split:
@@ -296,7 +296,7 @@ class Head:
 
     def _teacher(self, expectations: Expectations, scaling: Scaling | None) -> tuple[Any, Any, Any]:
         """Mean, variance and noise of the teacher, in the network's units."""
-        shift, scale = _units(scaling)
+        shift, scale = units(scaling)
         noise = expectations.get("noise", self.noise_variance)
         shift, scale = (jnp.asarray(part, expectations["mean"].dtype) for part in (shift, scale))
         return (
@@ -335,7 +335,8 @@ def _surprise(square: Array, log_variance: Array) -> Array:
     return (LOG_2PI + log_variance + square * jnp.exp(-log_variance)).sum(-1) / 2
 
 
-def _units(scaling: Scaling | None) -> tuple[Any, Any]:
+def units(scaling: Scaling | None) -> tuple[Any, Any]:
+    """The shift and the scale of values, 0 and 1 where there are none."""
     if scaling is None or scaling.y_shift is None:
         return 0.0, 1.0
     return scaling.y_shift, scaling.y_scale

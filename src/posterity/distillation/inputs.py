@@ -21,7 +21,7 @@ from posterity.models.data import real_numbers
 
 SPREAD = 0.1
 """Noise on inputs, in standard deviations of their columns, unless told otherwise."""
-MIXED = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
+SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
 MANY = 64
 """Columns from which noise is drawn by counting bits, as a chain's is."""
 
@@ -58,7 +58,7 @@ class Perturbed(_OfData):
 
     ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
     a tenth of each column's own. Of a share ``mixed`` each is first mixed with another one,
-    anywhere between the two, as by :class:`Mixup`.
+    anywhere between the two, as by :class:`Mixup`; a share ``plain`` stays as it is.
 
     >>> from posterity.distillation import Perturbed
     >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
@@ -67,22 +67,25 @@ class Perturbed(_OfData):
 
     noise: Any
     mixed: float = eqx.field(static=True)
+    plain: float = eqx.field(static=True)
 
-    def __init__(self, x: Any, noise: Any = None, mixed: float = 0.0):
+    def __init__(self, x: Any, noise: Any = None, mixed: float = 0.0, plain: float = 0.0):
         """Raises a StructureError for what are no inputs, a ParameterError unless all is finite, a
-        UsageError for a noise that is negative, or a share that is none.
+        UsageError for a noise that is negative, or shares that are none or above one in all.
         """
-        MIXED.check(mixed=mixed)
+        SHARES.check(mixed=mixed, plain=plain)
+        SHARES.check(**{"mixed + plain": round(mixed + plain, 9)})
         x = real_numbers(x, "the inputs")
         if noise is None:
             noise = SPREAD * x.std(0, dtype=np.float64)
         noise = real_numbers(noise, "the noise", records=False)
         NONNEGATIVE.check(noise=float(noise.min(initial=np.inf)))
         _check_columns(noise, "the noise", x)
-        self.x, self.noise, self.mixed = _single(x), _single(noise), float(mixed)
+        self.x, self.noise = _single(x), _single(noise)
+        self.mixed, self.plain = float(mixed), float(plain)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random, each with noise of its own."""
+        """Records picked at random: mixed ones first, then others with noise, then plain ones."""
         picked = self.x[noise.indices(jax.random.fold_in(key, 0), (n,), len(self.x))]
         between = round(self.mixed * n)
         if between:
@@ -90,7 +93,9 @@ class Perturbed(_OfData):
             picked = jnp.concatenate([mixtures, picked[between:]])
         # Of many columns exact normals would take as long as all the rest of a step.
         kind = "normal" if self.x[0].size < MANY else "binomial"
-        return picked + self.noise * noise.normal(jax.random.fold_in(key, 1), picked, kind)
+        ends = n - round(self.plain * n)
+        white = noise.normal(jax.random.fold_in(key, 1), picked[:ends], kind)
+        return jnp.concatenate([picked[:ends] + self.noise * white, picked[ends:]])
 
 
 class Images(_OfData):

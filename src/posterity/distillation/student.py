@@ -17,11 +17,11 @@ from jaxtyping import PyTree
 from posterity.arrays import keys
 from posterity.artifact.architecture import Architecture
 from posterity.distillation.domain import Domain
-from posterity.distillation.heads import Head, shapes_of
+from posterity.distillation.heads import Head, shapes_of, units
 from posterity.distillation.pytrees import Array
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
-from posterity.families.layers import Layers
+from posterity.families.layers import Dense, Layers
 from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
@@ -29,6 +29,8 @@ from posterity.notebook import html
 
 ROWS = 4096
 """Inputs that are looked at together."""
+ROOM = 200_000
+"""The most weights of a default student that is larger than its teacher's network."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -258,23 +260,70 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     return weights
 
 
-def alike(network: Any, layers: Layers | None) -> bool:
-    """True if a student has its teacher's layers, but for the last one's outputs."""
-    if not isinstance(network, Layers) or layers is None:
-        return False
-    return network.image == layers.image and network.layers[:-1] == layers.layers[:-1]
+def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
+    """Dense layers with room for ``count`` networks: as many times the units, other outputs."""
+    grown = [
+        dataclasses.replace(
+            layer, inputs=layer.inputs * (count if place else 1), outputs=layer.outputs * count
+        )
+        for place, layer in enumerate(layers.layers)
+    ]
+    grown[-1] = dataclasses.replace(grown[-1], outputs=outputs, activation="identity")
+    return Layers(tuple(grown), layers.image)
 
 
-def taught(parameters: list[PyTree], weights: list[PyTree], head: Head) -> list[PyTree]:
-    """The start of a student whose layers are its teacher's: with these weights of the teacher.
+def default(layers: Layers, head: Head, networks: int) -> Layers:
+    """The student of a teacher with these layers, of which so many networks are at hand.
 
-    Of the last layer the logits alone are taken; means are in other units.
+    It has room for all of them, as an average over networks is more complex than one of them;
+    for fewer where it would have more than :data:`ROOM` weights, and for one convolutional one.
     """
-    *hidden, last = weights
-    own, count = parameters[-1], head.targets
-    if head.likelihood != "gaussian":
-        own = {name: leaf.at[..., :count].set(last[name]) for name, leaf in own.items()}
-    return [*hidden, own]
+    most = networks if _grows(layers) else 1
+    students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
+    return next(own for place, own in enumerate(students, 1) if place == most or own.size <= ROOM)
+
+
+def copies(network: Any, layers: Layers | None) -> int:
+    """How many of its teacher's networks a student's hidden layers have room for, else zero."""
+    if not isinstance(network, Layers) or layers is None:
+        return 0
+    wide, narrow = (own.layers[0].outputs for own in (network, layers))
+    alike = side_by_side(layers, max(wide // narrow, 1) if _grows(layers) else 1, network.outputs)
+    same = network.image == layers.image and network.layers[:-1] == alike.layers[:-1]
+    return same * alike.layers[-1].inputs // layers.layers[-1].inputs
+
+
+def _grows(layers: Layers) -> bool:
+    return len(layers) > 1 and all(isinstance(layer, Dense) for layer in layers.layers)
+
+
+def taught(
+    parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
+) -> list[PyTree]:
+    """The start of a student: the average of networks, whose hidden units it has side by side.
+
+    Args:
+        parameters: of the student, of which the outputs that networks lack are kept.
+        networks: the arrays of layers, with an axis of networks first; the first outputs of the
+            last layer are logits, or means in the units of ``y``.
+        head: of the student.
+        scaling: its units.
+    """
+    *hidden, last = networks
+    count, grown = len(last["kernel"]), []
+    for place, layer in enumerate(hidden):
+        grown.append({name: jnp.concatenate(list(leaf), -1) for name, leaf in layer.items()})
+        if place and count > 1:
+            grown[-1]["kernel"] = jax.scipy.linalg.block_diag(*layer["kernel"])
+    shift, scale = units(scaling)
+    outputs = {"kernel": jnp.concatenate(list(last["kernel"])) / count / scale}
+    if "bias" in last:
+        outputs["bias"] = (last["bias"].mean(0) - shift) / scale
+    kept = parameters[-1]
+    return [
+        *grown,
+        {n: kept[n].at[..., : head.targets].set(outputs.get(n, 0.0)) for n in kept},
+    ]
 
 
 def finish(

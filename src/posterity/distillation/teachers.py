@@ -18,12 +18,15 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
+from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 
 SAMPLES = 16
 """Draws that a student hears at each step, unless told otherwise."""
 WATCHED = 4
 """Inputs at which chains are compared with each other."""
+NETWORKS = 4
+"""Networks that a student begins as the average of, at most."""
 
 
 class Health(NamedTuple):
@@ -84,10 +87,11 @@ class Teacher(eqx.Module):
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
-    def weights(self, state: PyTree) -> Any:
-        """The tree of weights of one network, from which a student of the same layers begins.
+    def networks(self, state: PyTree) -> Any:
+        """Arrays of the layers of some networks, at most :data:`NETWORKS`, the networks first.
 
-        None of what is no network of :class:`~posterity.networks.Layers`.
+        A student begins as their average. The first outputs are logits, or means in the units of
+        values. None of what is no network of :class:`~posterity.networks.Layers`.
         """
         del state
 
@@ -162,13 +166,21 @@ class _OfModel(Teacher):
         """The draws, which are the state."""
         return state
 
-    def weights(self, state: PyTree) -> Any:
-        """Those of the first draw."""
-        return None if self.layers is None else self.layers.unravel(self.draws(state)[0])
+    def networks(self, state: PyTree) -> Any:
+        """Those of the first draws."""
+        if self.layers is None:
+            return None
+        return in_units(self.model, jax.vmap(self.layers.unravel)(self.draws(state)[:NETWORKS]))
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """The model's outputs for each draw."""
         return outputs_of(self.model, draws, x)
+
+
+def in_units(model: Any, networks: PyTree) -> Any:
+    """Arrays of the layers of a model's networks, whose means come in the units of values."""
+    apply = getattr(model, "apply", None)
+    return apply.in_units(networks) if isinstance(apply, NoisyForward) else networks
 
 
 def outputs_of(model: Any, draws: PyTree, x: Array) -> Any:

@@ -7,7 +7,7 @@ that does not depend on ``z``.
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -40,6 +40,13 @@ class Line(NamedTuple):
     left: Real
     right: Real
     at: Any
+
+
+class Evaluated(NamedTuple):
+    """Log normalizers (n,), and a function that finds their gradients (n, dim)."""
+
+    log_normalizer: Float[np.ndarray, " n"]
+    mean_parameters: Callable[[], Float[np.ndarray, "n dim"]]
 
 
 class ExponentialFamily(VectorSpace):
@@ -77,6 +84,13 @@ class ExponentialFamily(VectorSpace):
     @abc.abstractmethod
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
         """``s(z)``, flat."""
+
+    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> "Evaluated":
+        """``A``, and its gradient where that is asked for, at natural parameters of members like
+        this one: what a search looks for again and again, so that families may write it faster.
+        """
+        made = self.with_natural_parameters(vector)
+        return Evaluated(made.log_normalizer(), lambda: made.mean_parameters)
 
     def log_base_measure(self) -> float:
         """``log h``, in nats: a constant, zero for many a choice of natural parameters.

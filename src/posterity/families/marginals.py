@@ -5,6 +5,7 @@ A law says its own by ``marginals()``, and all those of its parts by ``tables()`
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -486,6 +487,7 @@ class Table:
         return ", ".join(labels), self.names[int(name)]
 
 
+@functools.lru_cache(maxsize=64)
 def numbered(size: int) -> tuple[str, ...]:
     """The labels ``"0", "1", ...`` of coordinates that have no names."""
     return tuple(map(str, range(size)))

@@ -4,9 +4,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.linear_algebra import outer, quadratic, symmetric
-from posterity.arrays.namespace import namespace
+from posterity.arrays.leaves import known_at_rest
+from posterity.arrays.linear_algebra import (
+    half_vectorize,
+    outer,
+    quadratic,
+    symmetric,
+    unhalf_vectorize,
+)
+from posterity.arrays.namespace import NUMPY, is_jax, namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
+from posterity.families.base import Evaluated
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
     POSITIVE,
@@ -27,7 +35,7 @@ from posterity.families.marginals import (
     same_shape,
 )
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
-from posterity.families.wishart import MORE_THAN_SIZE, Wishart, bartlett_root
+from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root
 
 
 class NormalPrecision(Emitting):
@@ -81,6 +89,10 @@ class NormalPrecision(Emitting):
     @property
     def mean(self) -> Float[Real, "*batch d"]:
         """``m = E[μ]``."""
+        return self._mean if is_jax(self._mean) else self._mean.copy()
+
+    @known_at_rest
+    def _mean(self) -> Float[Real, "*batch d"]:
         return self.precision_mean / self._along(self.mean_precision)
 
     @property
@@ -91,12 +103,15 @@ class NormalPrecision(Emitting):
     @property
     def inverse_scale(self) -> Float[Real, "..."]:
         """``S⁻¹``: the scatter about the mean."""
-        return self.scatter - self._over(self.mean_precision) * self._square(self.mean)
+        return self.scatter - self._over(self.mean_precision) * self._square(self._mean)
 
     def _translate(self, offset: ArrayLike) -> Self:
-        kappa, mean = self.mean_precision, self.mean + self._own_offset(offset)
+        kappa, mean = self.mean_precision, self._mean + self._own_offset(offset)
         scatter = self.inverse_scale + self._over(kappa) * self._square(mean)
-        return type(self)(kappa, self.degrees, self._along(kappa) * mean, scatter)
+        parts = kappa, self.degrees, self._along(kappa) * mean, scatter
+        if mean.shape != self.precision_mean.shape:
+            return type(self)(*parts)  # which refuses a longer batch
+        return self._of(**dict(zip(self.coordinates, parts, strict=True)))
 
     def location(self) -> Float[Real, "*batch d"]:
         """The mean ``m``."""
@@ -182,7 +197,7 @@ class NormalWishart(NormalPrecision):
             **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
         )._held()
 
-    @property
+    @known_at_rest
     def wishart(self) -> Wishart:
         """The marginal of the precision ``Λ``."""
         return Wishart._of(degrees=self.degrees - 1, inverse_scale=self.inverse_scale)
@@ -212,14 +227,39 @@ class NormalWishart(NormalPrecision):
     @property
     def mean_parameters(self) -> Flat:
         """``E[-μᵀΛμ/2], E[log|Λ|]/2, E[Λμ], -E[Λ]/2``."""
-        wishart, mean = self.wishart, self.mean
+        wishart, mean = self.wishart, self._mean
         precision = wishart.mean
+        located = (precision @ mean[..., None])[..., 0]
+        square = (located * mean).sum(-1)
         return self.flatten(
-            mean_precision=-(self.own_size / self.mean_precision + quadratic(precision, mean)) / 2,
+            mean_precision=-(self.own_size / self.mean_precision + square) / 2,
             degrees=wishart.expected_log_determinant() / 2,
-            precision_mean=(precision @ mean[..., None])[..., 0],
+            precision_mean=located,
             scatter=-precision / 2,
         )
+
+    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
+        """As :meth:`log_normalizer` and :attr:`mean_parameters`, in a third of their calls."""
+        size, (kappa, degrees) = self.own_size, vector[:, :2].T
+        weighted, flat = vector[:, 2 : 2 + size], vector[:, 2 + size :]
+        mean, half = weighted / kappa[:, None], (degrees + size) / 2
+        inverse_scale = unhalf_vectorize(flat, size)
+        inverse_scale -= weighted[:, :, None] * mean[:, None, :]
+        roots = NUMPY.cholesky(inverse_scale).reshape(-1, size**2)[:, :: size + 1]
+        logs = size * LOG_2 - 2 * np.log(roots).sum(1)
+        potential = half * logs + NUMPY.multigammaln(half, size) - size / 2 * np.log(kappa)
+
+        def gradient() -> Float[np.ndarray, "n dim"]:
+            precision = np.linalg.inv(inverse_scale)
+            precision *= (2 * half)[:, None, None]
+            out = np.empty(vector.shape)
+            out[:, 2 : 2 + size] = located = (precision @ mean[:, :, None])[:, :, 0]
+            out[:, 0] = (size / kappa + (located * mean).sum(1)) / -2
+            out[:, 1] = (NUMPY.multidigamma(half, size) + logs) / 2
+            out[:, 2 + size :] = half_vectorize(precision) / -2
+            return out
+
+        return Evaluated(potential, gradient)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
@@ -275,7 +315,7 @@ class NormalWishart(NormalPrecision):
         """``KL(self || other)``: the precision's, plus the mean's given the precision."""
         ratio = other.mean_precision / self.mean_precision
         log = namespace(ratio).np.log
-        distance = quadratic(self.wishart.mean, self.mean - other.mean)
+        distance = quadratic(self.wishart.mean, self._mean - other._mean)
         means = self.own_size * (ratio - 1 - log(ratio)) + other.mean_precision * distance
         return self.wishart.kl(other.wishart) + means / 2
 
@@ -309,7 +349,8 @@ class NormalWishart(NormalPrecision):
 
     def marginals(self) -> list[Marginal]:
         """Student's t of the mean, and inverse gamma of each variance."""
-        scatter = np.diagonal(self.inverse_scale, axis1=-2, axis2=-1)
+        diagonal = np.diagonal(self.scatter, axis1=-2, axis2=-1)
+        scatter = diagonal - self.mean_precision[..., None] * self._mean**2
         degrees = np.asarray(self.degrees_of_freedom, float)[..., None] - self.own_size + 1
         kappa = np.asarray(self.mean_precision, float)[..., None]
         mean, s, kappa, nu = same_shape(self.mean, scatter, kappa, degrees)
@@ -340,7 +381,7 @@ class NormalWishart(NormalPrecision):
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Squares are of distances from the mean: no digits are lost far from the origin."""
-        gap, wishart, size = x[..., None, :] - self.mean, self.wishart, self.own_size
+        gap, wishart, size = x[..., None, :] - self._mean, self.wishart, self.own_size
         spread = size / self.mean_precision + quadratic(wishart.mean, gap)
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 

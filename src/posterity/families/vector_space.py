@@ -5,6 +5,7 @@ element of the same space that need not be a distribution.
 """
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
@@ -93,15 +94,15 @@ class VectorSpace(Distribution):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The axes before those of one member."""
-        name, coordinate = next(iter(self.coordinates.items()))
-        shape = np.shape(getattr(self, name))
-        return shape[: len(shape) - coordinate.axes]
+        name, axes = _first(type(self))
+        shape = getattr(self.__dict__[name], "shape", ())
+        return shape[: len(shape) - axes]
 
     @property
     def own_size(self) -> int:
         """``d``, the length of a member's own axes; 1 where there are none."""
         name = _with_own_axes(type(self))
-        return 1 if name is None else np.shape(self.__dict__[name])[-1]
+        return 1 if name is None else self.__dict__[name].shape[-1]
 
     @property
     def event_size(self) -> int:
@@ -122,7 +123,7 @@ class VectorSpace(Distribution):
     @property
     def dimension(self) -> int:
         """Length of the flat vector of natural parameters."""
-        return sum(coordinate.length(self.own_size) for coordinate in self.coordinates.values())
+        return sum(span.stop - span.start for _, span in _spans(type(self), self.own_size))
 
     def outline(self, *, plates: bool = True) -> Any:
         """The properties that two members must share to be added, the batch aside.
@@ -135,9 +136,9 @@ class VectorSpace(Distribution):
     @property
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
-        if self.coordinates:
-            return namespace(*(self.__dict__[name] for name in self.coordinates))
-        return namespace(*leaves(self))
+        own = self.__dict__
+        named = [own[name] for name in self.coordinates]
+        return namespace(*(named or leaves(self)))
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
@@ -208,8 +209,8 @@ class VectorSpace(Distribution):
 
         Several axes move together, as the rows and columns of transitions between states do. Axes
         are counted from the first of the batch on, a member's own after these. Afterwards each has
-        ``size`` entries; those that nobody goes to are zero, which adds nothing; what is labelled
-        -1 is left out.
+        ``size`` entries; those that nobody goes to are zero, which adds nothing; those of one label
+        add up, and what is labelled -1 is left out.
 
         Raises:
             StructureError: if an axis is none of the member's, or has other than ``k`` entries.
@@ -268,12 +269,23 @@ class VectorSpace(Distribution):
 
     def unflatten(self, vector: Flat) -> dict[str, Real]:
         """Arrays named and shaped like the leaves from one flat vector."""
-        parts, start, size = {}, 0, self.own_size
-        for name, coordinate in self.coordinates.items():
-            length = coordinate.length(size)
-            parts[name] = coordinate.from_columns(vector[..., start : start + length], size)
-            start += length
-        return parts
+        size = self.own_size
+        spans = zip(self.coordinates.values(), _spans(type(self), size), strict=True)
+        return {n: kind.from_columns(vector[..., span], size) for kind, (n, span) in spans}
+
+
+@functools.cache
+def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
+    """The columns of each coordinate in a flat vector, of members of a size."""
+    ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
+    return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
+
+
+@functools.cache
+def _first(family: type[VectorSpace]) -> tuple[str, int]:
+    """The first coordinate, and its own axes."""
+    name, coordinate = next(iter(family.coordinates.items()))
+    return name, coordinate.axes
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from posterity.arrays.leaves import known_at_rest
 from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
@@ -76,8 +77,13 @@ class Wishart(ExponentialFamily):
         return (
             self.xp.multidigamma(self.degrees_of_freedom / 2, self.own_size)
             + self.own_size * LOG_2
-            - self.xp.logdet(self.xp.cholesky(self.inverse_scale))
+            - self._log_determinant
         )
+
+    @known_at_rest
+    def _log_determinant(self) -> Float[Real, "*batch"]:
+        """``log|S⁻¹|``."""
+        return self.xp.logdet(self.xp.cholesky(self.inverse_scale))
 
     @property
     def support(self) -> PositiveDefiniteMatrices:
@@ -109,8 +115,8 @@ class Wishart(ExponentialFamily):
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
         half = self.degrees_of_freedom / 2
-        logdet = self.xp.logdet(self.xp.cholesky(self.inverse_scale))
-        return half * (self.own_size * LOG_2 - logdet) + self.xp.multigammaln(half, self.own_size)
+        logs = half * (self.own_size * LOG_2 - self._log_determinant)
+        return logs + self.xp.multigammaln(half, self.own_size)
 
     @property
     def mean_parameters(self) -> Flat:
@@ -188,8 +194,8 @@ def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Rea
         return xp.np.where(nu - step > size - 1, nu - step, nu)
 
     bracket = (xp.np.full_like(gap, -30.0), xp.np.full_like(gap, 40.0))
-    low, high = xp.iterate(halve, bracket, 30)
-    return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 3)
+    low, high = xp.iterate(halve, bracket, 12)  # to a hundredth, whose square Newton begins with
+    return xp.iterate(newton, size - 1 + xp.np.exp((low + high) / 2), 4)
 
 
 def bartlett_root(

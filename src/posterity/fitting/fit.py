@@ -20,8 +20,9 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
-from posterity.fitting.one_shot import nats_of, third_derivatives
+from posterity.fitting.one_shot import third_derivatives
 from posterity.fitting.regressions import (
+    LEAST,
     check_converged,
     deviations,
     dispersion_of,
@@ -80,11 +81,6 @@ class Fit:
     def noise_variance(self) -> float | None:
         """Of a linear model, known or estimated."""
         return self.spread if self.recipe.model == "linear" else None
-
-    @property
-    def nats(self) -> float | None:
-        """Nats of the site's likelihood from a Gaussian, to third order; None: not known."""
-        return None if self.third is None else nats_of(self.third, self.ledger.posterior)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -270,6 +266,9 @@ def _regression(
             spread, spare = left.variance, left.spare
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
+            if spread < LEAST:
+                notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
+                data = data._replace(notes=notes)
     weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
         size = len(recipe.inputs())  # of a multinomial model's class

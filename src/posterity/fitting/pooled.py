@@ -3,7 +3,7 @@
 They do so about a population (partial pooling), or each for itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,13 @@ from posterity.errors import StructureError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
-from posterity.fitting.predict import covariance_of, gaussians
+from posterity.fitting.predict import (
+    covariance_of,
+    gaussians,
+    log_predictive,
+    predict,
+    spread_in,
+)
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
@@ -186,6 +192,49 @@ def by_site(
         prior = f", of whose {some(recipe.own)} the prior alone tells" if recipe.own else ""
         notes.append(f"{len(unseen)} records are predicted as of a site unseen{named}{prior}{tail}")
     return [(laws[site], np.array(own)) for site, own in places.items()], notes
+
+
+def predictions(
+    value: Any,
+    recipe: Recipe,
+    data: Design,
+    labels: np.ndarray | None = None,
+    *,
+    spread: float | None = None,
+    scored: bool = False,
+    level: float = 0.9,
+    times: Sequence[float] = (),
+) -> tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]:
+    """Predictions by name, the log predictive of each target if it is ``scored``, and notes.
+
+    Args:
+        value: a ledger or posterior.
+        recipe: what it is about.
+        data: the records.
+        labels: the site of each record (n,), where sites have coefficients of their own.
+        spread: the noise variance or dispersion; the recipe's if left out. Where neither says it
+            there is no log predictive.
+        scored: whether that is wanted.
+        level: of the intervals.
+        times: of survival.
+    """
+    posterior = value.posterior if isinstance(value, Ledger) else value
+    pooled, notes = is_pooled(posterior), []
+    laws: list[tuple[Any, np.ndarray]] = [(posterior, np.arange(len(data.x)))]
+    if pooled or recipe.own:
+        laws, notes = by_site(value, recipe, data, labels)
+    recipe = recipe.shared
+    of = [(law, part_of(data, rows)) for law, rows in laws]
+    order = np.argsort(np.concatenate([rows for _, rows in laws]))
+    options: Any = {"noise_variance": spread, "level": level, "times": times, "median": pooled}
+    made = [predict(law, recipe, own, **options) for law, own in of]
+    parts = {name: np.concatenate([one[name] for one in made])[order] for name in made[0]}
+    if scored and recipe.spread and spread_in(recipe, spread) is None:
+        notes.append(f"no log score: the {recipe.spread.replace('_', ' ')} is not known")
+    elif scored:
+        scores = [log_predictive(law, recipe, own, spread) for law, own in of]
+        return parts, np.concatenate(scores)[order], notes
+    return parts, None, notes
 
 
 def part_of(data: Design, rows: np.ndarray) -> Design:

@@ -32,8 +32,8 @@ TOLERANCE = 1e-4
 _KEPT = 1e-3
 """Standard deviations by which rounding may displace the mean."""
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
-LOG_DISPERSIONS = math.log(1e-6), math.log(1e4)
-"""Between which a dispersion is looked for."""
+LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
+"""Between which a dispersion is looked for, and below which it is that of Poisson counts."""
 RIDGE, STEP, NEWTON, SETTLED = 1e-8, 1e-4, 100, 1e-16
 """Of a profile likelihood: the precision that keeps coefficients finite, a record, in columns of
 unit size; the step of differences of slopes; Newton steps; the squared length of the last."""
@@ -170,16 +170,21 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
 
     Each of the sites has coefficients of its own, at the top of its likelihood.
 
+    Of counts that vary no more than Poisson's it is the least that is looked for.
+
     Raises:
-        ParameterError: for records that do not tell the dispersion, as zeros alone.
+        ParameterError: for records that do not tell it: zeros alone, values that are all the same,
+            no more records than coefficients.
     """
     pairs = [data_of(recipe, data) for data in sites]
     scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs if len(x)]
+    spare = sum(len(x) - int(np.linalg.matrix_rank(x)) for x, *_ in scaled)
     loss = lambda log: -sum(_profile(model_of(recipe, math.exp(log)), *own) for own in scaled)
     low, high = LOG_DISPERSIONS
     options = {"xatol": 1e-9, "maxiter": 100}
     found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
-    if not scaled or found.x > high - 0.01:
+    same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # while counts may be Poisson's
+    if spare <= 0 or same or found.x > high - 0.01:
         raise ParameterError(
             found=f"{sum(len(x) for x, *_ in scaled)} records, which do not tell the dispersion",
             expected="more records, or a dispersion that is known",

@@ -9,12 +9,15 @@ differ in shape give themselves away: no site holds both, though by chance many 
 """
 
 import dataclasses
+import functools
+from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Evidence, LocalComponents, sums
-from posterity.fusion.geometry import CACHED, chunks, of_places
+from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents, sums
+from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray
 MANY = 12
@@ -32,7 +35,30 @@ RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
 """The mean deviation of a normal distribution over its standard deviation, and the standard error
 of that ratio, in one over the square root of what it is estimated from (geary1935)."""
 ERRORS = 3.0
-"""Standard errors of that ratio beyond which what was merged may be several."""
+"""Standard errors of that ratio beyond which one group may be several."""
+BY_LUCK = 1e-3
+"""How seldom some group of many is so by chance."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """What is known of groups: their counts, sums of traits, evidence and centroids."""
+
+    counts: Float[Array, " groups"]
+    traits: Float[Array, "groups traits"]
+    evidence: Evidence
+    centroids: Centroids
+
+    def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
+        """What a clustering into some of them would find out."""
+        counts, traits = self.counts[own], self.traits[own]
+        evidence = Evidence(*(values[own] for values in self.evidence))
+        return {
+            "counts": counts,
+            "totals": traits[:, : local.points.coordinates.shape[1]],
+            "centroids": self.centroids.take(own),
+            "judged": Judged.of(traits / counts[:, None], evidence, counts, *local.totals),
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +68,15 @@ class Merging:
     Attributes:
         pairs: (M, 2) representatives of the two groups merged at each step; the first stays.
         objective: (M + 1,) the description length of each level.
+        made: (M,) the number of the group that each step makes, after those of one component.
+        every: all groups that there are at some level, where that is worth its memory.
     """
 
     local: LocalComponents
     pairs: Int[Array, "steps two"]
     objective: Float[Array, " levels"]
+    made: Int[Array, " steps"]
+    every: "Groups | None"
 
     def level(self, groups: int) -> Clustering | None:
         """The clustering with this many groups, if merging passed through it."""
@@ -58,7 +88,44 @@ class Merging:
         while (labels != (further := labels[labels])).any():
             labels = further
         kept = np.bincount(labels) > 0
-        return Clustering(self.local, (kept.cumsum() - 1)[labels])
+        clustering = Clustering(self.local, (kept.cumsum() - 1)[labels])
+        if self.every is not None:
+            own = self._numbers(steps)
+            vars(clustering).update(self.every.known(self.local, own))
+            column, costs = self._shared if groups <= self.top else (own, None)
+            if costs is not None:
+                vars(clustering)["_costs"] = costs[:, column[own]]
+        return clustering
+
+    @property
+    def best(self) -> int:
+        """The number of groups of the level with the shortest description."""
+        return len(self.local.points) - int(self.objective.argmin())
+
+    @property
+    def top(self) -> int:
+        """The number of groups that a search for fewer begins with."""
+        return self.best + 1 + self.best // 8
+
+    def _numbers(self, steps: int) -> Int[Array, " groups"]:
+        """The numbers of the groups at a level, by the representative of each."""
+        number = np.arange(len(self.local.points))
+        number[self.pairs[:steps, 0]] = self.made[:steps]
+        return np.delete(number, self.pairs[:steps, 1])
+
+    @functools.cached_property
+    def _shared(self) -> tuple[Int[Array, " numbers"], Float[Array, "n groups"] | None]:
+        """Divergences to all groups from the top level on, unless they take too much room, and the
+        column of each.
+        """
+        assert self.every is not None  # or no level asks for them
+        steps = max(len(self.local.points) - self.top, 0)
+        numbers = np.concatenate([self._numbers(steps), self.made[steps:]])
+        column = np.full(len(self.every.counts), -1)
+        column[numbers] = np.arange(len(numbers))
+        if 8 * len(self.local.points) * len(numbers) > ROOM:
+            return column, None
+        return column, self.local.points.divergences(self.every.centroids.take(numbers))
 
     @property
     def fewest(self) -> int:
@@ -106,10 +173,13 @@ def agglomerate(local: LocalComponents) -> Merging:
         least[second] = np.inf
         stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
     order = np.argsort(height[total:end], kind="stable")
-    objective = _level_objectives(
-        local, counts[:end], traits[total:end], parts[: len(order)], order
-    )
-    return Merging(local, rows[order], objective)
+    centres = traits[:end] / counts[:end, None]
+    centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
+    evidence = local.evidence_of(centroids, centres)
+    every = Groups(counts[:end], traits[:end], evidence, centroids)
+    objective = _level_objectives(local, every, parts[: len(order)], order)
+    kept = None if local.wide or local.forward else every
+    return Merging(local, rows[order], objective, total + order, kept)
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
@@ -134,8 +204,7 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
 
 def _level_objectives(
     local: LocalComponents,
-    counts: Float[Array, " groups"],
-    traits: Float[Array, "merged traits"],
+    every: Groups,
     parts: Int[Array, "merged two"],
     order: Int[Array, " merged"],
 ) -> Float[Array, " levels"]:
@@ -143,8 +212,7 @@ def _level_objectives(
     summed up in the ``order`` in which groups are merged.
     """
     criterion, total = local.criterion, len(local.points)
-    both = zip(local.alone, local.evidence(traits / counts[total:, None]), strict=True)
-    evidence = Evidence(*map(np.concatenate, both))
+    counts, evidence = every.counts, every.evidence
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[parts[:, 0]] - worth[parts[:, 1]]
@@ -185,22 +253,29 @@ def hollow(clustering: Clustering) -> list[int]:
     """Groups that may be several: along the line on which their members differ most these lie
     further from their middle, for how wide they are, than those of a normal distribution would.
     """
-    if not _directed(clustering.local):
+    local, large = clustering.local, np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
+    if not len(large) or not 1 <= local.criterion.located <= _directions(local):
         return []
-    places, groups = Places.of(clustering.local), []
-    for group in np.flatnonzero(clustering.counts >= 2 * MANY).tolist():
+    places, groups = Places.of(local), []
+    errors = max(ERRORS, -scipy.special.ndtri(BY_LUCK / len(large)))
+    for group in large.tolist():
         own = places.points[clustering.labels == group]
         own = own - own.mean(0)
-        along = own @ np.linalg.svd(own, full_matrices=False)[2][0]
+        along = own @ np.linalg.eigh(own.T @ own)[1][:, -1]
         ratio = np.abs(along).mean() / max(along.std(), np.finfo(float).tiny)
-        if (ratio - RATIO) * np.sqrt(len(along)) > ERRORS * SCATTER:
+        if (ratio - RATIO) * np.sqrt(len(along)) > errors * SCATTER:
             groups.append(group)
     return groups
 
 
+def _directions(local: LocalComponents) -> int:
+    """Directions of a location up to which there are components enough to tell them apart."""
+    return min(DIRECTIONS, len(local.points) // 4)
+
+
 def _directed(local: LocalComponents) -> bool:
-    """True if a location has directions to tell apart, and there are components enough to do so."""
-    return 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
+    """True if a location has several directions that can be told apart."""
+    return 2 <= local.criterion.located <= _directions(local)
 
 
 def _merged(clustering: Clustering, first: int, second: int) -> Clustering:

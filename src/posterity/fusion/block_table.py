@@ -119,6 +119,8 @@ class BlockTable:
         self.store.close()
         parts = map(np.concatenate, zip(*self._parts, strict=True))
         self.keys, self.sizes, self.used, self.seen, self.concentrations = parts
+        if (self.used == self.seen).all():  # as nearly always, of very many
+            self.seen = self.used
         self._parts = []
 
     def widened(
@@ -161,7 +163,7 @@ class BlockTable:
     @property
     def site(self) -> Int[Array, " n"]:
         """The site of each component."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
     def keep(self, kept: Bool[Array, " n"], block_rows: Mapping[int, Array] | None = None) -> None:
         """Drop rows; of those that stay, put others in place of some, by their index."""

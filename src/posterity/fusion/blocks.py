@@ -260,7 +260,10 @@ class Block:
 
 def check_seen(block: Any, used: Bool[Array, " n"]) -> None:
     """Raise a UsageError if there are sites of a block none of whose components are used."""
-    empty = np.flatnonzero(np.bincount(block.site[used], minlength=len(block.sizes)) == 0).tolist()
+    seen = block.sizes > 0
+    starts = (np.cumsum(block.sizes) - block.sizes)[seen]
+    seen[seen] = np.logical_or.reduceat(used, starts)
+    empty = np.flatnonzero(~seen).tolist()
     if empty:
         more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
         raise UsageError(

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
 
 from posterity.arrays.assignment import assignment
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import (
@@ -17,6 +17,7 @@ from posterity.fusion.geometry import (
     ROOM,
     Centroids,
     Divergence,
+    Nearest,
     Points,
     cheapest,
     chunks,
@@ -26,6 +27,8 @@ from posterity.fusion.geometry import (
 Array = np.ndarray
 MANY = 2**14
 """Components beyond which those that change their group are added to its sum and taken from it."""
+SEVERAL = 32
+"""Groups from which on those that stay as they were are not looked at again."""
 SMALL = 2**14
 """Entries of a membership matrix below which a dense one is faster than a sparse one."""
 
@@ -253,16 +256,6 @@ class LocalComponents:
         mean, slope = self.shapes.middle
         return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
-    @property
-    def alone(self) -> Evidence:
-        """The evidence of each component as a group of its own."""
-        judged, shapes = self.judged, self.shapes
-        shape = typical = np.zeros(len(judged))
-        if shapes is not None:
-            shape, typical = shapes.potential, self._apart(shapes.coordinates, shapes.potential)
-        less = self.unequal(judged.coordinates)
-        return Evidence(judged.potential - less, shape - less, self.surprise(judged.alone), typical)
-
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
         """What averages of natural parameters say beyond the population: ``KL(. || population)``,
         or that of the average component's location, where shapes are priced by themselves.
@@ -287,6 +280,10 @@ class LocalComponents:
 
     def largest(self) -> int:
         """Most components at any site: no clustering can have fewer groups."""
+        return self._largest
+
+    @functools.cached_property
+    def _largest(self) -> int:
         return int(np.diff(self.starts).max())
 
     def take(self, rows: Int[Array, " some"]) -> "LocalComponents":
@@ -352,6 +349,18 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
     return list(zip(each, surprise.tolist(), strict=True))
 
 
+class Before(NamedTuple):
+    """What was known of the clustering that another is made of, which has its ``kept`` groups; in
+    those that are ``moved`` members changed.
+    """
+
+    centroids: Centroids
+    closest: Nearest | None
+    costs: Float[Array, "n old"] | None
+    kept: Int[Array, " g"]
+    moved: Bool[Array, " g"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Clustering:
     """Labels ``0 .. G - 1`` of all components, with the centroids that fit them best."""
@@ -379,7 +388,15 @@ class Clustering:
     @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        return self.local.points.centroids(self.totals / self.counts[:, None])
+        points, before = self.local.points, self._before
+        if before is None:
+            return points.centroids(self.totals / self.counts[:, None])
+        moved = before.moved
+        mine = points.centroids(self.totals[moved] / self.counts[moved, None])
+        return before.centroids.take(before.kept).with_moved(moved, mine)
+
+    _before: ClassVar["Before | None"] = None
+    """What is known from the clustering that this one was made of, if most of its groups stay."""
 
     @functools.cached_property
     def misfit(self) -> float:
@@ -415,9 +432,14 @@ class Clustering:
     @functools.cached_property
     def _costs(self) -> Float[Array, "n g"] | None:
         """All divergences, unless they take more than :data:`ROOM`."""
-        points, centroids = self.local.points, self.centroids
-        small = 8 * len(points) * len(self.counts) <= ROOM
-        return points.divergences(centroids) if small else None
+        points, centroids, before = self.local.points, self.centroids, self._before
+        if 8 * len(points) * len(self.counts) > ROOM:
+            return None
+        if before is None or before.costs is None:
+            return points.divergences(centroids)
+        costs = before.costs[:, before.kept]
+        costs[:, before.moved] = points.divergences(centroids.take(before.moved))
+        return costs
 
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
         """Divergence of components to every centroid."""
@@ -443,29 +465,45 @@ class Clustering:
     @functools.cached_property
     def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
         local = self.local
-        if self._costs is None:
-            labels = local.points.nearest(self.centroids)
-        else:
-            labels = cheapest(self._costs)
+        labels = self._closest.groups.copy() if self._costs is None else cheapest(self._costs)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
         return labels, sites
 
+    @functools.cached_property
+    def _closest(self) -> Nearest:
+        """The nearest centroid of each component, whatever the others of its site have."""
+        points, before = self.local.points, self._before
+        if before is None or before.closest is None:
+            return points.nearest(self.centroids)
+        place = np.full(len(before.centroids.potential), -1)
+        place[before.kept] = np.arange(len(before.kept))
+        known = before.closest._replace(groups=place[before.closest.groups])
+        return points.nearest_again(known, self.centroids, before.moved)
+
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
         """Other labels; groups that nobody uses disappear.
 
-        Where few of very many components get another label, only these are added up.
+        Where few of very many components get another label, only these are added up; where few of
+        many groups change, only these are looked at again.
         """
         groups = len(self.counts)
         new = Clustering(self.local, packed(labels, groups))
-        if len(labels) <= MANY or labels.max() >= groups:
+        few = len(labels) <= MANY
+        if (few and groups < SEVERAL) or labels.max() >= groups:
             return new
-        moved = np.flatnonzero(labels != self.labels)
-        if 4 * len(moved) > len(labels):
+        moved, kept = np.flatnonzero(labels != self.labels), _kept(labels, groups)
+        if not len(moved):
+            return self
+        changed = np.zeros(groups, bool)
+        changed[labels[moved]] = changed[self.labels[moved]] = True
+        if "centroids" in vars(self) and 2 * np.count_nonzero(changed[kept]) <= len(kept):
+            known = vars(self).get("_closest"), vars(self).get("_costs")
+            vars(new)["_before"] = Before(self.centroids, *known, kept, changed[kept])
+        if few or 4 * len(moved) > len(labels):
             return new
-        kept = _kept(labels, groups)
         local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
         for name, points in (("totals", local.points), ("shape_totals", local.shapes)):
             if points is not None and name in vars(self):
@@ -473,17 +511,6 @@ class Clustering:
                 change = sums(np.concatenate([rows, -rows]), both, groups)
                 vars(new)[name] = (vars(self)[name] + change)[kept]
         return new
-
-
-def find_centroids(clusterings: Sequence[Clustering]) -> None:
-    """Have the centroids of several clusterings of the same components found in one call."""
-    points = clusterings[0].local.points
-    means = [c.totals / c.counts[:, None] for c in clusterings]
-    potential, start = points.potential_at(np.concatenate(means)), 0
-    for clustering, mean in zip(clusterings, means, strict=True):
-        end = start + len(mean)
-        vars(clustering)["centroids"] = points.centroids(mean, potential[start:end])
-        start = end
 
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
@@ -537,14 +564,14 @@ def assign(
 
 def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
     """The sites of which two rows have one label below ``groups``."""
-    pairs = (site * groups + labels)[labels < groups]
-    most = int(site[-1] + 1) * groups
-    if most <= 8 * len(labels):  # counting takes less than sorting, where there is room for it
-        taken = np.flatnonzero(np.bincount(pairs, minlength=most) > 1)
+    width = groups + 1
+    pairs = site * width + labels
+    if int(site[-1] + 1) * width <= 8 * len(labels):  # less than sorting, where there is room
+        taken = np.flatnonzero(np.bincount(pairs) > 1)
     else:
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
-    return np.unique(taken // groups)
+    return np.unique(taken[taken % width < groups] // width) if len(taken) else taken
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:

@@ -15,6 +15,7 @@ others costs no more than its place. Reasons, what else was measured, and where 
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -222,6 +223,7 @@ def _columns(groups: Any, sites: int) -> Any:
     return groups - groups * np.log(groups / _harmonic(sites))
 
 
+@functools.lru_cache(maxsize=64)
 def _harmonic(sites: int) -> float:
     return float((1 / np.arange(1, sites + 1)).sum())
 

@@ -11,7 +11,7 @@ import enum
 import functools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -43,10 +43,6 @@ class Divergence(enum.StrEnum):
     def coordinates(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
         """The parameters that are averaged."""
         return members.natural_parameters if self is self.REVERSE else members.mean_parameters
-
-    def dual(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
-        """The other ones: the gradient of the potential."""
-        return members.mean_parameters if self is self.REVERSE else members.natural_parameters
 
     def potential(self, members: ExponentialFamily) -> Float[Array, "*batch"]:
         """``phi``: the log normaliser ``A``, or its conjugate."""
@@ -133,16 +129,21 @@ class Points:
         self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
     ) -> "Centroids":
         """Centroids at the given coordinates, with their potential where that is known."""
-        if potential is None:
-            potential = self.potential_at(coordinates)
-        return Centroids(coordinates, potential, lambda: self._dual(coordinates))
+        if potential is not None:
+            return Centroids(coordinates, potential, lambda: self._dual(coordinates))
+        if self.divergence is Divergence.REVERSE:
+            return Centroids(coordinates, *self.template.evaluated(coordinates))
+        members = self.family(coordinates)
+        return Centroids(
+            coordinates, members.negative_entropy(), lambda: members.natural_parameters
+        )
 
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
         """``phi`` at the given coordinates."""
-        return self.divergence.potential(self.family(coordinates))
+        return self.centroids(coordinates).potential
 
     def _dual(self, coordinates: Float[Array, "g dim"]) -> Float[Array, "g dim"]:
-        return self.divergence.dual(self.family(coordinates))
+        return self.centroids(coordinates).gradient
 
     @property
     def alone(self) -> "Centroids":
@@ -178,29 +179,53 @@ class Points:
         Both factors are centred first: it changes nothing but the digits that cancel.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
-        for rows, part in self.divergences_by_parts(centroids):
-            out[rows] = part
+        for rows, part in self._differences(centroids):
+            np.maximum(part, 0.0, out=out[rows])
         return out
 
-    def divergences_by_parts(
+    def _differences(
         self, centroids: "Centroids"
     ) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
-        """The same, some rows at a time, each written over by the next."""
-        column, (gradient, row) = self._column, self._tangents(centroids)
-        slope, steps = -gradient.T, chunks(len(self), 8 * len(row), CACHED)
-        room = np.empty((steps[0].stop if steps else 0, len(row)))
+        """The same, some rows at a time, each written over by the next; rounding may leave some
+        below zero.
+        """
+        gradient, row = self._tangents(centroids)
+        steps, dim = chunks(len(self), 8 * len(row), CACHED), gradient.shape[1]
+        # Rows and columns are added up by the same product.
+        slope = np.vstack([-gradient.T, np.ones(len(row)), -row])
+        most = steps[0].stop if steps else 0
+        room, offset = np.empty((most, len(row))), np.ones((most, dim + 2))
         for rows in steps:
-            part = np.matmul(self._offset(rows), slope, out=room[: rows.stop - rows.start])
-            part += column[rows, None]
-            part -= row
-            yield rows, np.maximum(part, 0.0, out=part)
+            size = rows.stop - rows.start
+            np.subtract(self.coordinates[rows], self.middle[0], out=offset[:size, :dim])
+            offset[:size, dim] = self._column[rows]
+            yield rows, np.matmul(offset[:size], slope, out=room[:size])
 
-    def nearest(self, centroids: "Centroids") -> Int[Array, " n"]:
+    def nearest(self, centroids: "Centroids") -> "Nearest":
         """The nearest centroid of each point."""
-        out = np.empty(len(self), int)
-        for rows, part in self.divergences_by_parts(centroids):
-            out[rows] = finite(part).argmin(1)
-        return out
+        found = Nearest(np.empty(len(self), int), np.empty(len(self)))
+        for rows, part in self._differences(centroids):
+            found.groups[rows] = own = finite(part).argmin(1)
+            found.costs[rows] = part[np.arange(len(part)), own]
+        return found._replace(costs=np.maximum(found.costs, 0.0))
+
+    def nearest_again(self, before: "Nearest", centroids: "Centroids", moved: Array) -> "Nearest":
+        """The same where it is known, for all but the centroids (G,) that are marked as ``moved``.
+
+        What was nearest ``before`` is labelled as the centroids are, -1 where that one is gone.
+        """
+        among = np.flatnonzero(moved)
+        new = self.nearest(centroids.take(among))
+        # The nearest of those that moved is the nearest of all if it is nearer than what was.
+        there, nearer = before.groups, new.costs <= before.costs
+        found = Nearest(
+            np.where(nearer, among[new.groups], there), np.minimum(new.costs, before.costs)
+        )
+        lost = np.flatnonzero(~nearer & ((there < 0) | moved[there]))
+        if len(lost):
+            again = self.take(lost).nearest(centroids)
+            found.groups[lost], found.costs[lost] = again
+        return found
 
     def own_divergences(
         self, rows: Int[Array, "sites size"], centroids: "Centroids"
@@ -233,6 +258,13 @@ class Points:
         return gradient, height - np.einsum("gd,gd->g", offset, gradient)
 
 
+class Nearest(NamedTuple):
+    """The nearest centroid of each point, and the divergence to it."""
+
+    groups: Int[Array, " n"]
+    costs: Float[Array, " n"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Centroids:
     """``G`` points with their potential, and the gradient there: the dual coordinates."""
@@ -245,6 +277,20 @@ class Centroids:
     def gradient(self) -> Float[Array, "g dim"]:
         """Found when it is first asked for: half of all centroids are passed over before."""
         return self.dual()
+
+    def with_moved(self, moved: Array, others: "Centroids") -> "Centroids":
+        """The same with ``others`` in place of those that are marked as ``moved``."""
+
+        def put(mine: Array, theirs: Array) -> Array:
+            both = mine.copy()
+            both[moved] = theirs
+            return both
+
+        return Centroids(
+            put(self.coordinates, others.coordinates),
+            put(self.potential, others.potential),
+            lambda: put(self.gradient, others.gradient),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """With what functions would find, which do not pickle."""

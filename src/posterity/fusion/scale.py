@@ -93,7 +93,7 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
     rows = labels >= 0  # those that are matched with others, and not absorbed
     if alignment.into:
         rows &= np.concatenate([own == np.arange(len(own)) for own in alignment.into.values()])
-    rows &= np.bincount(labels[rows], minlength=alignment.components)[labels] > 1
+    rows &= (np.bincount(labels[rows], minlength=alignment.components) > 1)[labels]
     count = int(rows.sum())
     residual = float(alignment.cost) / count if count else None
     unknown = lambda why: Scale(residual, None, None, count, why)

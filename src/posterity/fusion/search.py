@@ -16,12 +16,12 @@ from posterity.fusion.clustering import (
     LocalComponents,
     assign,
     contested,
-    find_centroids,
     packed,
     polish,
     refine,
 )
 from posterity.fusion.criterion import buffet
+from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, PIECE, chunks
 
 Array = np.ndarray
@@ -32,6 +32,8 @@ STRIDE = 64
 HOPELESS = 8.0
 """Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
 problems it never won more than six in all, nor more than half a nat for each group."""
+ROUNDING = 1e-12
+"""Share of an objective by which sums of the same terms in another order may differ."""
 SWEEPS = 2
 """Sweeps of polishing where components are wide."""
 PATIENCE = 3
@@ -44,7 +46,8 @@ class SearchResult:
 
     ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
     in the end, for reasons that the objective does not know, it is above the end of the trace.
-    ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit.
+    ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit;
+    ``effects`` decided instead of the objective, where sites truly differ.
     """
 
     clustering: Clustering
@@ -52,6 +55,7 @@ class SearchResult:
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
     cost: float | None = None
+    effects: Effects | None = None
 
 
 class Incumbent:
@@ -62,10 +66,10 @@ class Incumbent:
         self.levels = {len(clustering.counts): clustering.objective}
 
     def offer(self, clustering: Clustering) -> bool:
-        """Keep it if it is better; say whether it was."""
+        """Keep it if it is better, by more than rounding; say whether it was."""
         groups, objective = len(clustering.counts), clustering.objective
         self.levels[groups] = min(objective, self.levels.get(groups, np.inf))
-        better = objective < self.trace[-1]
+        better = objective < self.trace[-1] - ROUNDING * abs(self.trace[-1])
         if better:
             self.best = clustering
             self.trace.append(objective)
@@ -109,14 +113,14 @@ def _descend(merging: Merging) -> SearchResult:
 
     Where there are many groups, several go at a time; then one at a time about the best number.
     """
-    groups = len(merging.local.points) - int(merging.objective.argmin())
+    groups = merging.best
     level, total = _certain(merging.level(groups)), len(merging.local.points)
     incumbent, step = Incumbent(level), 1 + groups // STRIDE
     if merging.local.wide:  # the best level is refined, the others are as they are
         incumbent.offer(polish(refine(level), sweeps=SWEEPS))
         levels = {total - at: float(objective) for at, objective in enumerate(merging.objective)}
         return SearchResult(incumbent.best, incumbent.trace, levels | incumbent.levels)
-    _walk(merging, incumbent, groups + 1 + groups // 8, step)
+    _walk(merging, incumbent, merging.top, step)
     if step > 1:
         _walk(merging, incumbent, len(incumbent.best.counts) + step - 1, 1, patience=step)
     return SearchResult(incumbent.best, incumbent.trace, incumbent.levels)
@@ -143,8 +147,10 @@ def _walk(
 
 def _better(level: Clustering | None, dropped: Clustering, incumbent: Incumbent) -> Clustering:
     """The one with the less misfit, refined, and polished where that may help."""
+    if level is not None and level.same(dropped):
+        dropped = level  # of which more is known
     refined = refine(dropped)
-    if level is None or level.same(dropped) or level.same(refined):
+    if level is None or level is dropped or level.same(refined):
         return _promising(refined, incumbent)
     other = refine(level)
     if other.same(refined):
@@ -193,8 +199,6 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     rivals = _rivals(clustering)
     loss = np.bincount(clustering.labels, rivals.more)
     options = [_without(clustering, g, rivals) for g in np.argsort(loss, kind="stable")[:tries]]
-    if len(options) > 1:
-        find_centroids(options)
     return min(options, key=lambda c: c.misfit)
 
 

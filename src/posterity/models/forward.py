@@ -74,6 +74,14 @@ class NoisyForward:
         log = NOISE + FAR * jnp.tanh(out[:, k:] / FAR)
         return shift + scale * out[:, :k], scale**2 * jnp.exp(log)
 
+    def in_units(self, arrays: PyTree) -> Any:
+        """The arrays of a network whose outputs are the means alone, in the units of values."""
+        *hidden, last = arrays
+        k = len(self.shift)
+        shift, scale = (jnp.asarray(part, last["bias"].dtype) for part in (self.shift, self.scale))
+        means = {"bias": shift + scale * last["bias"][..., :k]}
+        return [*hidden, means | {"kernel": scale * last["kernel"][..., :k]}]
+
 
 NOISE = math.log(0.1)
 """The logarithm of a noise variance over that of the values, where weights are zero."""

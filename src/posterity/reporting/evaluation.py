@@ -12,9 +12,8 @@ from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.fitting.design import PLAIN, Design, Reading, columns_to_predict, design
 from posterity.fitting.fit import records_of
-from posterity.fitting.predict import log_predictive, predict
+from posterity.fitting.pooled import predictions
 from posterity.fitting.scores import BINS, scores
-from posterity.ledger import Ledger
 from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 
@@ -54,14 +53,15 @@ def evaluated(
         StructureError: if the file does not say what it predicts, or the table lacks a column.
         ArtifactError: for a table that cannot be read.
     """
-    recipe = recipe_in(provenance)
-    if recipe is None or not recipe.regression:
+    of_sites = recipe_in(provenance)
+    if of_sites is None or not of_sites.regression:
         raise StructureError(
             found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
             "it predicts",
             expected="a regression with its recipe, as posterity fit writes it, or its student",
             fix="Leave the data out, and see posterity evaluate for other models.",
         )
+    recipe = of_sites.shared
     if hasattr(value, "head") and recipe.model == "survival":
         raise StructureError(
             found="a student of a survival model, which has no curve of its own",
@@ -77,8 +77,7 @@ def evaluated(
             expected="what was observed, which predictions are compared with",
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
-    known = together(sites_in(provenance).values()).get("noise_variance")
-    noise = known or (recipe.noise_variance if isinstance(recipe.noise_variance, float) else None)
+    spread = together(sites_in(provenance).values()).get(recipe.spread or "")
     log_score, y = None, data.y
     if hasattr(value, "head"):
         names = inputs_of(provenance, value.network.inputs) if _named(value) else ()
@@ -97,10 +96,8 @@ def evaluated(
         mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
         parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
     else:
-        posterior = value.posterior if isinstance(value, Ledger) else value
-        parts = predict(posterior, recipe, data, noise_variance=noise, level=level)
-        if recipe.model != "linear" or noise is not None:
-            log_score = log_predictive(posterior, recipe, data, noise)
+        options: Any = {"spread": spread, "scored": True, "level": level}
+        parts, log_score, _ = predictions(value, of_sites, data, **options)
     if "mean" in parts and parts["mean"].ndim == 2:
         parts |= {f"p{k}": column for k, column in enumerate(parts.pop("mean").T)}
     if recipe.model == "linear":
@@ -137,59 +134,68 @@ def section(
         return [*parts, _calibration(result["calibration"])]
     if found.data.times is not None:
         recipe = recipe_in(provenance)
-        posterior = value.posterior if isinstance(value, Ledger) else value
-        return [*parts, _survival(posterior, recipe, found, level)]
+        return [*parts, _survival(value, recipe, found, level)]
     return [*parts, _means(found)] if "mean" in found.parts else parts
 
 
 def _calibration(groups: list[dict[str, Any]]) -> Markup:
-    predicted = [one["predicted"] for one in groups]
-    seen = [one["observed"] for one in groups]
-    counts = [one["records"] for one in groups]
-    wide = [2 * (p * (1 - p) / n) ** 0.5 for p, n in zip(predicted, counts, strict=True)]
-    low = [max(y - w, 0.0) for y, w in zip(seen, wide, strict=True)]
-    high = [min(y + w, 1.0) for y, w in zip(seen, wide, strict=True)]
-    tips = [
-        f"predicted {shown(p, 3)}, observed {shown(y, 3)}, {n:,} records"
-        for p, y, n in zip(predicted, seen, counts, strict=True)
-    ]
+    """Shares of events in groups of records, beside what was predicted."""
+    predicted, seen, counts = (
+        np.array([one[key] for one in groups], float)
+        for key in ("predicted", "observed", "records")
+    )
+    wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
     across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
-    ideal = line([(x_of(across, end), y_of(up, end)) for end in (0.0, 1.0)], "ideal")
-    series = [Series("Groups of records", predicted, seen, low, high, tips=tips)]
-    drawing = chart("Calibration", across, up, series, ideal)
-    rows = [[shown(p), shown(y), f"{n:,}"] for p, y, n in zip(predicted, seen, counts, strict=True)]
-    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
     caption = (
         "Calibration: records in groups by their predicted probability, with two standard errors. "
         "On the dashed line as many had the event as was predicted."
     )
-    return figure(drawing, caption, numbers)
+    ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
+    return _groups(across, up, predicted, seen, ends, counts, caption)
 
 
 def _means(found: Evaluated) -> Markup:
+    """Means of groups of records, beside what was predicted."""
     mean, y = found.parts["mean"], found.observed
     groups = np.array_split(np.argsort(mean, kind="stable"), min(BINS, max(len(y) // 5, 1)))
-    predicted, seen = ([float(v[own].mean()) for own in groups] for v in (mean, y))
-    wide = [2 * float(y[own].std(ddof=len(own) > 1)) / len(own) ** 0.5 for own in groups]
-    low, high = ([v + sign * w for v, w in zip(seen, wide, strict=True)] for sign in (-1, 1))
+    predicted, seen = (np.array([v[own].mean() for own in groups]) for v in (mean, y))
+    wide = np.array([2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups])
+    ends = np.stack([seen - wide, seen + wide])
     across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
-    up = Axis.around(f"observed {found.target}", [*low, *high])
-    ends = max(across.low, up.low), min(across.high, up.high)
-    ideal = line([(x_of(across, end), y_of(up, end)) for end in ends], "ideal")
-    drawing = chart("Calibration", across, up, [Series("", predicted, seen, low, high)], ideal)
-    rows = [
-        [shown(p), shown(s), f"{len(own):,}"]
-        for p, s, own in zip(predicted, seen, groups, strict=True)
-    ]
-    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
+    up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
     caption = (
         "Calibration: records in groups by what was predicted, with two standard errors of what was"
         " observed. On the dashed line both are the same."
     )
-    return figure(drawing, caption, numbers)
+    return _groups(across, up, predicted, seen, ends, np.array(list(map(len, groups))), caption)
 
 
-def _survival(posterior: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
+def _groups(
+    across: Axis,
+    up: Axis,
+    predicted: np.ndarray,
+    seen: np.ndarray,
+    ends: np.ndarray,
+    counts: np.ndarray,
+    caption: str,
+) -> Markup:
+    """A point for each group of records with its error bar, and the line where both are the same.
+
+    All arrays have one number a group, but for ``ends``, which are two of each.
+    """
+    rows = [
+        [shown(p), shown(y), f"{n:,.0f}"] for p, y, n in zip(predicted, seen, counts, strict=True)
+    ]
+    tips = [f"predicted {p}, observed {y}, {n} records" for p, y, n in rows]
+    low, high = ends.tolist()
+    points = Series("", predicted.tolist(), seen.tolist(), low, high, tips=tips)
+    both = max(across.low, up.low), min(across.high, up.high)
+    ideal = line([(x_of(across, end), y_of(up, end)) for end in both], "ideal")
+    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
+    return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)
+
+
+def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
     """Curves of three groups by risk, predicted, and observed (Kaplan and Meier's)."""
     from scipy.stats import CensoredData, ecdf
 
@@ -203,7 +209,7 @@ def _survival(posterior: Any, recipe: Any, found: Evaluated, level: float) -> Ma
     )
     time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
-    parts = predict(posterior, recipe, data, level=level, times=grid.tolist())
+    parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
     groups = np.array_split(np.argsort(parts["risk"], kind="stable"), min(3, len(time)))
     series, listing = [], []

@@ -10,6 +10,7 @@ import scipy.stats
 
 from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
 from posterity.distillation.sampling.target import _single
+from posterity.distillation.sampling.tuning import warmth
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.models import (
@@ -165,6 +166,32 @@ def test_a_step_that_is_too_large_is_said() -> None:
     teacher = Langevin(LINE, prior, data, kernel=SGLD(1.5), chains=16)
     with pytest.warns(ConvergenceWarning, match="too warm"):
         teacher.sample(2000, key=KEY)
+
+
+def test_a_direction_that_is_too_warm_is_said() -> None:
+    """Of eleven weights one has steps that double its variance, or minibatches that heat it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 10)) * np.where(np.arange(10) == 3, 10.0, 1.0)
+    y = x[:, 0] + rng.normal(size=400)
+    net = NeuralNetwork.of_layers(Layers.dense(10, 1), likelihood="gaussian", noise_variance=1.0)
+    design = np.c_[x, np.ones(400)]
+    size = 2 / np.linalg.eigvalsh(design.T @ design + np.eye(11))[-1]
+    whole, part = (
+        Langevin(net, net.prior(variance=1.0), (x, y), kernel=SGLD(size), chains=4, climb=250,
+                 burn_in=250, batch_size=batch_size)
+        for batch_size in (400, 40)
+    )  # fmt: skip
+    with pytest.warns(
+        ConvergenceWarning, match=r"along some direction \(temperature 2.*smaller step"
+    ):
+        found = whole.sample(300, key=KEY)
+    assert not any("too warm (" in reason for reason in found.diagnostics.reasons)
+    at = jax.tree.map(jnp.zeros_like, part.target.start(4, key=KEY))
+    scale = jax.tree.map(lambda leaf: np.full((1,) * leaf.ndim, size), at)
+    assert warmth(whole.target, at, 4, scale, 1.0, key=KEY) == (pytest.approx(1, rel=0.01), 0)
+    noise = warmth(part.target, at, 4, scale, 1.0, key=KEY)[1]
+    wanted = size / 4 * np.linalg.eigvalsh(400**2 / 40 * np.cov(design.T * y))[-1]
+    assert noise == pytest.approx(wanted, rel=4 * (2 / 31 / 4) ** 0.5)
 
 
 @pytest.mark.slow

@@ -169,7 +169,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
 def _dataset(data: Any) -> list[Variable]:
     """The group ``posterior``, its coordinates as labels."""
     group = data
-    if not hasattr(data, "data_vars") or "posterior" in getattr(data, "children", {}):
+    if not hasattr(data, "data_vars") or getattr(data, "children", {}):
         try:
             group = data["posterior"]
         except (KeyError, TypeError) as error:
@@ -246,5 +246,5 @@ def _unknown(draws: object) -> UsageError:
         expected="an array, a dictionary of arrays, a DataFrame, an InferenceData or DataTree, an "
         "MCMC of NumPyro or states of BlackJAX, with something in it",
         fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, "
-        "arviz.from_cmdstan, numpy.load.",
+        "pandas.read_csv(file, comment='#') of CmdStan, numpy.load.",
     )

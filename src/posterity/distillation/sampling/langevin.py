@@ -19,14 +19,21 @@ from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
 from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
+from posterity.distillation.sampling.schedules import size_at
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
-from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher
+from posterity.distillation.teachers import (
+    NETWORKS,
+    WATCHED,
+    Draws,
+    Health,
+    Teacher,
+    in_units,
+)
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
-BATCH_SIZE = 100
 CHAINS = (16, 4)
 """Chains of small models and of large ones, each of which takes all there is of a machine: one
 cannot show that another would be elsewhere, and four predict better than any of them."""
@@ -72,8 +79,8 @@ class State(NamedTuple):
     """The log density estimate of each chain, in nats, as it was seen last."""
     friction: jax.Array
     """The friction of momentum, where it was found."""
-    mode: Any
-    """The weights at which the first chain of a network's ended its climb, else None."""
+    modes: Any
+    """The weights at which the first chains of a network's ended their climb, else None."""
 
 
 class Langevin(Teacher):
@@ -90,7 +97,8 @@ class Langevin(Teacher):
             the curvature of its worst direction and once for the minibatch noise of its worst
             coordinate.
         chains: how many; by default 16 of small networks, four of large ones.
-        batch_size: records of a minibatch; all where there are fewer.
+        batch_size: records of a minibatch, all where there are fewer; by default 100, and all
+            where there are at most 300, whose gradients then have no noise.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass, by
             default 2,000 of small networks and 6,000 of large ones; other models start at the mode,
@@ -132,7 +140,7 @@ class Langevin(Teacher):
         *,
         kernel: Any = None,
         chains: int | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
         thin: int = 1,
         climb: int | None = None,
         burn_in: int | None = None,
@@ -202,7 +210,7 @@ class Langevin(Teacher):
             for number in range(-(-steps // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
-            return self._counted(state.kernel, state.friction, state.mode)
+            return self._counted(state.kernel, state.friction, state.modes)
 
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
@@ -227,17 +235,17 @@ class Langevin(Teacher):
         return rebuilt(type(self.kernel), fields)
 
     def _first(self, positions: PyTree) -> Any:
-        """The weights of the first chain, if it is a network's."""
-        if isinstance(self.target, WeightsTarget):
-            return jax.tree.map(lambda leaf: leaf[0], positions)
+        """The weights of the first chains, if they are of a network of layers."""
+        if isinstance(self.target, WeightsTarget) and self.layers is not None:
+            return jax.tree.map(lambda leaf: leaf[:NETWORKS], positions)
         return None
 
-    def _counted(self, kernel: KernelState, friction: Any = 1.0, mode: PyTree = None) -> State:
+    def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
         """The state from which on draws count."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
         level = jnp.zeros(self.chains, jnp.float32)
         heat = jnp.zeros(shape, jnp.float32)
-        return State(kernel, heat, kernel.position, level, jnp.float32(friction), mode)
+        return State(kernel, heat, kernel.position, level, jnp.float32(friction), modes)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         """The state after the steps that lead to the next draw."""
@@ -260,9 +268,9 @@ class Langevin(Teacher):
         """The positions of the chains."""
         return state.kernel.position
 
-    def weights(self, state: State) -> Any:
-        """The weights at which the first chain ended its climb."""
-        return state.mode
+    def networks(self, state: State) -> Any:
+        """Those at which the first chains ended their climb."""
+        return None if state.modes is None else in_units(self.target.model, state.modes)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         """The outputs of each chain's model."""
@@ -307,6 +315,7 @@ class Langevin(Teacher):
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
         temperature, reasons = self._temperature(moved[..., :-1] / moved[..., -1:])
+        reasons.extend(self._too_warm(state))
         reasons.extend(self._misfit(state))
         if self.chains == 1:
             reasons.append(ALONE)
@@ -356,6 +365,37 @@ class Langevin(Teacher):
                 "burn_in and the number of draws"
             )
         return float(each.mean()) if known else None, reasons
+
+    def _too_warm(self, state: State) -> list[str]:
+        """Why steps of the last size heat a direction in which many coordinates move together.
+
+        Averages over groups of coordinates do not show it.
+        """
+        wanted = size_at(self.kernel.temperature, state.kernel.step)
+        if not wanted:
+            return []
+        kernel, own = self._kernel(state.friction), state.kernel
+        scale = kernel.scale_of(own) if isinstance(kernel, PreconditionedSGLD) else own.scale
+        if scale is None:
+            scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), own.position)
+        size = float(size_at(kernel.step_size, own.step))
+        scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
+        long, noise = tuning.warmth(
+            self.target,
+            own.position,
+            self.chains,
+            scale,
+            float(kernel.friction),
+            key=jax.random.key(0),
+        )
+        warm = {"a smaller step size": long, "a larger batch_size": noise / float(wanted)}
+        if sum(warm.values()) <= OFF:
+            return []
+        return [
+            f"the chains are too warm along some direction (temperature "
+            f"{float(wanted) * (1 + sum(warm.values())):.2g}, not {float(wanted):g}), whatever it "
+            f"is on average: use {max(warm, key=lambda name: warm[name])}"
+        ]
 
     def _misfit(self, state: State) -> list[str]:
         """Why the noise of values may not be what the model says.

@@ -28,6 +28,9 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 
+BATCH_SIZE = 100
+WHOLE = 300
+"""Records, at most, of which a minibatch has all by default."""
 GROUPS = 32
 """Coordinates of which each has a temperature of its own."""
 DENSE = 500
@@ -224,19 +227,20 @@ class ModelTarget(Target):
         )
 
 
-def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int) -> Target:
+def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None) -> Target:
     """The target of a model, a prior and records, as fast as it can be had.
 
     Raises:
         UsageError: for a prior that is no law, or not one of the model's parameters.
         StructureError, ParameterError: for data that the model cannot take.
     """
-    COUNT.check(batch_size=batch_size)
+    COUNT.or_none().check(batch_size=batch_size)
     check_prior(prior)
     records = Records.of_model(model, data)
     data = jax.tree.map(_single, records.data)
     count = records.size
-    batch_size = count if model.joint else min(batch_size, count)
+    own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
+    batch_size = count if model.joint else min(own, count)
     sizes = {"data": data, "count": count, "batch_size": batch_size}
     if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
         if prior.event_shape != (model.size,):

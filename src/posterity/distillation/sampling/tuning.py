@@ -31,6 +31,10 @@ GRADIENTS = 64
 """Minibatches from which the noise of gradients is found."""
 LITTLE = 0.01
 """The least friction that is found: momentum lasts for a hundred steps."""
+FEW = 4
+"""Chains of which the direction of the largest noise is sought."""
+NUMBERS = 1 << 26
+"""Entries, about, of all minibatch gradients that are held at a time."""
 WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
 
@@ -87,8 +91,10 @@ def tuned(
         few = max(min(target.batch_size, target.count // 4), 1)
         part = dataclasses.replace(target, batch_size=few)
         scale = _scale(part, _spread(part, positions, chains, first))
-    root = jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale)
-    curvature = _curvature(target, positions, chains, root, second)
+    root = _root(positions, scale)
+    # Minibatches differ: the mean, and two standard errors, of the worst chain.
+    mean, error = _curvature(target, positions, chains, root, second)
+    curvature = float((mean + 2 * error).max())
     heat = 0.0
     if target.batch_size < target.count:
         noise = jax.tree.map(
@@ -103,6 +109,55 @@ def tuned(
         friction = float(np.clip(max(alike, enough), LITTLE, 1))
     worst = max(curvature * friction / (2 - friction), heat)
     return scale, float(4 * excess / worst), float(friction)
+
+
+def warmth(
+    target: Target,
+    positions: PyTree,
+    chains: int,
+    scale: PyTree,
+    friction: float,
+    *,
+    key: jax.Array,
+) -> tuple[float, float]:
+    """By how much chains exceed their temperature, on average over chains, in each one's worst
+    direction.
+
+    The first number, relative, is because steps are long beside the curvature: steps of size ``s``
+    leave the variance of a direction of curvature ``c`` at ``1 / (1 - f s c / (4 (2 - f)))`` times
+    what it should be; infinite where they are unstable. The second, in units of temperature, is
+    because of the noise of minibatch gradients, of variance ``n``: ``s n / 4``. The direction of
+    the largest noise is found with one half of the minibatches, and measured with the other.
+    ``scale`` is the step size of each coordinate.
+    """
+    first, second = jax.random.split(key)
+    root = _root(positions, scale)
+    curvature = _curvature(target, positions, chains, root, first)[0].mean()
+    share = float(curvature) * friction / (8 - 4 * friction)
+    long = share / (1 - share) if share < 1 else np.inf
+    if target.batch_size == target.count:
+        return long, 0.0
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(root))
+    several = max(min(FEW, chains, NUMBERS // (GRADIENTS * size)), 1)
+    count = max(min(GRADIENTS, NUMBERS // size // 2 * 2), 8)
+    drawn = np.empty((several, count, size), np.float32)
+    for place, own in enumerate(_keys(second, count)):
+        gradient = jax.tree.map(np.multiply, root, _gradients(target, positions, chains, own))
+        leaves = [leaf[:several].reshape(several, -1) for leaf in jax.tree.leaves(gradient)]
+        np.concatenate(leaves, 1, out=drawn[:, place])
+    parts = drawn.reshape(several, 2, count // 2, size)
+    parts -= parts.mean(2, keepdims=True)
+    noise = []
+    for one, other in parts:
+        direction = np.linalg.eigh(one @ one.T)[1][:, -1] @ one
+        along = other @ (direction / max(np.linalg.norm(direction), 1e-30))
+        noise.append(along.var(ddof=1))
+    return long, float(np.mean(noise)) / 4
+
+
+def _root(positions: PyTree, scale: PyTree) -> Any:
+    """The root of the scale of each coordinate, of each chain."""
+    return jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale)
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
@@ -146,8 +201,8 @@ def _scale(target: Target, spread: PyTree) -> Any:
 
 def _curvature(
     target: Target, positions: PyTree, chains: int, root: PyTree, key: jax.Array
-) -> float:
-    """The largest curvature in units of the scale, of the worst chain: by power iteration.
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest curvature of each chain in units of the scale, and its error: power iteration.
 
     Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
     of a network's units count as what they do to it.
@@ -168,9 +223,8 @@ def _curvature(
         values.append(np.abs(_sums(direction, product)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product
-    # Minibatches differ: the mean over the last of them, and two standard errors.
     last = np.array(values[POWERS // 2 :])
-    return float((last.mean(0) + 2 * last.std(0) / len(last) ** 0.5).max())
+    return last.mean(0), last.std(0) / len(last) ** 0.5
 
 
 def _sums(one: PyTree, other: PyTree) -> np.ndarray:
