@@ -22,12 +22,12 @@ def test_plain_loop_reaches_the_conjugate_posterior() -> None:
     size = Size(sites=4)
     sites, rng = coins(size, 0), np.random.default_rng(0)
     own = links(Network.from_graph(complete(list(sites))))
-    ends = [
-        naive_gossip.conjugate((1.0, 1.0), list(sites.values()), own, 200, rng, kept=kept)[-1]
-        for kept in (True, False)
-    ]
+    records = list(sites.values())
+    one = naive_gossip.conjugate((1.0, 1.0), records, own, 200, rng)[-1]
+    many = naive_gossip.in_step((1.0, 1.0), records, own, 200, 3, rng)
     q = federate(sites, BetaBernoulli(), Beta.from_standard(1.0, 1.0), steps=1).posterior
-    assert ends == [(float(q.a) - 1, float(q.b) - 1)] * 2
+    assert one == (float(q.a) - 1, float(q.b) - 1)
+    np.testing.assert_array_equal(many[:, -1], [one] * 3)
 
 
 def test_plain_walk_is_metropolis_hastings() -> None:
