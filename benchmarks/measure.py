@@ -18,10 +18,16 @@ from benchmarks.resident import highest, resident
 REFS = Path("/proc/self/clear_refs")
 
 
-def timings(call: Callable[[], Any], *, runs: int, budget: float) -> dict[str, Any]:
-    """Median wall and CPU seconds of up to `runs` calls, as many as fit into `budget` seconds."""
+def timings(
+    call: Callable[[], Any], *, runs: int, budget: float, least: float = 0.0
+) -> dict[str, Any]:
+    """Median wall and CPU seconds of up to `runs` calls, as many as fit into `budget` seconds; of
+    short calls, as many more as take the `least` number of seconds together.
+    """
     wall, cpu = [], []
-    while not wall or (len(wall) < runs and sum(wall) + median(wall) < budget):
+    while not wall or (
+        (len(wall) < runs or sum(wall) < least) and sum(wall) + median(wall) < budget
+    ):
         before, before_cpu = time.perf_counter(), time.process_time()
         call()
         wall.append(time.perf_counter() - before)

@@ -1,6 +1,7 @@
-"""What a student is worth: Fashion-MNIST, quality against CPU seconds, and what it knows of doubt.
+"""What a student is worth: quality against CPU seconds, and what it knows of doubt.
 
-Run `python -m experiments.dark_knowledge.worth`. Ten thousand images, 784-50-10. The plug-in
+Run `python -m experiments.dark_knowledge.worth`. Ten thousand images of Fashion-MNIST, or of MNIST
+with `--data mnist`; 784-50-10. The plug-in
 networks are climbs by Adam to a mode with the prior; students are by the library's defaults but for
 the lengths that are given. A student's mutual information is compared with its teacher's, and that
 of one half of the teacher's draws with the other's, which no student can be expected to surpass.
@@ -9,6 +10,7 @@ of one half of the teacher's draws with the other's, which no student can be exp
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 import warnings
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from sklearn.metrics import roc_auc_score
 
 from experiments import harness
 from experiments.dark_knowledge import CACHE, RESULTS
-from experiments.data import fashion_mnist, font_digits
+from experiments.data import fashion_mnist, font_digits, mnist
 from posterity import distill
 from posterity.distillation import Draws, Langevin, Perturbed
 from posterity.errors import ConvergenceWarning
@@ -31,32 +33,34 @@ LAYERS = Layers.dense(784, 50, 10)
 RECORDS, SEEN = 10_000, 2_000
 CLIMBS = (2_000, 6_000)
 BUDGETS = {
-    "500": {"climb": 2000, "burn_in": 250, "steps": 500},
-    "2,000": {"burn_in": 1000, "steps": 2000},
+    "two chains, 200 steps": {"chains": 2, "burn_in": 0, "steps": 200},
+    "2,000 after 1,000": {"burn_in": 1000, "steps": 2000},
     "default": {},
 }
 """Lengths of students' runs."""
 
 
+SETS = {"fashion": fashion_mnist, "mnist": mnist}
+
+
 @functools.cache
-def images() -> tuple[Any, ...]:
+def images(name: str) -> tuple[Any, ...]:
     """Training inputs and labels, test inputs and labels, and digits of computer fonts."""
-    data = fashion_mnist()
+    data = SETS[name]()
     flat = lambda own: own.reshape(len(own), -1).astype(np.float32)
     train, labels = data.x_train[:RECORDS], data.y_train[:RECORDS]
     return flat(train), labels, flat(data.x_test), data.y_test, flat(font_digits().x)
 
 
-def teacher(**options: Any) -> Langevin:
+def teacher(name: str, **options: Any) -> Langevin:
     """Chains on the records."""
-    x, y, *_ = images()
+    x, y, *_ = images(name)
     net = NeuralNetwork.of_layers(LAYERS)
     return Langevin(net, GaussianPrior().network(LAYERS), (x, y), **options)
 
 
-def scored(said: Any) -> dict[str, float]:
-    """Accuracy in per cent and log likelihood in nats an image, on the test images."""
-    labels = images()[3]
+def scored(said: Any, labels: Any) -> dict[str, float]:
+    """Accuracy in per cent and log likelihood in nats an image."""
     right = (said.mean.argmax(1) == labels).mean()
     return {
         "accuracy": float(100 * right),
@@ -64,33 +68,36 @@ def scored(said: Any) -> dict[str, float]:
     }
 
 
-def plugged_in(climb: int, seed: int) -> dict[str, Any]:
+def plugged_in(name: str, seed: int, climb: int) -> dict[str, Any]:
     """The network at the end of one climb."""
-    chains, clock = teacher(chains=1, climb=climb, burn_in=0), harness.Clock()
+    chains, clock = teacher(name, chains=1, climb=climb, burn_in=0), harness.Clock()
     with jax.enable_x64(False):
-        weights = chains.begin(key=jax.random.key(seed)).mode
-    found = Draws(chains.target.model, LAYERS.ravel(jax.tree.map(np.asarray, weights))[None])
-    return {**clock.seconds, **scored(found.predict(images()[2]))}
+        weights = chains.target.constrained(chains.begin(key=jax.random.key(seed)).modes)
+    found, seconds = Draws(chains.target.model, weights), clock.seconds
+    return {**seconds, **scored(found.predict(images(name)[2]), images(name)[3])}
 
 
-def distilled(seed: int, steps: int | None = None, **options: Any) -> dict[str, Any]:
+def distilled(name: str, seed: int, steps: int | None = None, **options: Any) -> dict[str, Any]:
     """A student, and how long it took."""
     own = {} if steps is None else {"steps": steps}
-    clock = harness.Clock()
-    found = distill(teacher(**options), key=jax.random.key(seed), **own)
+    chains, clock = teacher(name, **options), harness.Clock()
+    found = distill(chains, key=jax.random.key(seed), **own)
     row = {**clock.seconds, "gap": found.status.left, "R-hat": found.rhat}
-    return {**row, **scored(found.student.predict(images()[2])), "status": str(found.status)}
+    _, _, x, y, _ = images(name)
+    return {**row, **scored(found.student.predict(x), y), "status": str(found.status)}
 
 
-def doubts(seed: int, inputs: str, **options: Any) -> dict[str, Any]:
+def doubts(name: str, seed: int, inputs: str, **options: Any) -> dict[str, Any]:
     """Mutual information of the student, the teacher and halves of its draws, at strange images."""
-    x, _, x_test, _, fonts = images()
+    x, _, x_test, _, fonts = images(name)
     rng = np.random.default_rng(seed)
     pairs = fonts[rng.integers(len(fonts), size=(2, SEEN // 2))]
     kinds = {"test": x_test[:SEEN], "fonts": fonts[:SEEN], "between fonts": pairs.mean(0)}
-    where = None if inputs == "default" else Perturbed(np.concatenate([x, fonts[SEEN:]]), mixed=0.5)
+    where = None
+    if inputs != "default":
+        where = Perturbed(np.concatenate([x, fonts[SEEN:]]), mixed=0.25, plain=0.5)
     found = distill(
-        teacher(**{key: own for key, own in options.items() if key != "steps"}),
+        teacher(name, **{key: own for key, own in options.items() if key != "steps"}),
         key=jax.random.key(seed),
         split=True,
         probe=np.concatenate(list(kinds.values())),
@@ -128,19 +135,23 @@ def _correlation(one: Any, other: Any) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, run what is not kept, and write."""
     parser = harness.command_line(__doc__, RESULTS, CACHE)
+    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=1e9, help="no part is begun after these")
     own = parser.parse_args(arguments)
     warnings.simplefilter("ignore", ConvergenceWarning)
     end = time.monotonic() + 60 * own.minutes
     parts = {}
-    for seed in own.seeds:
+    for seed, data in itertools.product(own.seeds, own.data):
         for climb in CLIMBS:
-            parts[f"plug-in, {climb:,} steps", seed] = functools.partial(plugged_in, climb, seed)
+            make = functools.partial(plugged_in, data, seed, climb)
+            parts[f"{data}, plug-in, {climb:,} steps", seed] = make
         for name, options in BUDGETS.items():
-            parts[f"student, {name}", seed] = functools.partial(distilled, seed, **options)
+            make = functools.partial(distilled, data, seed, **options)
+            parts[f"{data}, student, {name}", seed] = make
         for inputs in ("default", "fonts, too"):
-            parts[f"doubts, {inputs}", seed] = functools.partial(doubts, seed, inputs)
+            make = functools.partial(doubts, data, seed, inputs)
+            parts[f"{data}, doubts, {inputs}", seed] = make
     found: dict[str, list[Any]] = {}
     for (name, seed), make in parts.items():
         late = own.only_kept or time.monotonic() > end

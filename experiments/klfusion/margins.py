@@ -2,14 +2,16 @@
 
 Sites have exact conjugate posteriors of their own clusters, drawn from a set that all share, about
 centres that a site shifts. A match is wrong if its fused component is not the one that stands for
-its cluster, in the best pairing of the two. `python -m experiments.klfusion.margins` prints it.
+its cluster, in the best pairing of the two. `python -m experiments.klfusion.margins` writes
+`margins.json` into `results` beside this file.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import json
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +20,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import posterity
+from experiments import harness
 from experiments.klfusion.generate import Array
-from posterity.errors import IdentificationWarning
+from posterity.errors import FusionWarning, IdentificationWarning
 
+RESULTS = Path(__file__).parent / "results"
 SHIFTS = (0.0, 0.3, 1.0)
 EDGES = (-np.inf, 1.0, 3.0, 10.0, 30.0, np.inf)
 
@@ -72,33 +76,38 @@ def _wrong(labels: NDArray[np.int_], truth: NDArray[np.int_]) -> NDArray[np.bool
     return stands_for[labels] != truth
 
 
-def row(name: str, nats: Array, wrong: NDArray[Any]) -> str:
-    """The share that is wrong, and of how many, between the edges."""
-    cells = []
+def shares(nats: Array, wrong: NDArray[Any]) -> dict[str, dict[str, float | int | None]]:
+    """The share that is wrong, and of how many, by the nats between the edges."""
+    found = {}
     for low, high in itertools.pairwise(EDGES):
         inside = (nats >= low) & (nats < high)
-        share = f"{wrong[inside].mean():.4f}" if inside.any() else "-"
-        cells.append(f"{share} ({inside.sum()})")
-    return f"{name:28} " + "  ".join(f"{cell:>16}" for cell in cells)
+        share = round(float(wrong[inside].mean()), 4) if inside.any() else None
+        found[f"{low:g} to {high:g}"] = {"wrong": share, "of": int(inside.sum())}
+    return found
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, and write `results/margins.json`."""
+    parser = harness.command_line(__doc__, RESULTS)
     parser.add_argument("--problems", type=int, default=150, help="for each shift")
-    problems = range(parser.parse_args().problems)
+    chosen = parser.parse_args()
+    problems = range(6 if chosen.quick else chosen.problems)
     warnings.simplefilter("ignore", IdentificationWarning)
-    print(row("nats: <1 1-3 3-10 10-30 >30", np.zeros(0), np.zeros(0)))
+    warnings.simplefilter("ignore", FusionWarning)
     found = {shift: [outcome(seed, shift) for seed in problems] for shift in SHIFTS}
-    for shift, outcomes in found.items():
-        margins, wrong = (np.concatenate([o[k] for o in outcomes]) for k in (0, 1))
-        print(row(f"matches, shift {shift}", margins, wrong))
     right = [o for outcomes in found.values() for o in outcomes if not o.number_wrong]
-    margins, wrong = (np.concatenate([o[k] for o in right]) for k in (0, 1))
-    print(row("matches, number right", margins, wrong))
-    for shift, outcomes in found.items():
-        nats, wrong = (np.array([o[k] for o in outcomes]) for k in (2, 3))
-        print(row(f"number, shift {shift}", nats, wrong))
+    matches = lambda some: shares(*(np.concatenate([o[k] for o in some]) for k in (0, 1)))
+    numbers = lambda some: shares(*(np.array([o[k] for o in some]) for k in (2, 3)))
+    table = {
+        "problems of each shift": len(problems),
+        "matches": {f"shift {shift:g}": matches(some) for shift, some in found.items()},
+        "matches, number right": matches(right),
+        "number of components": {
+            f"shift {shift:g}": numbers(some) for shift, some in found.items()
+        },
+    }
+    harness.write(chosen.results, "margins", table)
+    print(json.dumps(table, indent=1))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from experiments.klfusion.mocap_figure import draw
 from experiments.klfusion.published import NormalWishart as Published
 from experiments.klfusion.published import matched
 from experiments.klfusion.sticky import StickyFit, fit_sticky
-from posterity.errors import ConvergenceWarning, IdentificationWarning
-from posterity.families import DiagonalGaussian, HiddenMarkov, NormalWishart, Plate
+from posterity.errors import ConvergenceWarning, FusionWarning, IdentificationWarning
+from posterity.families import HiddenMarkov, NormalWishart
 from posterity.ledger import Ledger
 from posterity.models import HiddenMarkovModel, label, padded
 
@@ -39,12 +39,10 @@ RESULTS = Path(__file__).parent / "results"
 CACHE = Path(".cache/klfusion-mocap")
 SITES = {"subject 13": slice(0, 3), "subject 14": slice(3, 6)}
 SEEDS = 24
-POOLED, FUSED, BY_MEANS = "pooled fit", "posterity", "posterity, matched by means"
+POOLED, FUSED = "pooled fit", "posterity"
 ALONE, SPAHM = "no fusion", "SPAHM"
 PAPERS = "KL-fusion, paper's setting"
-ROUND = f"{BY_MEANS}, one round"
-WIDTH = 0.1
-"""How sharp means are taken to be, in standard deviations of a channel, where they alone match."""
+ROUND = f"{FUSED}, one round"
 MEASURES = ("adjusted Rand", "AMI", "Rand", "states")
 PAPER = {
     "KL-fusion": {"Rand": 0.286, "AMI": 0.458},
@@ -136,33 +134,10 @@ def labellings(
             for rounds, words in ROUNDS.items():
                 refined = _refined(fused.ledger, sequences, rounds)
                 found[f"{FUSED}, {words}"] = all_labels(refined, sequences)
-    ledger = by_means(local)
-    found[BY_MEANS] = all_labels(ledger.posterior, sequences)  # type: ignore[arg-type]
-    for rounds, words in ROUNDS.items():
-        refined = _refined(ledger, sequences, rounds)
-        found[f"{BY_MEANS}, {words}"] = all_labels(refined, sequences)
     return found
 
 
 ROUNDS = {1: "one round", 10: "ten rounds"}
-
-
-def by_means(local: dict[str, Ledger]) -> Ledger:
-    """The product of states that are matched by where they lie alone.
-
-    The same criterion, on plates of means that are all equally sharp in all channels: what shape a
-    state has depends on how a site's fit cut a movement into states, where it lies much less.
-    """
-    plates = {}
-    for name, ledger in local.items():
-        q: HiddenMarkov = ledger.posterior  # type: ignore[assignment]
-        means = q.emissions.members.mean  # type: ignore[attr-defined]
-        sharp = DiagonalGaussian.from_standard(means, np.full(means.shape, WIDTH**2))
-        plates[name] = Plate(sharp, q.as_plate(ledger.prior).weights)  # type: ignore[arg-type]
-    found = posterity.fuse(plates)
-    fused = posterity.fuse(local, rule="product", matching=found.matching)
-    assert fused.ledger is not None
-    return fused.ledger
 
 
 FUSIONS: dict[str, dict[str, str]] = {
@@ -246,7 +221,7 @@ def summarise(rows: list[dict[str, dict[str, float]]]) -> dict:
         "paper": PAPER,
         "seeds": len(rows),
         "methods": methods,
-        "goal": {name: _verdict(methods, name) for name in (FUSED, BY_MEANS, ROUND)},
+        "goal": {name: _verdict(methods, name) for name in (FUSED, ROUND)},
     }
 
 
@@ -286,8 +261,8 @@ def run(cache: Path, results: Path, seeds: int, setting: Setting) -> dict:
         bounds.append(found)
     summary = {"setting": vars(setting), **summarise(rows)}
     harness.write(results, "mocap", summary)
-    middle = int(np.argsort([row[BY_MEANS]["AMI"] for row in rows])[len(rows) // 2])
-    shown = (ALONE, POOLED, FUSED, BY_MEANS, ROUND)
+    middle = int(np.argsort([row[FUSED]["AMI"] for row in rows])[len(rows) // 2])
+    shown = (ALONE, SPAHM, POOLED, FUSED, ROUND)
     draw(data, {name: bounds[middle][name] for name in shown}, results)
     return summary
 
@@ -312,7 +287,8 @@ def main() -> None:
     parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each site (default: 24)")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", IdentificationWarning)
+    for kind in (IdentificationWarning, FusionWarning):
+        warnings.simplefilter("ignore", kind)
     summary = run(arguments.cache, arguments.results, arguments.seeds, Setting())
     print(table(summary))
     print(json.dumps(summary["goal"], indent=1))

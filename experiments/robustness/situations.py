@@ -2,10 +2,11 @@
 
 A situation is *right* if components are as many and matched as in truth (nine in ten of them where
 local fits overlap) and, where all sites are ledgers of one prior, the posterior is that of the
-pooled records. Sites that truly differ by more than twelve standard errors, copies, and sites
-without records have to be warned of; between three and twelve standard errors they may be. Wrong
-and not warned of is *silent*; right and warned of, where nothing differs, is *false*. Goes on
-where an earlier run ended, and writes `results/situations.json`.
+pooled records. Sites that truly differ by more than twelve standard errors, copies, sites without
+records, and full covariances known from fewer records than directions have to be warned of; sites
+that differ by three to twelve standard errors may be. Wrong and not warned of is *silent*; right
+and warned of, where nothing differs, is *false*. Goes on where an earlier run ended, and writes
+`results/situations.json`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Situation:
         refused: whether an error is right.
         nearly: share of components that have to be matched as in truth.
         strange: a site whose components may as well be apart from all others'.
+        few: whether full covariances are known from fewer records than directions, which has to be
+            warned of, right or not.
     """
 
     kind: str
@@ -70,6 +73,7 @@ class Situation:
     refused: bool = False
     nearly: float = 1.0
     strange: str = ""
+    few: bool = False
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -196,7 +200,10 @@ def clusters(rng: Rng, kind: str) -> Situation:
     about |= {"ledgers": known, "clusters": count}
     exact = pooled if known and twist != "copy" else None
     strange = "site 00" * (twist == "stranger")
-    return Situation(f"clusters, {kind}", made, labels, exact, error, strange=strange, about=about)
+    few = kind == "normal-wishart" and twist == "few" and size > 2
+    return Situation(
+        f"clusters, {kind}", made, labels, exact, error, strange=strange, few=few, about=about
+    )
 
 
 def topics(rng: Rng) -> Situation:
@@ -376,6 +383,7 @@ def situation(seed: int) -> Situation:
 def judged(made: Situation) -> dict[str, Any]:
     """What `fuse` makes of it by default, what is wrong with it, and what it warns of."""
     row: dict[str, Any] = {"kind": made.kind, "about": made.about, "differs": made.differs}
+    row["few"] = made.few
     began = time.process_time()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -437,6 +445,8 @@ def verdict(row: dict[str, Any]) -> str:
         return "wrong, warned" if row["heard"] else "wrong, silent"
     if not row["heard"] or row["kind"] == "one site":
         return "right"
+    if row["few"]:
+        return "right, warned of few records"
     return "right, warned of sites that differ" if row["differs"] >= MAY else "right, warned"
 
 
@@ -447,7 +457,7 @@ def summary(rows: list[dict[str, Any]], seeds: str) -> dict[str, Any]:
         for kind in (row["kind"], "all"):
             table[kind][verdict(row)] += 1
     silent, false = table["all"]["wrong, silent"], table["all"]["right, warned"]
-    right = false + table["all"]["right"] + table["all"]["right, warned of sites that differ"]
+    right = sum(number for what, number in table["all"].items() if what.startswith("right"))
     return {
         "seeds": seeds,
         "versions": versions(),

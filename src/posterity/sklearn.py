@@ -247,7 +247,7 @@ class FederatedRegression(_OfSites):
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> np.ndarray:
         """Ends (n, 2) of the equal-tailed interval of each record's expected target.
 
-        It tells of what is not known of the coefficients, not of the noise of a single record.
+        It covers the uncertainty of the coefficients, not the noise of a single record.
         """
         LEVEL.check(level=level)
         made = self._predictions(X, level)

@@ -292,7 +292,7 @@ def test_targets_and_intercepts_that_make_no_sense(tables, model, code, words):
 def test_an_intercept_where_there_is_one_or_can_be_none(tables):
     Path("a.csv").write_text(A.replace("dose", "intercept"))
     Path("f.toml").write_text(with_model("intercept = true"))
-    refuse("federate f.toml", 4, "a column 'intercept'; site 'a'; one of ones beside it")
+    refuse("federate f.toml", 4, "two coefficients 'intercept'; site 'a'; --no-intercept")
     network = with_kind("network", with_model("intercept = true"))
     Path("f.toml").write_text(network)
     refuse("federate f.toml", 2, "model.kind = 'network'")

@@ -118,14 +118,17 @@ GROWING = {
 """Commands that take long: a pursuit of a narrow ridge by round components, and many steps."""
 
 
+ENDS = [("pursue", (signal.SIGINT, signal.SIGTERM)), ("distill", (signal.SIGINT,))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", GROWING)
-def test_a_long_command_ends_with_a_state_and_says_how_it_goes_on(verb, folder):
+@pytest.mark.parametrize("verb, signals", ENDS)
+def test_a_long_command_ends_with_a_state_and_says_how_it_goes_on(verb, signals, folder):
     """By Ctrl-C; by SIGTERM where the shell that started it ignores Ctrl-C, as for nohup."""
     rows = [f"{x},{y},{x + 0.01 * (-1) ** y}" for x in (-1.0, 0.5, 2.0) for y in (0, 1)]
     Path("twice.csv").write_text("\n".join(["u,y,v", *rows]))
     checkpoint = Path("out.safetensors.checkpoint")
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in signals:
         ignored = number == signal.SIGTERM
         line = (verb, *GROWING[verb].split(), "-o", "out.safetensors")
         process = begin(*line, ignoring=ignored)

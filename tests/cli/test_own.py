@@ -16,9 +16,7 @@ LEVELS = {"n": 0.0, "s": 1.5}
 FORMS = {  # a model, what its table has beside x, and the recipe of the pooled fit
     "linear": ("--target y --noise-variance 2", {}),
     "logistic": ("--target ill", {}),
-    "poisson": ("--target count --exposure years", {"exposure": "years"}),
     "gamma": ("--target y2 --dispersion 0.5", {"dispersion": 0.5}),
-    "ordinal": ("--target grade --category grade=a,b,c", {}),
     "multinomial": ("--target grade --category grade=a,b,c", {}),
 }
 
@@ -51,7 +49,7 @@ def pooled(recipe, tmp_path="all.csv"):
     return fit(tmp_path, own).ledger.posterior
 
 
-@pytest.mark.parametrize("model", ["linear", "logistic", "poisson", "gamma", "multinomial"])
+@pytest.mark.parametrize("model", ["linear", "logistic", "gamma", "multinomial"])
 def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(model):
     line, more = FORMS[model]
     columns = [word for word in line.split() if word in records("n", 0)] + ["x"]

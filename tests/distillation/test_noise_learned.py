@@ -12,7 +12,7 @@ from tests.distillation.examples import KEY
 RNG = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1e5])
+@pytest.mark.parametrize("scale", [pytest.param(1e-6, marks=pytest.mark.slow), 1e5])
 def test_a_constant_noise_is_that_of_least_squares(scale: float) -> None:
     x = RNG.normal(size=(300, 1))
     y = scale * (50 + 3 * x[:, 0] + 2 * RNG.normal(size=300))

@@ -31,7 +31,7 @@ def test_two_people_who_share_movements_are_labelled_alike(tmp_path: Path) -> No
         found = mocap.labellings(local, pooled, sequences, 0)
     assert again == pooled
     rows = {name: mocap.scores(labels, human) for name, labels in found.items()}
-    for name in (mocap.FUSED, mocap.BY_MEANS, mocap.ROUND):
+    for name in (mocap.FUSED, mocap.ROUND):
         assert rows[name]["adjusted Rand"] > 0.95 > rows[mocap.ALONE]["adjusted Rand"]
     summary = mocap.summarise([rows, rows])
     assert summary["methods"][mocap.FUSED]["AMI"]["values"] == [rows[mocap.FUSED]["AMI"]] * 2

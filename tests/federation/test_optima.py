@@ -51,6 +51,11 @@ def test_a_run_leaves_a_symmetric_saddle_and_tells_of_both_optima(schedule):
     assert run.second.posterior.mean == pytest.approx(-run.posterior.mean, abs=1e-3)
 
 
+def test_no_tolerance_is_so_wide_that_a_saddle_is_believed():
+    run = quietly(SQUARES, square, CENTRED, tolerance=1e6)
+    assert abs(float(run.posterior.mean[0])) == pytest.approx(3, abs=0.1)
+
+
 def test_an_optimum_that_is_out_of_the_question_is_no_alarm():
     prior = Gaussian.from_standard([1.0], [[0.05]])  # 3 is 120 nats likelier than -3
     run = federate(SQUARES, square, prior)

@@ -116,6 +116,9 @@ def test_a_few_observations_are_absorbed_where_they_lie_within():
 @pytest.mark.parametrize("apart", [4.0, 6.0])
 @pytest.mark.parametrize("count", [20, 200])
 @pytest.mark.parametrize("others", ["both", "one", "merged"])
+@pytest.mark.filterwarnings(
+    "ignore:fused component"
+)  # of one site alone, beside one merged of both
 def test_two_clusters_stay_two(apart, count, others):
     rng = np.random.default_rng(int(apart))
 

@@ -133,6 +133,19 @@ def test_what_has_too_many_predictors_or_is_no_value_a_record_has_none(function)
     assert predictors_of(FunctionModel(function), gaussian(SIZE), RECORDS) is None
 
 
+def test_a_product_of_two_parameters_is_summed_exactly():
+    """Its moments are Isserlis' in closed form."""
+    q, x = full(2), X[:, -1]
+    model = FunctionModel(lambda z, data: -((data[1] - z[0] * z[1] * data[0][:, -1]) ** 2) / 2)
+    (a, b), c = q.mean, q.covariance
+    first, shared = a * b + c[0, 1], 4 * a * b * c[0, 1] + 2 * c[0, 1] ** 2
+    second = (a**2 + c[0, 0]) * (b**2 + c[1, 1]) + shared
+    exact = -0.35 * (Y**2 - 2 * Y * x * first + x**2 * second).sum()
+    for otherwise in (False, True):
+        found = compiled(Cubature().evaluate, model, q, RECORDS, otherwise=otherwise)
+        assert np.isclose(found.value, exact, rtol=1e-12)
+
+
 def test_a_record_of_zeros_beside_others_changes_nothing():
     q = gaussian(SIZE)
     wide = Records.of((np.r_[X, np.zeros((2, SIZE))], np.r_[Y, 0.0, 0.0]))

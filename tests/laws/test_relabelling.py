@@ -40,6 +40,13 @@ def test_places_that_nobody_goes_to_are_zero(name: str) -> None:
     assert identical(traced(p), to_jax(moved))
 
 
+@families
+def test_entries_of_one_label_add_up(name: str) -> None:
+    (p,) = some(name, batch=(3,))
+    moved = p.relabel(np.array([1, 0, 1]), 2)
+    assert identical(moved[0], p[1]) and identical(moved[1], p[0] + p[2])
+
+
 def chain(seed: int) -> Product:
     """A hidden Markov model: emissions, initial and transition probabilities of one labelling."""
     rng = np.random.default_rng(seed)
@@ -115,7 +122,6 @@ def test_both_axes_of_a_matrix_are_one() -> None:
         lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1]), 2, (2,)),
         lambda: chain(0).relabel(np.arange(SIZE), SIZE, {"exits": (0,)}),
         lambda: some("Gamma", batch=(2,))[0].relabel(np.array([0, 2]), 2),
-        lambda: some("Gamma", batch=(2,))[0].relabel(np.array([1, 1]), 2),
         lambda: some("Gamma", batch=(2,))[0].relabel(np.array([-2, 1]), 2),
         lambda: some("Categorical", size=2)[0].relabel(np.array([1, 0]), 2),
     ],

@@ -26,6 +26,19 @@ DISPERSED = ("negative-binomial", "gamma")
 LABELS = ("logistic", "ordinal", "multinomial")
 """Models whose target has levels by name."""
 MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
+REGRESSIONS = MODELS[:-1]
+ONLY: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("target", "categories", "own"), REGRESSIONS),
+    **dict.fromkeys(
+        ("offset", "weights", "family"), tuple(n for n in REGRESSIONS if n != "multinomial")
+    ),
+    **dict.fromkeys(("event", "entry", "cuts", "hazard"), ("survival",)),
+    **dict.fromkeys(("components", "component_sd"), ("mixture",)),
+    "dispersion": DISPERSED,
+    "exposure": COUNTS,
+    "noise_variance": ("linear",),
+}
+"""Options that some models alone have, and these models."""
 FAMILIES = ("gaussian", "diagonal")
 INTERCEPT = "intercept"
 """The name of the coefficient of the column of ones."""
@@ -194,6 +207,11 @@ class Recipe:
         if self.model in DISPERSED:
             return "dispersion"
         return "noise_variance" if self.model == "linear" else None
+
+    @property
+    def conjugate(self) -> bool:
+        """Whether factors hold all that records say: of a linear model whose noise is known."""
+        return type(self.noise_variance) in (int, float) and self.family == "gaussian"
 
     @property
     def shared(self) -> "Recipe":
@@ -535,35 +553,29 @@ def check_recipe(recipe: Recipe) -> None:
             POSITIVE.or_none().check(**{key: getattr(recipe, key)})
     one_of(*HAZARDS, SPLINE).or_none().check(hazard=recipe.hazard)
     POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
-    regression, survival = recipe.regression, recipe.model == "survival"
-    apart = [name for name in (recipe.offset, recipe.weights) if name]
-    model = f"of model {recipe.model!r}"
+    for key, models in ONLY.items():
+        value, what = getattr(recipe, key), key.replace("_", " ")
+        if value and value != "gaussian" and recipe.model not in models:
+            raise UsageError(
+                found=f"{what} {value!r} of a {recipe.model} model",
+                expected=f"no {what}, or a model among {', '.join(models)}",
+                fix="See posterity fit --help.",
+            )
     rules = (  # what is wrong, what is found, what is expected
-        (regression and not recipe.target, "no target", "the column to predict (--target NAME)"),
         (
-            not regression and bool(recipe.target),
-            f"target {recipe.target!r} of a mixture",
-            "columns without a target (--without NAME leaves one out)",
+            recipe.regression and not recipe.target,
+            "no target",
+            "the column to predict (--target NAME)",
         ),
         (
-            not regression and (recipe.components or 0) < 1,
+            not recipe.regression and (recipe.components or 0) < 1,
             f"components {recipe.components}",
             "a whole number of components (--components K), at least 1",
         ),
-        (not regression and bool(recipe.categories), "categories of a mixture", "numbers"),
-        (not regression and bool(apart), f"{apart} of a mixture", "columns of numbers alone"),
-        (not regression and recipe.family != "gaussian", "a family of a mixture", "none"),
-        (regression and recipe.components is not None, "components of a regression", "none"),
-        (regression and recipe.component_sd is not None, "component_sd of a regression", "none"),
         (
-            survival and not recipe.event,
+            recipe.model == "survival" and not recipe.event,
             "survival without an event",
             "the column of whether the time ended by one (--event NAME)",
-        ),
-        (
-            not survival and any((recipe.event, recipe.entry, recipe.cuts, recipe.hazard)),
-            f"an event, entry, cuts or a hazard {model}",
-            "them of --model survival alone",
         ),
         (
             recipe.model in ("ordinal", "multinomial") and not recipe.levels,
@@ -571,9 +583,9 @@ def check_recipe(recipe: Recipe) -> None:
             "all their names, of ordinal ones ascending (--category TARGET=A,B,C)",
         ),
         (
-            recipe.model == "multinomial" and (bool(apart) or recipe.family != "gaussian"),
-            f"an offset, weights or a diagonal family {model}",
-            "none of them",
+            recipe.model == "logistic" and len(recipe.levels) not in (0, 2),
+            f"{len(recipe.levels)} levels of the target {recipe.target!r}",
+            "two: the one that is 0 and the one that is 1",
         ),
         (recipe.cuts and recipe.hazard in HAZARDS, "both cuts and a hazard", "one"),
         (
@@ -582,33 +594,13 @@ def check_recipe(recipe: Recipe) -> None:
             "two knots at least, the same at every site (--cuts T,T,...)",
         ),
         (
-            bool(recipe.own) and not regression,
-            "coefficients of a site's own of a mixture",
-            "a regression",
-        ),
-        (
-            bool(recipe.own) and recipe.prior is not None,
+            recipe.own and recipe.prior is not None,
             "coefficients of a site's own, and a prior's file",
             "standard deviations, which hold for each site (--prior-sd)",
         ),
         (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
-        (
-            recipe.dispersion is not None and recipe.model not in DISPERSED,
-            f"dispersion {recipe.dispersion} {model}",
-            "one of negative-binomial and gamma alone",
-        ),
-        (
-            recipe.exposure is not None and recipe.model not in COUNTS,
-            f"an exposure {model}",
-            "one of counts alone (--model poisson)",
-        ),
-        (
-            recipe.noise_variance is not None and recipe.model != "linear",
-            f"a noise variance {model}",
-            "one of --model linear alone",
-        ),
-        (bool(recipe.prior_sd) and recipe.prior is not None, "a prior and prior_sd", "one"),
-        (recipe.columns is not None and bool(recipe.without), "columns and without", "one"),
+        (recipe.prior_sd and recipe.prior is not None, "a prior and prior_sd", "one"),
+        (recipe.columns is not None and recipe.without, "columns and without", "one"),
     )
     for wrong, found, expected in rules:
         if wrong:

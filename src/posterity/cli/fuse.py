@@ -239,7 +239,9 @@ def fuse(settings: Settings) -> Data:
 
         plot_matching(fusion, plot, plate=plate)
     distance, little, recipe = None, [], recipe_in(inputs.record)
-    if fusion.ledger is not None and recipe is not None and recipe.regression:
+    if fusion.ledger is not None and recipe is not None and recipe.conjugate:
+        distance = 0.0
+    elif fusion.ledger is not None and recipe is not None and recipe.regression:
         from posterity.fitting.one_shot import expected_distance
 
         distance, little = expected_distance(fusion.ledger, inputs.sites)

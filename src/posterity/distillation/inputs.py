@@ -74,7 +74,7 @@ class Perturbed(_OfData):
         UsageError for a noise that is negative, or shares that are none or above one in all.
         """
         SHARES.check(mixed=mixed, plain=plain)
-        SHARES.check(**{"mixed + plain": mixed + plain})
+        SHARES.check(**{"mixed + plain": round(mixed + plain, 9)})
         x = real_numbers(x, "the inputs")
         if noise is None:
             noise = SPREAD * x.std(0, dtype=np.float64)

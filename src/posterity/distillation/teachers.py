@@ -18,7 +18,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
-from posterity.models.forward import Forward
+from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 
 SAMPLES = 16
@@ -179,7 +179,8 @@ class _OfModel(Teacher):
 
 def in_units(model: Any, networks: PyTree) -> Any:
     """Arrays of the layers of a model's networks, whose means come in the units of values."""
-    return networks if isinstance(model.apply, Forward) else model.apply.in_units(networks)
+    apply = getattr(model, "apply", None)
+    return apply.in_units(networks) if isinstance(apply, NoisyForward) else networks
 
 
 def outputs_of(model: Any, draws: PyTree, x: Array) -> Any:

@@ -51,25 +51,21 @@ def at_rest(law: Law) -> Law:
 
 
 def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
-    """The entries of ``leaf`` along an axis at the places ``labels`` of ``size``; else zero."""
+    """The entries of ``leaf`` along an axis, added up at their places ``labels`` of ``size``."""
     kept = labels >= 0
-    if (
-        labels.min(initial=0) < -1
-        or labels.max(initial=-1) >= size
-        or (len(set(labels[kept].tolist())) < kept.sum())
-    ):
+    if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
         raise StructureError(
             found=f"labels {labels.tolist()}",
-            expected=f"different numbers below {size}, or -1 for what is left out",
-            fix="Give every entry a place of its own.",
+            expected=f"numbers below {size}, or -1 for what is left out",
+            fix="Number entries from 0 on.",
         )
     front = namespace(leaf).np.moveaxis(leaf, axis, 0)
     if namespace(leaf).np is np:
         out = np.zeros((size, *front.shape[1:]), front.dtype)
-        out[labels[kept]] = front[kept]
+        np.add.at(out, labels[kept], front[kept])
     else:
         out = namespace(leaf).np.zeros((size, *front.shape[1:]), front.dtype)
-        out = out.at[labels[kept]].set(front[kept])
+        out = out.at[labels[kept]].add(front[kept])
     return namespace(leaf).np.moveaxis(out, 0, axis)
 
 

@@ -1,9 +1,7 @@
 """Posteriors of hidden Markov models whose states are unlabelled."""
 
 import dataclasses
-import functools
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -184,7 +182,7 @@ class HiddenMarkov(Product):
                 if axis < batch:
                     blocks[name] = blocks[name].relabel(labels, size, (axis,))
                 for place in own if axis == batch else ():
-                    blocks[name] = _added(blocks[name], labels, size, axis + place)
+                    blocks[name] = blocks[name].relabel(labels, size, (axis + place,))
         return self.rebuild([blocks[name] for name in self.blocks])
 
     def as_plate(self, prior: Self | None = None) -> Plate:
@@ -256,20 +254,3 @@ class HiddenMarkov(Product):
     def expected_initial(self) -> Float[Real, "*batch k"]:
         """Mean initial probabilities."""
         return self.blocks["initial"].mean  # pyright: ignore
-
-
-def _added(block: ExponentialFamily, labels: np.ndarray, size: int, axis: int) -> ExponentialFamily:
-    """One axis relabelled; entries of one label are added."""
-    moved = (block.relabel(some, size, (axis,)) for some in _apart(labels))
-    return functools.reduce(operator.add, moved)
-
-
-def _apart(labels: np.ndarray) -> Iterator[np.ndarray]:
-    """The labels as several, in none of which one comes twice; -1 for what others have."""
-    order = np.argsort(labels, kind="stable")
-    ranked = labels[order]
-    turn = np.empty(len(labels), int)
-    turn[order] = np.arange(len(labels)) - np.searchsorted(ranked, ranked)
-    turn[labels < 0] = 0
-    for index in range(int(turn.max(initial=0)) + 1):
-        yield np.where(turn == index, labels, -1)

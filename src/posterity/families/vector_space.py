@@ -209,8 +209,8 @@ class VectorSpace(Distribution):
 
         Several axes move together, as the rows and columns of transitions between states do. Axes
         are counted from the first of the batch on, a member's own after these. Afterwards each has
-        ``size`` entries; those that nobody goes to are zero, which adds nothing; what is labelled
-        -1 is left out.
+        ``size`` entries; those that nobody goes to are zero, which adds nothing; those of one label
+        add up, and what is labelled -1 is left out.
 
         Raises:
             StructureError: if an axis is none of the member's, or has other than ``k`` entries.

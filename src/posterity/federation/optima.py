@@ -54,6 +54,9 @@ PASSES = 50
 ALIKE, SETTLED = 2.0, 1e-2
 """Tolerances: that two posteriors may differ by and be one; that the last pass of a second start
 moved it by, once it has ended elsewhere."""
+ELSEWHERE = 1.0
+"""Nats by which another optimum is better at most, whatever the tolerance, in a run that is not to
+be left for it."""
 PLACES = 3
 """Starts that are tried, where sites fail at the first."""
 SHORT = 1e-2
@@ -253,8 +256,8 @@ class Second:
         return self.state.posterior
 
     def is_better(self, tolerance: float) -> bool:
-        """True if the run goes on from there: it is better by more than the tolerance."""
-        return self.lower > tolerance
+        """True if the run goes on from there: it is better by more than the tolerance, or a nat."""
+        return self.lower > min(tolerance, ELSEWHERE)
 
 
 def optimum_from(federation: Federation, state: State, tolerance: float) -> State | None:
@@ -296,6 +299,7 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     Raises:
         SiteError: if sites fail from wherever they start.
     """
+    tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
             return _second(federation, _displaced(federation, state, place), state, tolerance)

@@ -22,6 +22,7 @@ from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Measure, Part, Report
 from posterity.federation.optima import (
+    ELSEWHERE,
     Second,
     applies,
     newton,
@@ -39,8 +40,8 @@ from posterity.status import Status
 TOLERANCE = 1e-3
 """Nats that may be left to change in a posterior which is said to have converged."""
 EARLY, UNSURE = 3, 10.0
-"""Rounds before which a rate is that of the way from the prior, where a posterior holds means
-apart; what is left may then be so many times what one more round would change."""
+"""Rounds before which a rate is that of the way from the prior; what is left may then be so many
+times what one more round would change."""
 FAINT = 50.0
 """Nats of free energy beyond which an optimum is no part of what a posterior leaves out."""
 FIRST = 10
@@ -269,9 +270,9 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
-        early = UNSURE if run.state.step < EARLY * run.round and len(visits) > 1 else 1.0
-        left = early * max(left, _known(run, newton_change))
-    return left, growing
+        left = max(left, _known(run, newton_change))
+    early = run.state.step < EARLY * run.round and len(visits) > 1
+    return (UNSURE if early else 1.0) * left, growing
 
 
 def newton_change(run: Position) -> float:
@@ -375,7 +376,7 @@ def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) 
     if lower is None:
         return ["no values of the free energy elsewhere"]
     better = f"the free energy is {lower:.2g} nats lower elsewhere: a saddle, or one of several"
-    return [better] if lower > allowed else []
+    return [better] if lower > min(allowed, ELSEWHERE) else []
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:

@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import HAZARDS, INTERCEPT, LABELS, SPLINE, Factor, Recipe
+from posterity.artifact.recipe import COUNTS, HAZARDS, INTERCEPT, LABELS, SPLINE, Factor, Recipe
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
 from posterity.families.names import some
 
@@ -113,7 +113,6 @@ def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> Struc
 
 def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     """Refuse names of columns that are not used, of which a flag would go unheard."""
-    regression = recipe.regression
     target = [recipe.target] if recipe.target else []
     scaled = [*used, *(target if recipe.model == "linear" else [])]
     plain = [name for name in scaled if name not in recipe.categories]
@@ -133,19 +132,13 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
                 expected=f"a column that it is for: {some(known)}",
                 fix="Leave it out, or name the column as the table does.",
             )
-    if regression and recipe.intercept and INTERCEPT in used:
-        raise StructureError(
-            found=f"a column {INTERCEPT!r} in {str(path)!r}, and one of ones beside it",
-            expected="one of them",
-            fix="Say --no-intercept, or --without intercept.",
-        )
     if len(used) > MOST:
         raise StructureError(
             found=f"{len(used):,} columns in {str(path)!r}",
             expected=f"{MOST:,} at most, whose covariance is to be computed",
             fix="Name those to use by --columns, or leave some out by --without.",
         )
-    if not used and not (regression and recipe.intercept):
+    if not used and not (recipe.regression and recipe.intercept):
         raise StructureError(
             found=f"no columns but the target in {str(path)!r}",
             expected="one column at least",
@@ -255,7 +248,7 @@ def design(
         raise StructureError(
             found=f"two coefficients {twice!r}",
             expected="a name for each",
-            fix="Rename a column or a level.",
+            fix="Rename a column or a level; a column of ones wants --no-intercept.",
         )
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":
@@ -570,30 +563,23 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     return np.array([place[cell] for cell in texts], dtype=float)
 
 
+TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+    "logistic": (lambda y: (y == 0) | (y == 1), "0 or 1, or two levels named by --category"),
+    "gamma": (lambda y: y > 0, "positive numbers"),
+    **dict.fromkeys(
+        COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "counts: whole numbers from 0")
+    ),
+}
+"""What the targets of a model are, and in words."""
+
+
 def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
-    y = design.y
-    if y is None or recipe.model in ("linear", "survival"):
+    y, (holds, expected) = design.y, TARGETS.get(recipe.model, (None, ""))
+    if y is None or holds is None or (right := holds(y)).all():
         return
-    if recipe.model == "logistic":
-        wrong, expected = (y != 0) & (y != 1), "0 or 1, or two levels named by --category"
-        levels = recipe.categories.get(recipe.target or "", ("", ""))
-        if len(levels) != 2:
-            raise UsageError(
-                found=f"{len(levels)} levels of the target {recipe.target!r}",
-                expected="two: the one that is 0 and the one that is 1",
-                fix="Name two.",
-            )
-    elif recipe.model == "gamma":
-        wrong, expected = y <= 0, "positive numbers"
-    elif recipe.model in LABELS:
-        return
-    else:
-        wrong, expected = (y < 0) | (y != np.round(y)), "counts: whole numbers from 0"
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ParameterError(
-            found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in "
-            f"{str(path)!r}",
-            expected=expected,
-            fix="Mend the column, or choose another --model.",
-        )
+    at = int(np.argmin(right))
+    raise ParameterError(
+        found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}",
+        expected=expected,
+        fix="Mend the column, or choose another --model.",
+    )

@@ -20,7 +20,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
-from posterity.fitting.one_shot import nats_of, third_derivatives
+from posterity.fitting.one_shot import third_derivatives
 from posterity.fitting.regressions import (
     LEAST,
     check_converged,
@@ -81,11 +81,6 @@ class Fit:
     def noise_variance(self) -> float | None:
         """Of a linear model, known or estimated."""
         return self.spread if self.recipe.model == "linear" else None
-
-    @property
-    def nats(self) -> float | None:
-        """Nats of the site's likelihood from a Gaussian, to third order; None: not known."""
-        return None if self.third is None else nats_of(self.third, self.ledger.posterior)
 
     @property
     def provenance(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.cubics import tensor, turned
+from posterity.artifact.cubics import tensor
 from posterity.artifact.recipe import ESTIMATE, Recipe
 from posterity.errors import CHOOSE
 from posterity.families.names import names_of, some
@@ -91,12 +91,6 @@ def _curvature(model: PredictorModel, mean: Any, variance: Any, y: Any) -> np.nd
     deviation = np.sqrt(variance)
     at = [model.predictor_value_and_slope(mean + deviation * own, y)[1] for own in points]
     return (chances * points) @ np.stack(at) / np.where(deviation > 0, deviation, 1.0)
-
-
-def nats_of(third: np.ndarray, posterior: Any) -> float:
-    """Half the variance of a cubic ``log L - log t`` under the site's own posterior, in nats."""
-    root = np.linalg.cholesky(np.asarray(posterior.covariance))
-    return float((turned(third, root) ** 2).sum() / 12)
 
 
 def expected_distance(

@@ -267,6 +267,7 @@ def _cumulative(recipe: Recipe, z: np.ndarray, entry: np.ndarray, time: np.ndarr
 
 def _log_hazard(recipe: Recipe, z: np.ndarray, time: np.ndarray) -> np.ndarray:
     """Log baseline hazards (m, n)."""
+    time = np.maximum(time, np.finfo(float).tiny)  # of records that end as they begin
     own = z[:, : len(recipe.baseline)] @ baseline_at(recipe, time).T
     return np.minimum(own, MOST)
 

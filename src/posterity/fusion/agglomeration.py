@@ -13,6 +13,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents, sums
@@ -34,7 +35,9 @@ RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
 """The mean deviation of a normal distribution over its standard deviation, and the standard error
 of that ratio, in one over the square root of what it is estimated from (geary1935)."""
 ERRORS = 3.0
-"""Standard errors of that ratio beyond which what was merged may be several."""
+"""Standard errors of that ratio beyond which one group may be several."""
+BY_LUCK = 1e-3
+"""How seldom some group of many is so by chance."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,22 +253,29 @@ def hollow(clustering: Clustering) -> list[int]:
     """Groups that may be several: along the line on which their members differ most these lie
     further from their middle, for how wide they are, than those of a normal distribution would.
     """
-    if not _directed(clustering.local):
+    local, large = clustering.local, np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
+    if not len(large) or not 1 <= local.criterion.located <= _directions(local):
         return []
-    places, groups = Places.of(clustering.local), []
-    for group in np.flatnonzero(clustering.counts >= 2 * MANY).tolist():
+    places, groups = Places.of(local), []
+    errors = max(ERRORS, -scipy.special.ndtri(BY_LUCK / len(large)))
+    for group in large.tolist():
         own = places.points[clustering.labels == group]
         own = own - own.mean(0)
-        along = own @ np.linalg.svd(own, full_matrices=False)[2][0]
+        along = own @ np.linalg.eigh(own.T @ own)[1][:, -1]
         ratio = np.abs(along).mean() / max(along.std(), np.finfo(float).tiny)
-        if (ratio - RATIO) * np.sqrt(len(along)) > ERRORS * SCATTER:
+        if (ratio - RATIO) * np.sqrt(len(along)) > errors * SCATTER:
             groups.append(group)
     return groups
 
 
+def _directions(local: LocalComponents) -> int:
+    """Directions of a location up to which there are components enough to tell them apart."""
+    return min(DIRECTIONS, len(local.points) // 4)
+
+
 def _directed(local: LocalComponents) -> bool:
-    """True if a location has directions to tell apart, and there are components enough to do so."""
-    return 2 <= local.criterion.located <= min(DIRECTIONS, len(local.points) // 4)
+    """True if a location has several directions that can be told apart."""
+    return 2 <= local.criterion.located <= _directions(local)
 
 
 def _merged(clustering: Clustering, first: int, second: int) -> Clustering:

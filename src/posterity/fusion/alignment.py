@@ -14,7 +14,7 @@ from posterity.families.names import some
 from posterity.fusion.absorb import Absorbing, first_of_site
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen
-from posterity.fusion.confidence import AMBIGUOUS, Confidence
+from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.divergences.discrepancy import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
@@ -39,6 +39,10 @@ LEAST = 1000
 NO_SCALE = (
     "Gaussian posteriors of two sites have no scale by which to tell components that differ "
     "between the sites from components that they do not share"
+)
+DIFFERING = (
+    "sites differ by far more than sampling, so that which components are one is told only by how "
+    "much more alike they are than others"
 )
 
 
@@ -146,12 +150,14 @@ class Alignment:
         if self.confidence is None:
             return ["how sure the matches are was not looked for"]
         reasons = [] if self.identified else [NO_SCALE]
+        if isinstance(self.confidence, EffectsConfidence):
+            reasons.append(DIFFERING)
         if not self.judged:
             reasons.append("the number of components was not compared with others")
         if several := len(self.confidence.hollow):
             reasons.append(
-                f"{several} of {self.components} components were merged of slices along a line, "
-                "and may be several: the middle of that line holds few"
+                f"{several} of {self.components} components may be several: the middle of the line "
+                "along which their members differ most holds few"
             )
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
@@ -247,6 +253,8 @@ class Aligner:
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
         confidence.joined = result.joined
+        if result.effects is not None:
+            confidence = EffectsConfidence(result.clustering, result.effects)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)
@@ -288,7 +296,8 @@ class Aligner:
         labels[table.used] = result.labels
         if absorbing is not None:
             labels[part] = labels[absorbing[part]]
-        rows = np.cumsum(table.used, dtype=np.int32) - np.int32(1)
+        rows = np.cumsum(table.used, dtype=np.int32)
+        rows -= 1
         rows[~table.used] = -1
         levels = dict(zip(range(len(result.counts) + len(trace) - 1, 0, -1), trace, strict=False))
         confidence = PassConfidence(passes, result, levels, self.free)
@@ -311,7 +320,7 @@ class _Aligned(NamedTuple):
 
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
-    """Numbered by weight, ties by what was learnt: the same if sites come as one ledger."""
+    """Numbered by weight, in place, ties by what was learnt: the same if sites come as a ledger."""
     groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
 
     def learnt(piece: Block) -> Array:
@@ -325,7 +334,7 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
         keys = np.hstack([keys, ties])
     rank = np.full(groups + 1, -1, labels.dtype)  # the last is that of -1
     rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
-    return rank[labels]
+    return np.take(rank, labels, out=labels, mode="wrap")
 
 
 def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:

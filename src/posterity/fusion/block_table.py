@@ -119,6 +119,8 @@ class BlockTable:
         self.store.close()
         parts = map(np.concatenate, zip(*self._parts, strict=True))
         self.keys, self.sizes, self.used, self.seen, self.concentrations = parts
+        if (self.used == self.seen).all():  # as nearly always, of very many
+            self.seen = self.used
         self._parts = []
 
     def widened(

@@ -18,6 +18,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
+from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
 from posterity.fusion.search import drop, split
 
@@ -144,8 +145,8 @@ class Confidence:
 
     @functools.cached_property
     def hollow(self) -> list[int]:
-        """Groups of merged slices that may be several (:func:`.agglomeration.hollow`)."""
-        return hollow(self.clustering) if self.joined else []
+        """Groups that may be several (:func:`.agglomeration.hollow`)."""
+        return hollow(self.clustering) if self.free or self.joined else []
 
     @functools.cached_property
     def alone(self) -> float:
@@ -171,6 +172,33 @@ class Confidence:
     def _above(self, levels: dict[int, float]) -> dict[int, float]:
         above = {groups: level - self.objective for groups, level in levels.items()}
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
+
+
+class EffectsConfidence(Confidence):
+    """Confidence in the groups of sites that truly differ, without other numbers of groups.
+
+    There is reason to doubt it, too, where nothing is matched: units may differ.
+    """
+
+    objective = 0.0  # pyright: ignore
+    neighbours = lambda _: iter(())  # pyright: ignore
+    alone = np.inf  # pyright: ignore
+    thorough = False
+
+    def __init__(self, clustering: Clustering, effects: Effects):
+        super().__init__(clustering, {}, free=True)
+        self.effects = effects
+
+    @functools.cached_property
+    def margins(self) -> Float[Array, " n"]:
+        """Nats by which a component's group, or its being alone, is better than the next best."""
+        return self.effects.margins
+
+    @property
+    def suspect(self) -> bool:
+        """True where some match hangs on little, or there is none."""
+        alone = len(self.clustering.counts) == len(self.clustering.labels)
+        return alone or float(self.margins.min()) < AMBIGUOUS
 
 
 def _large(clustering: Clustering) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import CHOOSE
 from posterity.families import Distribution, ExponentialFamily, NormalWishart
 from posterity.families.marginals import Marginal, Names
@@ -31,6 +31,8 @@ CONTRADICTION = 6.0
 """Deviations, of both laws together, from which two of them contradict each other."""
 AGREEMENT = 3.5
 """The same below which two components are no further apart than chance puts halves of one."""
+BESIDE = 3.0
+"""Deviations of a record within which two components of different sites overlap."""
 ROUGHLY = 1.5
 """The same of their means, below which tails are not computed."""
 NOTHING = 0.1
@@ -330,9 +332,10 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
     origin = middle(members)
     members, prior = moved(members, origin), _priors(block, rows, origin)
     learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
+    fused: Any = members
     # Beside one prior of all: a prior that is far from the records pulls only its own sites.
     for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
-        fused: Any = members.with_natural_parameters(learnt + start)
+        fused = members.with_natural_parameters(learnt + start)
         proper = np.asarray(fused.is_proper())
         gap = np.where(proper[one] & proper[other], _away(fused[one], fused[other]), np.inf)
         away = np.minimum(away, gap)
@@ -344,6 +347,48 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "may be one: no site has both, and what is known of them is no contradiction. Compare "
             f"with components={alignment.components - 1}"
         )
+        return
+    beside = np.flatnonzero(_beside(fused, holds, np.stack([one, other])))
+    if len(beside):
+        pair = np.array([one[beside[0]], other[beside[0]]])
+        own, rest = pair[np.argsort(holds.sum(0)[pair], kind="stable")]
+        yield (
+            f"fused component {own}{_more(len(beside) - 1)}{block.place}, which site "
+            f"{block.names[int(holds[:, own].argmax())]!r} alone has, lies beside {rest}, "
+            "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
+            f"at its records, or compare with components={alignment.components - len(beside)}"
+        )
+
+
+def _beside(
+    fused: Any, holds: Bool[Array, "sites g"], pairs: Int[Array, "2 n"]
+) -> Bool[Array, " n"]:
+    """Which pairs of components, of which one site alone has one, lie closer than two would.
+
+    That is within :data:`BESIDE` deviations of a record of the wider one; of Gaussians, of which
+    nothing says how wide records scatter, within half of the least distance of any two of one site.
+    """
+    lonely = (holds.sum(0) == 1)[pairs].any(0)
+    if (moments := fused.expected_moments()) is None or not lonely.any():
+        return np.zeros_like(lonely)
+    mean, spread = moments
+    spread = spread[..., None] * np.eye(mean.shape[-1]) if spread.ndim == mean.ndim else spread
+    finite = np.isfinite(spread).all((-2, -1))
+
+    def squares(one: Array, other: Array, own: Array) -> Array:
+        gap = (mean[one] - mean[other])[..., None]
+        known = np.where(finite[own][:, None, None], spread[own], np.eye(mean.shape[-1]))
+        away = (gap * np.linalg.solve(known, gap)).sum((-2, -1))
+        return np.where(finite[own], away, np.inf)
+
+    first, second = pairs
+    if not fused.gaussian:
+        away = np.minimum(squares(first, second, first), squares(first, second, second))
+        return lonely & (away < BESIDE**2)
+    spread = np.broadcast_to(spread[finite].mean(0), spread.shape)
+    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds, 1))
+    least = squares(one, other, one).min(initial=np.inf)
+    return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
 # --- residuals ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
 from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
 from posterity.fusion.search import SearchResult, search
 
@@ -86,6 +87,9 @@ def match(
         result = _permuted(local)
     else:
         result = search(local, components)
+        if components is None and differ(result.clustering):
+            effects = Effects.of(result.clustering)
+            result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
     if other is not None:
         masses = np.ones(len(order)) if counts is None else counts[order]
         result = alternate(result, members[order], masses, other, fixed=fixed)

@@ -21,6 +21,7 @@ from posterity.fusion.clustering import (
     refine,
 )
 from posterity.fusion.criterion import buffet
+from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, PIECE, chunks
 
 Array = np.ndarray
@@ -45,7 +46,8 @@ class SearchResult:
 
     ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
     in the end, for reasons that the objective does not know, it is above the end of the trace.
-    ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit.
+    ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit;
+    ``effects`` decided instead of the objective, where sites truly differ.
     """
 
     clustering: Clustering
@@ -53,6 +55,7 @@ class SearchResult:
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
     cost: float | None = None
+    effects: Effects | None = None
 
 
 class Incumbent:

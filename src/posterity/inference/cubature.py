@@ -112,7 +112,8 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
     (result,) = _written_out(traced, inputs, numbers, steps)
     cut, affine = _cut(steps, inputs[0], result, numbers.shapes)
     number = sum(math.prod(shape) for _, shape in cut)
-    if not 0 < number <= min(MOST, q.event_size - 1):
+    fewer = number < q.event_size or number in AXES  # a grid is better than scattered nodes
+    if not (0 < number <= MOST and fewer):
         return None
     return Predictors(number, steps, numbers.constants, inputs, result, cut, frozenset(affine))
 

@@ -14,7 +14,7 @@ from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.paths import blocks
 from posterity.plots import cells, convergence, prevalence
 from posterity.plots import pursuit as pursuit_trace
-from posterity.plots.canvas import INK, Canvas, check_format, longest, new_axes, save
+from posterity.plots.canvas import INK, Canvas, check_format, finish, longest, new_axes, new_panels
 from posterity.plots.matches import Matches, read
 
 if TYPE_CHECKING:
@@ -106,9 +106,7 @@ def plot_matching(
     canvas.finish(top, end + 0.1, counts | rows, title)
     if ax is None:
         canvas.fit(rows)
-    if path is not None:
-        save(canvas.ax.figure, path)
-    return canvas.ax.figure  # type: ignore[return-value]
+    return finish(canvas.ax.figure, path)
 
 
 def plot_distillation(
@@ -139,16 +137,9 @@ def plot_distillation(
     >>> figure.axes[0].get_title(loc="left")
     '0.001 nats from its teacher after 1,000 steps'
     """
-    status = getattr(distillation, "status", None)
-    trace: Any = getattr(distillation, "trace", distillation)
+    status, trace = _trace(distillation, "gap", "distill")
     steps = np.array([row.step for row in trace], float)
     gap = np.array([row.gap for row in trace], float)
-    if not len(steps) or not np.isfinite(gap).all():
-        raise UsageError(
-            found=f"a trace of {len(steps)} rows" + (", not all finite" if len(steps) else ""),
-            expected="a row at least, each with a finite gap",
-            fix="Pass what posterity.distill returned.",
-        )
     if title is None:
         title = f"{gap[-1]:.2g} nats from its teacher after {steps[-1]:,.0f} steps"
         title = title if status is None else f"{status.state.capitalize()}: {title}"
@@ -157,9 +148,7 @@ def plot_distillation(
     error = drift / 4 if np.isfinite(drift) else None
     convergence.draw(axes, steps, gap, None if status is None else status.tolerance, error)
     axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
-    if path is not None:
-        save(axes.figure, path)
-    return axes.figure  # type: ignore[return-value]
+    return finish(axes.figure, path)
 
 
 def plot_pursuit(
@@ -191,28 +180,28 @@ def plot_pursuit(
     >>> figure.get_suptitle()
     'ELBO -1.5 ± 0.05 nats with 2 components'
     """
-    status = getattr(pursuit, "status", None)
-    trace: Any = getattr(pursuit, "trace", pursuit)
-    if not len(trace) or not all(np.isfinite(row.elbo) for row in trace):
-        raise UsageError(
-            found=f"a trace of {len(trace)} rows" + (", not all finite" if len(trace) else ""),
-            expected="a row at least, each with a finite ELBO",
-            fix="Pass what posterity.pursue returned.",
-        )
+    status, trace = _trace(pursuit, "elbo", "pursue")
     if title is None:
         last = trace[-1]
         many = "component" + ("s" if last.components > 1 else "")
         elbo = f"ELBO {last.elbo:.4g} ± {last.standard_error:.2g} nats"
         title = f"{elbo} with {last.components} {many}"
         title = title if status is None else f"{status.state.capitalize()}: {title}"
-    blank = new_axes(equal=False, inches=(8.4, 5.4))
-    figure: Any = blank.figure
-    blank.remove()
-    pursuit_trace.draw(figure, trace)
-    figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
-    if path is not None:
-        save(figure, path)
-    return figure
+    figure, axes = new_panels(2, 2, (8.4, 5.4), sharex=True)
+    pursuit_trace.draw(axes, trace)
+    return finish(figure, path, title)
+
+
+def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:
+    """The status of a result, None of a trace alone, and its trace, whose numbers are finite."""
+    trace = getattr(result, "trace", result)
+    if not len(trace) or not all(np.isfinite(getattr(row, number)) for row in trace):
+        raise UsageError(
+            found=f"a trace of {len(trace)} rows" + (", not all finite" if len(trace) else ""),
+            expected=f"a row at least, each with a finite {number}",
+            fix=f"Pass what posterity.{verb} returned.",
+        )
+    return getattr(result, "status", None), trace
 
 
 def _path(fusion: Fusion, plate: str | None) -> str:

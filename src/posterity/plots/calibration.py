@@ -31,7 +31,5 @@ def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLik
     ax.errorbar(predicted, observed, error, fmt="o", color=GAP, capsize=2, linewidth=1)
     ax.set_xlim(0, 1)
     ax.set_ylim(-0.02, 1.02)
-    ax.set_xlabel("predicted probability", fontsize=9, color=INK)
-    ax.set_ylabel("observed frequency", fontsize=9, color=INK)
-    plain_axes(ax)
+    plain_axes(ax, "predicted probability", "observed frequency")
     save(ax.figure, path)

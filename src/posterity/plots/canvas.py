@@ -12,7 +12,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.errors import MissingExtraError, UsageError
-from posterity.plots.matches import Kind, Matches
+from posterity.plots.matches import MEANING, Kind, Matches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,14 +30,6 @@ COLOURS = {
     Kind.AMBIGUOUS: "#ee7d11",
 }
 """Colours that differ without red and green, and in print by their lightness."""
-MEANING = {
-    Kind.FIRM: "firm: 10 nats or more",
-    Kind.LIKELY: "likely: 3 to 10 nats",
-    Kind.AMBIGUOUS: "doubtful: below 3 nats",
-    Kind.UNKNOWN: "matched; strength not known",
-    Kind.ALONE: "no other site has it",
-    Kind.ABSENT: "the site has none",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +184,16 @@ def new_axes(*, equal: bool = True, inches: tuple[float, float] | None = None) -
     return axes
 
 
+def new_panels(
+    down: int, across: int, inches: tuple[float, float], **options: Any
+) -> tuple[Any, np.ndarray]:
+    """A new figure, and its axes as an array of shape ``(down, across)``."""
+    blank = new_axes(equal=False, inches=inches)
+    figure: Any = blank.figure
+    blank.remove()
+    return figure, figure.subplots(down, across, squeeze=False, **options)
+
+
 def check_format(path: str | os.PathLike[str]) -> None:
     """Raise a UsageError for a picture whose ending names no format, or that is a folder."""
     if os.path.splitext(path)[1].lower() not in FORMATS:
@@ -200,13 +202,34 @@ def check_format(path: str | os.PathLike[str]) -> None:
         raise _unwritable(path, "it is a folder")
 
 
-def plain_axes(ax: "Axes") -> None:
-    """Style axes of numbers: no frame above and at the right, pale lines at the values of y."""
+def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
+    """Label axes of numbers and style them: no frame above and at the right, pale lines at y."""
+    if x:
+        ax.set_xlabel(x, fontsize=9, color=INK)
+    if y:
+        ax.set_ylabel(y, fontsize=9, color=INK)
     ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(PALE)
     ax.grid(axis="y", color="#ececea", linewidth=0.8)
     ax.set_axisbelow(True)
+
+
+def note(
+    ax: "Axes", text: str, at: tuple[float, float], off: tuple[float, float], **style: Any
+) -> None:
+    """Write a small text beside a point, so many points of the paper off it."""
+    shape: dict[str, Any] = {"color": PALE, "fontsize": 8, "va": "bottom" if off[1] > 0 else "top"}
+    ax.annotate(text, at, off, textcoords="offset points", **(shape | style))
+
+
+def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") -> Any:
+    """Write a title above the figure, save it if there is a path, and return it."""
+    if title:
+        figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
+    if path is not None:
+        save(figure, path)
+    return figure
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:

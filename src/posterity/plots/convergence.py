@@ -1,10 +1,10 @@
 """The picture of a distillation: nats between student and teacher over steps."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posterity.plots.canvas import INK, plain_axes
+from posterity.plots.canvas import INK, note, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,30 +29,11 @@ def draw(
     left, beyond = steps[0], error is not None and tolerance is not None and error > tolerance
     if tolerance is not None:
         ax.axhline(tolerance, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        _label(ax, left, tolerance, f"tolerance, {tolerance:.2g} nats", INK, above=not beyond)
+        text = f"tolerance, {tolerance:.2g} nats"
+        note(ax, text, (left, tolerance), (0, -3 if beyond else 3), color=INK)
     if error is not None and error > 0:
-        shown = max(error, floor)
-        ax.axhline(shown, color=ERROR, linewidth=1)
+        ax.axhline(max(error, floor), color=ERROR, linewidth=1)
         text = f"error of the teacher's own average, {error:.2g} nats"
-        _label(ax, left, shown, text, "#a14d00", above=beyond)
+        note(ax, text, (left, max(error, floor)), (0, 3 if beyond else -3), color="#a14d00")
     ax.set_ylim(floor / 2.2, top * 2)
-    _finish(ax)
-
-
-def _label(ax: "Axes", x: float, y: float, text: str, colour: str, *, above: bool) -> None:
-    ax.annotate(
-        text,
-        (x, y),
-        (0, 3 if above else -3),
-        textcoords="offset points",
-        fontsize=8,
-        color=colour,
-        ha="left",
-        va="bottom" if above else "top",
-    )
-
-
-def _finish(ax: Any) -> None:
-    ax.set_xlabel("steps of the student", fontsize=9, color=INK)
-    ax.set_ylabel("KL(teacher ‖ student), nats", fontsize=9, color=INK)
-    plain_axes(ax)
+    plain_axes(ax, "steps of the student", "KL(teacher ‖ student), nats")

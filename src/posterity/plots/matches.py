@@ -26,6 +26,17 @@ class Kind(enum.IntEnum):
     AMBIGUOUS = 5
 
 
+MEANING = {
+    Kind.FIRM: "firm: 10 nats or more",
+    Kind.LIKELY: "likely: 3 to 10 nats",
+    Kind.AMBIGUOUS: "doubtful: below 3 nats",
+    Kind.UNKNOWN: "matched; strength not known",
+    Kind.ALONE: "no other site has it",
+    Kind.ABSENT: "the site has none",
+}
+"""Descriptions of the kinds, in the order of a legend; nats are what the next best match costs."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Matches:
     """Sites (rows) by fused components (columns).

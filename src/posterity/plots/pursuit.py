@@ -1,13 +1,10 @@
 """Pictures of a pursuit: gains of each component and each polish, and how many of them count."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from posterity.plots.canvas import INK, PALE, plain_axes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from posterity.plots.canvas import INK, PALE, note, plain_axes
 
 GROWN, POLISHED = "#1b4f8f", "#ee7d11"
 """Colours that differ without red and green, and in print by their shape."""
@@ -16,58 +13,41 @@ DECADES = 6
 """Decades of the axis of gains, at most: what is less is as good as nothing."""
 
 
-def draw(figure: "Figure", trace: Any) -> None:
-    """Four pictures of rows of a trace, over the number of components."""
-    axes = figure.subplots(2, 2, sharex=True)
+def draw(axes: np.ndarray, trace: Any) -> None:
+    """Four pictures of rows of a trace, over the number of components, in two by two axes."""
     rows = {
         name: np.array([getattr(row, name) for row in trace], float) for name in trace[0]._fields
     }
     count, polished = rows["components"], np.isnan(rows["alpha"])
     axes[0, 0].plot(rows["components"], rows["elbo"], color=GROWN, linewidth=1, alpha=0.5)
     _points(axes[0, 0], rows["components"], rows["elbo"], polished, rows["standard_error"])
-    axes[0, 0].set_ylabel("ELBO, nats", fontsize=9, color=INK)
     _gain(axes[0, 1], rows, polished)
     _weights(axes[1, 0], rows, polished)
     _effective(axes[1, 1], rows, polished)
     for ax in axes[1]:
-        ax.set_xlabel("components", fontsize=9, color=INK)
         ax.set_xlim(0.5, count.max() + 0.5)
         ax.set_xticks(np.arange(1, count.max() + 1, max(1, np.ceil(count.max() / MOST_TICKS))))
-    for ax in axes.flat:
-        plain_axes(ax)
+    up = ("ELBO, nats", "gain in ELBO, nats", "weight α when it came", "components that count")
+    for ax, across, what in zip(axes.flat, ("", "", *["components"] * 2), up, strict=True):
+        plain_axes(ax, across, what)
     if polished.any():
         _legend(axes[0, 0])
 
 
 def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
     """On a log axis; the first component's is left out, since there was nothing before it."""
-    ax.set_ylabel("gain in ELBO, nats", fontsize=9, color=INK)
     later = (rows["components"] > 1) | polished
     count, gain, error = (rows[name][later] for name in ("components", "gain", "gain_error"))
     if not (gain > 0).any():
         ax.set_yticks([])
-        ax.text(
-            0.5,
-            0.5,
-            "nothing but the first",
-            transform=ax.transAxes,
-            fontsize=8,
-            color=PALE,
-            ha="center",
-            va="center",
-        )
+        note(ax, "nothing but the first", (0.5, 0.5), (0, 0), xycoords="axes fraction", ha="center")
         return
     top = (gain + error).max()
     floor = max(gain[gain > 0].min() / 3, top * 10.0**-DECADES)
     ax.set_yscale("log")
     below = gain - np.maximum(gain - error, floor)
-    _points(
-        ax,
-        count,
-        np.maximum(gain, floor),
-        polished[later],
-        np.stack([np.maximum(below, 0.0), error]),
-    )
+    errors = np.stack([np.maximum(below, 0.0), error])
+    _points(ax, count, np.maximum(gain, floor), polished[later], errors)
     ax.set_ylim(floor / 1.5, top * 2)
 
 
@@ -77,37 +57,17 @@ def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None
     ax.vlines(count, 0, alpha, color=GROWN, linewidth=2)
     _points(ax, count, alpha, np.zeros(len(count), bool), None)
     for x, y, value in zip(count, alpha, lam, strict=True):
-        ax.annotate(
-            f"λ {value:.2g}",
-            (x, y),
-            (0, 5),
-            textcoords="offset points",
-            fontsize=7.5,
-            color=PALE,
-            ha="center",
-            va="bottom",
-        )
+        note(ax, f"λ {value:.2g}", (x, y), (0, 5), fontsize=7.5, ha="center")
     ax.set_ylim(0, 1.15 * max(alpha.max(), 1e-3))
-    ax.set_ylabel("weight α when it came", fontsize=9, color=INK)
 
 
 def _effective(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
     most = rows["components"].max()
     if most > 1:
         ax.plot([1, most], [1, most], color=PALE, linewidth=1, linestyle=(0, (4, 3)))
-        ax.annotate(
-            "if all weighed the same",
-            ((1 + most) / 2, (1 + most) / 2),
-            (-6, 2),
-            textcoords="offset points",
-            fontsize=8,
-            color=PALE,
-            ha="right",
-            va="bottom",
-        )
+        note(ax, "if all weighed the same", ((1 + most) / 2, (1 + most) / 2), (-6, 2), ha="right")
     ax.set_ylim(0, most + 0.4)
     _points(ax, rows["components"], rows["effective"], polished, None)
-    ax.set_ylabel("components that count", fontsize=9, color=INK)
 
 
 def _points(ax: Any, x: np.ndarray, y: np.ndarray, polished: np.ndarray, error: Any) -> None:

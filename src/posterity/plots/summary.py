@@ -9,7 +9,7 @@ import numpy as np
 from posterity.errors import UsageError
 from posterity.families.marginals import MixedMarginal
 from posterity.ledger import Ledger
-from posterity.plots.canvas import INK, PALE, check_format, new_axes, save
+from posterity.plots.canvas import INK, PALE, check_format, finish, new_axes, new_panels, note
 from posterity.summary import Component, Row, Summary, Table, summarise
 from posterity.summary.rows import rows_of
 
@@ -77,10 +77,7 @@ def plot_summary(
         figure = _mixture(summary)
     else:
         figure = _forest(summary, *_estimates(posterior, summary, site))
-    figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
-    if path is not None:
-        save(figure, path)
-    return figure
+    return finish(figure, path, title)
 
 
 # --- intervals by name ---------------------------------------------------------------------------
@@ -128,7 +125,7 @@ def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) ->
         raise UsageError(
             found=f"a {summary.family} of which no interval is known",
             expected="numbers that have intervals",
-            fix="A network is told layer by layer by posterity show, without a picture."
+            fix="posterity show describes a network layer by layer, without a picture."
             if summary.layers
             else "Draw a proper posterior: a factor is to be added to a prior first.",
         )
@@ -195,16 +192,8 @@ def _finish(ax: "Axes", rows: Sequence[Row], own: bool, room: float) -> None:
     for y, row in enumerate(rows):
         middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
         text = f"{middle:.3g}  ({row.low:.3g} to {row.high:.3g})"
-        ax.annotate(
-            text,
-            (1.0, y),
-            (4, 0),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            textcoords="offset points",
-            fontsize=7.5,
-            color=PALE,
-        )
+        beside: dict = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        note(ax, text, (1.0, y), (4, 0), fontsize=7.5, **beside)
 
 
 def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
@@ -234,7 +223,8 @@ def _ridges(summary: Summary, members: list[Table]) -> "Figure":
     shown = panels[:MOST_PANELS]
     labels = shown[0][0].axes[0][:MOST_RIDGES]
     wide = max(4.0, 3.0 * len(shown) + 1.0)
-    figure, axes = _panels(len(shown), 1, (min(wide, 15.0), RIDGE * len(labels) + 1.6))
+    inches = min(wide, 15.0), RIDGE * len(labels) + 1.6
+    figure, (axes,) = new_panels(1, len(shown), inches)
     for ax, (table, n) in zip(axes, shown, strict=True):
         inner = {c.name: c for c in summary.components if c.block == table.block}
         _panel(ax, table, n, inner, summary.level)
@@ -288,7 +278,8 @@ def _mixture(summary: Summary) -> "Figure":
     shown = panels[:MOST_PANELS]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
-    figure, axes = _panels(across, down, (3.6 * across + 0.6, 2.2 * down + 0.9))
+    figure, grid = new_panels(down, across, (3.6 * across + 0.6, 2.2 * down + 0.9))
+    axes = grid.ravel()
     for ax, (table, n) in zip(axes, shown, strict=False):
         flat: Any = table.law.reshaped((table.size,))
         with np.errstate(all="ignore"):
@@ -308,14 +299,6 @@ def _mixture(summary: Summary) -> "Figure":
     if (more := len(panels) - len(shown)) > 0:
         figure.supxlabel(f"{more:,} more coordinates", fontsize=8, color=PALE, x=0.01, ha="left")
     return figure
-
-
-def _panels(across: int, down: int, inches: tuple[float, float]) -> tuple[Any, Any]:
-    """A new figure, and its axes in a row."""
-    blank = new_axes(equal=False, inches=inches)
-    figure: Any = blank.figure
-    blank.remove()
-    return figure, figure.subplots(down, across, squeeze=False).ravel()
 
 
 def _values_only(ax: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reports: one page of HTML that shows a posterior, ledger or result to people, and asks nobody."""
+"""Reports: one page of HTML that shows a posterior, ledger or result, and loads nothing else."""
 
 import base64
 import dataclasses
@@ -45,6 +45,23 @@ WITH = (
     "of a single person."
 )
 """Sentences on what a page holds of persons, made with a table of records or without."""
+PAGE = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
+style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; \
+base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title><style>{style}</style></head>
+<body><a href="#main" class="skip">Skip to the content</a>
+<header><h1>{title}</h1>{opening}
+<nav aria-label="Sections"><ul role="list">{links}</ul></nav></header>
+<main id="main">{sections}</main>
+<footer><p>A posterior is a file you can send. This page loads nothing, and sends nothing. \
+{persons}</p></footer>
+<div id="tip" role="tooltip" hidden></div><script>{script}</script></body></html>
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,68 +315,33 @@ class _Page:
 
     def html(self, title: str) -> str:
         """The page."""
+        folder = resources.files("posterity.reporting")
         style, script = (
-            resources.files("posterity.reporting").joinpath(name).read_text("utf-8")
-            for name in ("page.css", "page.js")
+            folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
         )
         hashed = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        policy = (
-            f"default-src 'none'; style-src 'sha256-{hashed(style)}'; "
-            f"script-src 'sha256-{hashed(script)}'; base-uri 'none'; form-action 'none'"
-        )
-        head = tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("title", title),
-            tag("style", Markup(style)),
-        )
         facts = (tag("div", tag("dt", what), tag("dd", which)) for what, which in self.facts)
-        links = (tag("li", tag("a", what, href=f"#{id_}")) for id_, what, _ in self.sections)
-        notes = [tag("p", note, class_="note good") for note in self.subjects.notes]
-        short = [tag("h2", "In short"), bullets(self.short)] if self.short else []
-        header = tag(
-            "header",
-            tag("h1", title),
-            *(tag("p", line, class_="lead") for line in self.about),
+        opening = [
+            *(paragraph(line, class_="lead") for line in self.about),
             tag("dl", *facts, class_="facts") if self.facts else None,
-            *notes,
-            *short,
-            tag("nav", tag("ul", *links, role="list"), aria_label="Sections"),
+            *(paragraph(note, class_="note good") for note in self.subjects.notes),
+            *([tag("h2", "In short"), bullets(self.short)] if self.short else []),
+        ]
+        sections = []
+        for id_, what, inner in self.sections:
+            head = tag("h2", what, id=f"{id_}-title")
+            sections.append(tag("section", head, inner, id=id_, aria_labelledby=f"{id_}-title"))
+        links = (tag("li", tag("a", what, href=f"#{id_}")) for id_, what, _ in self.sections)
+        return PAGE.format(
+            title=escaped(title),
+            style=style,
+            script=script,
+            hashes=[hashed(style), hashed(script)],
+            opening=join(opening),
+            links=join(links),
+            sections=join(sections),
+            persons=WITH if self.data else WITHOUT,
         )
-        main = tag(
-            "main",
-            *(
-                tag(
-                    "section",
-                    tag("h2", what, id=f"{id_}-title"),
-                    inner,
-                    id=id_,
-                    aria_labelledby=f"{id_}-title",
-                )
-                for id_, what, inner in self.sections
-            ),
-            id="main",
-        )
-        body = tag(
-            "body",
-            tag("a", "Skip to the content", href="#main", class_="skip"),
-            header,
-            main,
-            tag(
-                "footer",
-                paragraph(
-                    "A posterior is a file you can send. This page loads nothing, "
-                    "and sends nothing. ",
-                    WITH if self.data else WITHOUT,
-                ),
-            ),
-            tag("div", id="tip", role="tooltip", hidden=True),
-            tag("script", Markup(script)),
-        )
-        return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:

@@ -87,7 +87,7 @@ class Series:
         high: where it ends.
         kind: ``points``, ``line`` or ``steps``.
         colour: the number of its colour, from 0.
-        tips: what is told of each point.
+        tips: a text for each point, shown when the pointer or the keyboard is on it.
     """
 
     name: str

@@ -101,10 +101,16 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
     return Estimates(ledger, whole, tuple(names), tuple(factors), own, pulls, nats)
 
 
+def learnt(ends: Any, before: Any) -> Any:
+    """Where an interval is another one than the prior's, by a hundredth of its length."""
+    moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
+    return moved > 0.01 * (before[1] - before[0])
+
+
 def _silent(row: Row, prior: Row) -> bool:
-    """True for the prior's own interval, to a hundredth of its length: nothing was learnt."""
-    moved = max(abs(row.low - prior.low), abs(row.high - prior.high))
-    return moved <= 0.01 * (prior.high - prior.low)
+    """True if nothing was learnt of a number: its interval is the prior's."""
+    known = np.isfinite([row.low, row.high, prior.low, prior.high]).all()
+    return bool(known and not learnt((row.low, row.high), (prior.low, prior.high)))
 
 
 def _left(ledger: Ledger, name: str, factor: Any) -> Any:

@@ -139,50 +139,60 @@ def section(
 
 
 def _calibration(groups: list[dict[str, Any]]) -> Markup:
-    predicted = [one["predicted"] for one in groups]
-    seen = [one["observed"] for one in groups]
-    counts = [one["records"] for one in groups]
-    wide = [2 * (p * (1 - p) / n) ** 0.5 for p, n in zip(predicted, counts, strict=True)]
-    low = [max(y - w, 0.0) for y, w in zip(seen, wide, strict=True)]
-    high = [min(y + w, 1.0) for y, w in zip(seen, wide, strict=True)]
-    tips = [
-        f"predicted {shown(p, 3)}, observed {shown(y, 3)}, {n:,} records"
-        for p, y, n in zip(predicted, seen, counts, strict=True)
-    ]
+    """Shares of events in groups of records, beside what was predicted."""
+    predicted, seen, counts = (
+        np.array([one[key] for one in groups], float)
+        for key in ("predicted", "observed", "records")
+    )
+    wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
     across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
-    ideal = line([(x_of(across, end), y_of(up, end)) for end in (0.0, 1.0)], "ideal")
-    series = [Series("Groups of records", predicted, seen, low, high, tips=tips)]
-    drawing = chart("Calibration", across, up, series, ideal)
-    rows = [[shown(p), shown(y), f"{n:,}"] for p, y, n in zip(predicted, seen, counts, strict=True)]
-    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
     caption = (
         "Calibration: records in groups by their predicted probability, with two standard errors. "
         "On the dashed line as many had the event as was predicted."
     )
-    return figure(drawing, caption, numbers)
+    ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
+    return _groups(across, up, predicted, seen, ends, counts, caption)
 
 
 def _means(found: Evaluated) -> Markup:
+    """Means of groups of records, beside what was predicted."""
     mean, y = found.parts["mean"], found.observed
     groups = np.array_split(np.argsort(mean, kind="stable"), min(BINS, max(len(y) // 5, 1)))
-    predicted, seen = ([float(v[own].mean()) for own in groups] for v in (mean, y))
-    wide = [2 * float(y[own].std(ddof=len(own) > 1)) / len(own) ** 0.5 for own in groups]
-    low, high = ([v + sign * w for v, w in zip(seen, wide, strict=True)] for sign in (-1, 1))
+    predicted, seen = (np.array([v[own].mean() for own in groups]) for v in (mean, y))
+    wide = np.array([2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups])
+    ends = np.stack([seen - wide, seen + wide])
     across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
-    up = Axis.around(f"observed {found.target}", [*low, *high])
-    ends = max(across.low, up.low), min(across.high, up.high)
-    ideal = line([(x_of(across, end), y_of(up, end)) for end in ends], "ideal")
-    drawing = chart("Calibration", across, up, [Series("", predicted, seen, low, high)], ideal)
-    rows = [
-        [shown(p), shown(s), f"{len(own):,}"]
-        for p, s, own in zip(predicted, seen, groups, strict=True)
-    ]
-    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
+    up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
     caption = (
         "Calibration: records in groups by what was predicted, with two standard errors of what was"
         " observed. On the dashed line both are the same."
     )
-    return figure(drawing, caption, numbers)
+    return _groups(across, up, predicted, seen, ends, np.array(list(map(len, groups))), caption)
+
+
+def _groups(
+    across: Axis,
+    up: Axis,
+    predicted: np.ndarray,
+    seen: np.ndarray,
+    ends: np.ndarray,
+    counts: np.ndarray,
+    caption: str,
+) -> Markup:
+    """A point for each group of records with its error bar, and the line where both are the same.
+
+    All arrays have one number a group, but for ``ends``, which are two of each.
+    """
+    rows = [
+        [shown(p), shown(y), f"{n:,.0f}"] for p, y, n in zip(predicted, seen, counts, strict=True)
+    ]
+    tips = [f"predicted {p}, observed {y}, {n} records" for p, y, n in rows]
+    low, high = ends.tolist()
+    points = Series("", predicted.tolist(), seen.tolist(), low, high, tips=tips)
+    both = max(across.low, up.low), min(across.high, up.high)
+    ideal = line([(x_of(across, end), y_of(up, end)) for end in both], "ideal")
+    numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
+    return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)
 
 
 def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup:

@@ -68,7 +68,7 @@ def shown(value: float | None, digits: int = 4) -> str:
 
 
 def digits(low: float, high: float) -> int:
-    """Significant digits, four at least, that tell the ends of an interval apart.
+    """Significant digits, at least four, in which the ends of an interval differ.
 
     >>> digits(0.25, 0.75), digits(1_000_000.0, 1_000_000.5)
     (4, 8)
@@ -87,7 +87,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, most: float, length: float) -> Self:
-        """The form in which an interval of this length is told, among numbers up to ``most``.
+        """The form for an interval of this length among numbers of at most this size.
 
         >>> Scale.of(2.0, 0.3), Scale.of(4e-10, 3e-10)
         (Scale(power=0, decimals=2), Scale(power=-12, decimals=0))

@@ -11,7 +11,7 @@ from posterity.families.marginals import WEIGHT, Closed
 from posterity.families.names import names_of, with_names
 from posterity.fusion.doubts import AGREEMENT, CONTRADICTION, apart, jointly
 from posterity.ledger import Ledger
-from posterity.reporting.coefficients import SITES
+from posterity.reporting.coefficients import SITES, learnt
 from posterity.reporting.markup import (
     Markup,
     bullets,
@@ -68,7 +68,9 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
         for mine, theirs, before in tables:
             if not isinstance(mine.law, Closed) or mine.quantity == WEIGHT:
                 continue
-            told = _learnt(mine.law, before.law) & _learnt(theirs.law, before.law)
+            prior_ends = before.law.interval(0.9)
+            told = learnt(mine.law.interval(0.9), prior_ends)
+            told &= learnt(theirs.law.interval(0.9), prior_ends)
             z = np.where(told, apart(mine.law, theirs.law), 0.0).reshape(-1)
             if z.size and (most := float(z.max())) > farthest.deviations:
                 member, name = mine.labels(int(z.argmax()))
@@ -80,13 +82,6 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
             if joint > farthest.deviations:
                 farthest = Distance(joint, TOGETHER)
     return farthest if farthest.deviations >= 0 else None
-
-
-def _learnt(law: Any, prior: Any) -> Any:
-    """Where the interval of a law is another one than the prior's, by a hundredth of its length."""
-    ends, before = law.interval(0.9), prior.interval(0.9)
-    moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
-    return moved > 0.01 * (before[1] - before[0])
 
 
 class Contradictions(NamedTuple):
@@ -145,9 +140,9 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
     caption = "What each site adds to what all others and the prior say"
     bars = table(caption, headers, rows, len(order) - len(rows), "bars")
     text = (
-        "A nat is a unit of information, about 1.44 bits. What a site adds is by how many nats the "
-        "posterior would be another one without it. What it moves most is told in standard "
-        "deviations (sd) of the posterior of all."
+        "A nat is a unit of information, about 1.44 bits. What a site adds is the divergence, in "
+        "nats, of the posterior from the one without that site. What it moves most is given in "
+        "standard deviations (sd) of the posterior of all sites."
     )
     parts = [paragraph(text), bars]
     asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why]

@@ -104,7 +104,7 @@ def _file(path: Path) -> Source:
     try:
         with path.open("rb") as file:
             start = file.read(1)
-    except OSError:  # which is told by whoever opens it
+    except OSError:  # the error is raised where it is opened below
         start = b""
     if start == b"{":
         return Source(path.name, Receipt.load(path))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.plots.matches import Kind
+from posterity.plots.matches import MEANING, Kind
 from posterity.plots.matches import read as read_matches
 from posterity.receipt import Receipt, Verification, verify
 from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
@@ -38,14 +38,6 @@ POINTS = 600
 """Visits that have a point in the picture of convergence."""
 NODES = 40
 """Sites of a picture of a walk."""
-CELLS = {
-    Kind.FIRM: ("firm", "firm: the next best match is 10 nats worse or more"),
-    Kind.LIKELY: ("likely", "likely: 3 to 10 nats worse"),
-    Kind.AMBIGUOUS: ("ambiguous", "doubtful: less than 3 nats worse"),
-    Kind.UNKNOWN: ("unknown", "matched; how surely is not known"),
-    Kind.ALONE: ("alone", "no other site has it"),
-    Kind.ABSENT: ("empty", "the site has none"),
-}
 
 
 def status(what: str, found: Status) -> Markup:
@@ -102,15 +94,15 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
             kind, own = Kind(matches.kinds[place, column]), members.get(column, [])
             margin = min((margins[k] for k in own), default=math.nan)
             numbers = ", ".join(map(str, own))
-            told = f"{site}, fused component {column}: {CELLS[kind][1].split(':')[0]}"
+            told = f"{site}, fused component {column}: {MEANING[kind].split(':')[0]}"
             if own:
                 told += f"; component {numbers} of the site"
             if math.isfinite(margin):
                 told += f"; the next best match is {shown(margin)} nats worse"
-            cells.append(tag("td", numbers or "·", class_=CELLS[kind][0], data_tip=told))
+            cells.append(tag("td", numbers or "·", class_=kind.name.lower(), data_tip=told))
         rows.append(tag("tr", tag("th", site, scope="row"), *cells))
     kinds = set(np.unique(matches.kinds).tolist())
-    keys = {name: text for kind, (name, text) in CELLS.items() if kind in kinds}
+    keys = {kind.name.lower(): text for kind, text in MEANING.items() if kind in kinds}
     caption = f"{count(len(matches.sites), 'site')}, {plate.components} fused components"
     if len(matches.sites) > LINES or plate.components > COLUMNS:
         caption += f"; the first {len(rows)} sites and {shown_columns} components are shown"
@@ -236,7 +228,7 @@ def _walk(
     )
     steps = [[place[v.site], v.outcome, v.change] for v in visits]
     steps = [[a, b, None if c is None or not math.isfinite(c) else c] for a, b, c in steps]
-    data = json.dumps({"sites": names, "visits": steps}).replace("<", "\\u003c")
+    data = json.dumps({"sites": names, "visits": steps}, allow_nan=False).replace("<", "\\u003c")
     slider = tag(
         "input",
         type="range",

@@ -87,7 +87,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     Each law says its own: see :meth:`~posterity.families.Distribution.marginals`.
 
     Args:
-        posterior: any family, or a :class:`Ledger`, of which the posterior is told even if it is
+        posterior: any family, or a :class:`Ledger`, whose posterior is described even if it is
             no distribution, and its sites.
         level: probability of the intervals, between 0 and 1.
 

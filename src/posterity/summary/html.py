@@ -86,21 +86,10 @@ def _law(law: Distribution) -> str:
     parts = []
     if summary.components:
         shown = summary.components[:MOST_ROWS]
-        rows = (
-            (
-                f"{c.block}: {c.name}" if c.block else c.name,
-                _number(c.weight),
-                ", ".join(w for w, _ in c.top[:5]),
-            )
-            for c in shown
-        )
-        parts.append(
-            table(
-                (summary.components[0].kind, "weight", "most probable"),
-                rows,
-                len(summary.components) - len(shown),
-            )
-        )
+        name = lambda c: f"{c.block}: {c.name}" if c.block else c.name
+        rows = ((name(c), _number(c.weight), ", ".join(w for w, _ in c.top[:5])) for c in shown)
+        headers = shown[0].kind, "weight", "most probable"
+        parts.append(table(headers, rows, len(summary.components) - len(shown)))
     if summary.size:
         rows = [
             (row.label, _number(row.mean), _number(row.sd), _number(row.low), _number(row.high))
@@ -121,15 +110,8 @@ def _ledger(ledger: Ledger) -> str:
     if not _cheap(ledger.prior):
         return ""
     sites = list(sites_of(ledger)) if len(ledger.entries) <= EXACT else []
-    rows = (
-        (
-            one.name,
-            one.why or _number(one.nats),
-            "" if one.most is None else one.most.label,
-            "" if one.most is None else f"{one.most.by:+.3g}",
-        )
-        for one in sites[:MOST_ROWS]
-    )
+    most = lambda one: ("", "") if one.most is None else (one.most.label, f"{one.most.by:+.3g}")
+    rows = ((one.name, one.why or _number(one.nats), *most(one)) for one in sites[:MOST_ROWS])
     drawn = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
     return (drawn if sites else "") + _law(ledger.total)
 
@@ -139,12 +121,6 @@ def _fusion(fusion: Any) -> str:
     for path, plate in fusion.plates.items():
         shown = list(plate.matching.items())[:MOST_ROWS]
         rows = ((site, " ".join(map(str, labels[:40]))) for site, labels in shown)
-        header = f"{path}: site" if path else "site"
-        parts.append(
-            table(
-                (header, "fused component of each local one"),
-                rows,
-                len(plate.matching) - len(shown),
-            )
-        )
+        headers = f"{path}: site" if path else "site", "fused component of each local one"
+        parts.append(table(headers, rows, len(plate.matching) - len(shown)))
     return "".join(parts) + _law(fusion.posterior)

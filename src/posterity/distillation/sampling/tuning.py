@@ -33,6 +33,8 @@ LITTLE = 0.01
 """The least friction that is found: momentum lasts for a hundred steps."""
 FEW = 4
 """Chains of which the direction of the largest noise is sought."""
+NUMBERS = 1 << 26
+"""Entries, about, of all minibatch gradients that are held at a time."""
 WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
 
@@ -135,13 +137,16 @@ def warmth(
     long = share / (1 - share) if share < 1 else np.inf
     if target.batch_size == target.count:
         return long, 0.0
-    rows = []
-    for own in _keys(key=second, count=GRADIENTS):
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(root))
+    several = max(min(FEW, chains, NUMBERS // (GRADIENTS * size)), 1)
+    count = max(min(GRADIENTS, NUMBERS // size // 2 * 2), 8)
+    drawn = np.empty((several, count, size), np.float32)
+    for place, own in enumerate(_keys(second, count)):
         gradient = jax.tree.map(np.multiply, root, _gradients(target, positions, chains, own))
-        leaves = [leaf[:FEW].reshape(len(leaf[:FEW]), -1) for leaf in jax.tree.leaves(gradient)]
-        rows.append(np.concatenate(leaves, 1))
-    parts = np.stack(rows, 1).reshape(len(rows[0]), 2, GRADIENTS // 2, -1)
-    parts = parts - parts.mean(2, keepdims=True)
+        leaves = [leaf[:several].reshape(several, -1) for leaf in jax.tree.leaves(gradient)]
+        np.concatenate(leaves, 1, out=drawn[:, place])
+    parts = drawn.reshape(several, 2, count // 2, size)
+    parts -= parts.mean(2, keepdims=True)
     noise = []
     for one, other in parts:
         direction = np.linalg.eigh(one @ one.T)[1][:, -1] @ one

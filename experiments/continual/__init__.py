@@ -1,0 +1,1 @@
+"""Continual learning on data that constants of features were not chosen on."""

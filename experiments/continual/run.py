@@ -1,0 +1,115 @@
+"""Classes in pairs, on data sets unlike MNIST: `python -m experiments.continual.run`.
+
+Constants of the features of images (`experiments/pursuit/image_features.py`) were chosen on MNIST
+and Fashion-MNIST. Here are digits of computer fonts, no font of the test in training, and the
+optical digits of the UCI repository (8 x 8), on which none of them was. Beside the conjugate
+learner are rules whose sums, too, do not depend on the order of tasks: linear discriminants of one
+shared covariance, as streaming LDA has them, and ridge regression on the classes, on pixels and on
+the same features. A minute at most; writes `unseen.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import RidgeClassifier
+
+from experiments import harness
+from experiments.data import font_digits
+from experiments.pursuit.image_features import ImageFeatures
+from posterity.pursuit.learning import ConjugateLearner
+
+RESULTS = Path(__file__).parent / "results"
+CLASSES, WIDTH = 10, 1500
+SHRINKAGE, PENALTY = 1e-4, 1.0
+"""Streaming LDA's usual share of the identity, and the ridge in units of a record."""
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def fonts(seed: int) -> Part:
+    """Images, classes, and which are for the test: those of a fifth of the fonts."""
+    found = font_digits()
+    names = np.unique(found.font)
+    held = np.random.default_rng(seed).permutation(names)[: len(names) // 5]
+    return found.x, found.y, np.isin(found.font, held)
+
+
+def optical(seed: int) -> Part:
+    """Images, classes, and which are for the test: a random fifth."""
+    x, y = load_digits(return_X_y=True)
+    test = np.random.default_rng(seed).permutation(len(y)) < len(y) // 5
+    return x.reshape(-1, 8, 8) / 16, y.astype(np.int64), test
+
+
+SETS: dict[str, Callable[[int], Part]] = {"fonts": fonts, "optical digits": optical}
+
+
+def conjugate(features: ImageFeatures, x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Any:
+    """Logarithms of the learner's class probabilities, after five tasks of two classes."""
+    learner = ConjugateLearner(CLASSES, features)
+    for pair in range(CLASSES // 2):
+        own = y // 2 == pair
+        learner = learner.observe(f"pair {pair}", x[own], y[own])
+    return learner.predict(new).log_chances
+
+
+def measured(data: str, seed: int) -> dict[str, dict[str, float]]:
+    """Accuracy in per cent, log loss in nats and CPU seconds of each rule, after all tasks."""
+    x, y, test = SETS[data](seed)
+    features = ImageFeatures(x.shape[1:], width=WIDTH, seed=seed)
+    flat = lambda x: x.reshape(len(x), -1)
+    discriminants = lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage=SHRINKAGE)
+    peers = {
+        "streaming LDA": discriminants,
+        "ridge": functools.partial(RidgeClassifier, alpha=PENALTY),
+    }
+    rows: dict[str, dict[str, float]] = {}
+    clock = harness.Clock()
+    logs = conjugate(features, x[~test], y[~test], x[test])
+    rows["conjugate learner"] = {
+        "accuracy": 100 * float((logs.argmax(1) == y[test]).mean()),
+        "log loss": -float(logs[np.arange(test.sum()), y[test]].mean()),
+        **clock.seconds,
+    }
+    for place, maps in (("pixels", flat), ("the same features", features)):
+        for name, make in peers.items():
+            clock = harness.Clock()
+            peer = make().fit(maps(x[~test]), y[~test])
+            row = {"accuracy": 100 * float(peer.score(maps(x[test]), y[test]))}
+            if hasattr(peer, "predict_proba"):
+                chances = peer.predict_proba(maps(x[test]))[np.arange(test.sum()), y[test]]
+                row["log loss"] = -float(np.log(np.maximum(chances, 1e-300)).mean())
+            rows[f"{name}, {place}"] = row | clock.seconds
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line, run and write."""
+    parser = harness.command_line(__doc__, RESULTS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
+    own = parser.parse_args(arguments)
+    document = {
+        "setting": "ten classes in five pairs, one head; accuracy in %, log loss in nats, test "
+        f"records of classes of all tasks; {WIDTH} random units of oriented gradients",
+        "seeds": own.seeds,
+        "after five tasks": {
+            data: harness.over_seeds([measured(data, seed) for seed in own.seeds])
+            for data in own.data
+        },
+        "made with": harness.versions("scikit-learn"),
+    }
+    harness.write(own.results, "unseen", document)
+    for data, rows in document["after five tasks"].items():
+        for name, row in rows.items():
+            print(data, name, {kind: found["mean"] for kind, found in row.items()})
+
+
+if __name__ == "__main__":
+    main()

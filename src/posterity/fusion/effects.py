@@ -1,0 +1,227 @@
+"""Sites that differ by more than components do in themselves: which of these are one.
+
+A dispersion takes any distance between matched components for a difference of sites. Where they lie
+several deviations of a record apart, that is to be learned together with the matches: where a
+component lies, and the logarithm of its covariance, are a draw from a population plus a difference
+of the site, all normal. The matches, and the variances within groups, are those of the highest
+marginal likelihood, as yurochkin2019 has it for means.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy
+
+from posterity.arrays.typing import Float, Int
+from posterity.families import ExponentialFamily
+from posterity.families.normal_wishart import NormalPrecision
+from posterity.fusion.agglomeration import Places
+from posterity.fusion.clustering import Clustering, assign, sums
+from posterity.fusion.criterion import MATCHES
+
+Array = np.ndarray
+APART = 10.0
+"""Times that location has the dispersion that is expected, from which matched components are no
+copies of one as such: they are four deviations of a record apart, all directions together."""
+DIRECTIONS, MOST = 128, 1024
+"""Directions of a location, and components, up to which they are matched anew."""
+SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
+"""Shares of the variance of all components that are tried as those within groups."""
+STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)
+"""The same of location with which the matching begins."""
+EQUAL = 1e-12
+"""Variance of log covariances that are the same but for rounding, which tell nothing apart."""
+SWEEPS = 10
+"""Times that all sites are matched, and shares found, at most."""
+
+
+def differ(clustering: Clustering) -> bool:
+    """Whether matched components lie so far apart that the dispersion of location, which costs no
+    more than its logarithm, has swallowed what would tell that they are not one.
+    """
+    judged, criterion = clustering.judged, clustering.local.criterion
+    spare = (criterion.total - len(judged.centres)) * criterion.located
+    few = criterion.located <= DIRECTIONS and criterion.total <= MOST
+    return bool(few and 2 * (judged.misfit - judged.shape) > APART * criterion.expected * spare > 0)
+
+
+class Trait:
+    """What components are in one respect: points whose scatter is alike in all directions.
+
+    Attributes:
+        points: (N, size), about their middle.
+        expected: variance within groups below which nothing speaks against it; infinite if none.
+    """
+
+    def __init__(self, points: Float[Array, "n size"], expected: float = np.inf):
+        self.points = points - points.mean(0)
+        self.squares = (self.points**2).sum(1)
+        self.size, self.expected = points.shape[1], expected
+        self.variance = max(float((self.points**2).mean()), np.finfo(float).tiny)
+
+    def evidence(self, share: float, number: Any, middle: Any, square: Any) -> Any:
+        """Log density of groups of so many members, beside that of the same as strangers.
+
+        Args:
+            share: of the variance that lies within groups.
+            number: of members.
+            middle: squared length of their sum.
+            square: sum of their squared lengths.
+        """
+        within, total = share * self.variance, self.variance
+        whole = within + number * (total - within)
+        middle = middle / np.maximum(number, 1)
+        quadratic = (square - middle) / within + middle / whole - square / total
+        logs = (number - 1) * np.log(within) + np.log(whole) - number * np.log(total)
+        return -np.where(number > 0, quadratic + self.size * logs, 0.0) / 2
+
+    def unexpected(self, share: float) -> float:
+        """Nats that speak against so large a share (:data:`.criterion.MATCHES`)."""
+        ratio = min(self.expected / (share * self.variance), 1.0)
+        return MATCHES * self.size / 2 * (ratio - 1 - np.log(ratio))
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """Components of sites in the groups that are likeliest where these differ.
+
+    Attributes:
+        traits: what they are.
+        starts: where each site's components begin, and the end.
+        labels: (N,) the group of each.
+        shares: the share of the variance of each trait that lies within groups.
+    """
+
+    traits: tuple[Trait, ...]
+    starts: Int[Array, " bounds"]
+    labels: Int[Array, " n"]
+    shares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, clustering: Clustering) -> "Effects":
+        """The likeliest groups; every component alone, if they are no better than the best of so
+        many ways to choose them would be by chance.
+        """
+        local = clustering.local
+        traits = [Trait(Places.of(local).points, local.criterion.expected)]
+        members = local.judged.members(slice(None))
+        shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
+        if shape and shape.variance > EQUAL:
+            traits.append(shape)
+        alone = cls(tuple(traits), local.starts, np.arange(len(local.points)), ())
+        met = dataclasses.replace(alone, labels=clustering.labels)._with_shares()
+        rest = [1.0] * (len(traits) - 1)
+        begun = [dataclasses.replace(alone, shares=(share, *rest)) for share in STARTS]
+        best = max((start.improved() for start in [met, *begun]), key=lambda end: end.worth)
+        return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
+
+    def improved(self) -> "Effects":
+        """Matched anew, site by site, and with the shares that fit best, until nothing changes."""
+        current = self
+        for _ in range(SWEEPS):
+            before = current
+            for site in range(len(self.starts) - 1):
+                current = current._matched(site)
+            current = current._with_shares()
+            if current.worth <= before.worth:
+                break
+        return current
+
+    def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
+        """Nats that each component of a site gains in each group of the others', and the groups."""
+        own = slice(*self.starts[site : site + 2])
+        rest = np.ones(len(self.labels), bool)
+        rest[own] = False
+        labels = np.unique(self.labels[rest], return_inverse=True)[1]
+        groups = int(labels.max()) + 1
+        number, total = np.bincount(labels), 0.0
+        for trait, share in zip(self.traits, self.shares, strict=True):
+            others, x, square = trait.points[rest], trait.points[own], trait.squares[own, None]
+            middle = sums(others, labels, groups)
+            length = (middle**2).sum(1)
+            inner = np.bincount(labels, trait.squares[rest])
+            both = length + 2 * x @ middle.T + square
+            total = total + trait.evidence(share, number + 1, both, inner + square)
+            total = total - trait.evidence(share, number, length, inner)
+        out = np.full(len(self.labels), -1)
+        out[rest] = labels
+        return np.asarray(total), out
+
+    def _matched(self, site: int) -> "Effects":
+        gains, labels = self.gains(site)
+        own = assign(-gains, np.array([0, len(gains)]), 0.0)
+        groups = gains.shape[1]
+        own = np.where(own == groups, groups + np.arange(len(own)), own)
+        labels[labels < 0] = own
+        return dataclasses.replace(self, labels=np.unique(labels, return_inverse=True)[1])
+
+    def _with_shares(self) -> "Effects":
+        best = [
+            max(SHARES.tolist(), key=lambda share, trait=trait: self._worth(trait, share))
+            for trait in self.traits
+        ]
+        return dataclasses.replace(self, shares=tuple(best))
+
+    def _worth(self, trait: Trait, share: float) -> float:
+        labels = self.labels
+        length = (sums(trait.points, labels) ** 2).sum(1)
+        inner = np.bincount(labels, trait.squares)
+        nats = trait.evidence(share, np.bincount(labels), length, inner).sum()
+        return float(nats) - trait.unexpected(share)
+
+    @functools.cached_property
+    def worth(self) -> float:
+        """Nats by which these groups are better than none."""
+        if len(np.unique(self.labels)) == len(self.labels):
+            return 0.0
+        return sum(self._worth(*own) for own in zip(self.traits, self.shares, strict=True))
+
+    @property
+    def ways(self) -> float:
+        """Logarithm of the number of ways to choose as many matches, site after site."""
+        log = lambda n: float(scipy.special.gammaln(n + 1))
+        total, seen = 0.0, set(self.labels[: self.starts[1]].tolist())
+        for first, end in zip(self.starts[1:-1], self.starts[2:], strict=True):
+            own = self.labels[first:end].tolist()
+            k, l, n = len(own), len(seen), len(seen & set(own))
+            total += np.log(min(k, l) + 1) + log(k) + log(l) - log(k - n) - log(l - n) - log(n)
+            seen |= set(own)
+        return float(total)
+
+    @functools.cached_property
+    def margins(self) -> Float[Array, " n"]:
+        """Nats lost if each component were alone, or in another group, changing places there."""
+        return np.concatenate([*self._margins()])
+
+    def _margins(self) -> Iterator[Float[Array, " k"]]:
+        for site in range(len(self.starts) - 1):
+            gains, labels = self.gains(site)
+            (k, g), rows = gains.shape, np.arange(len(gains))
+            gains = np.pad(gains, (0, 1))
+            own = self.labels[slice(*self.starts[site : site + 2])]
+            same = own[:, None] == self.labels[labels >= 0]
+            here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], g)
+            owner = np.full(g, k)
+            owner[here[here < g]] = rows[here < g]
+            now, there = gains[rows, here], gains[owner, np.arange(g)]
+            # If row i goes to group j, the owner of j goes to what i leaves.
+            rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
+            rise[rows[here < g], here[here < g]] = np.inf
+            yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))
+
+
+def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:
+    """Logarithms of expected covariances beside their mean, as vectors as long as these."""
+    law: Any = members
+    covariances, degrees = np.asarray(law.inverse_scale), np.asarray(law.degrees_of_freedom)
+    if covariances.ndim == 2:  # variances
+        return np.log(covariances / degrees)
+    covariances = covariances / degrees[:, None, None]
+    root = np.linalg.inv(np.linalg.cholesky(covariances.mean(0)))
+    values, vectors = np.linalg.eigh(root @ covariances @ root.T)
+    logs = (vectors * np.log(values)[:, None]) @ vectors.swapaxes(1, 2)
+    one, other = np.triu_indices(logs.shape[1])
+    return logs[:, one, other] * np.where(one == other, 1.0, np.sqrt(2))
