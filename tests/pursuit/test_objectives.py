@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.stats
 
 from posterity.families import DiagonalGaussian
-from posterity.families.free_forms import DiagonalForm
+from posterity.families.free_forms import DiagonalForm, FullForm
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, maximised
 from posterity.pursuit.search import nodes_of
@@ -38,36 +38,40 @@ def expected(of: np.ndarray, mean: float, deviation: float) -> float:
     return float((scipy.stats.norm.pdf(X, mean, deviation) * of).sum() * WIDTH)
 
 
-@pytest.mark.parametrize("lam", [0.5, 1.0, 2.0])
-def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float) -> None:
+@pytest.mark.parametrize(("lam", "begun"), [(0.5, 1.0), (2.0, 1.0), (1.0, 0.0)])
+def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float, begun: float) -> None:
+    """At the first component the ratio is ``log L``, so the step is the ELBO itself at λ = 1."""
     with jax.enable_x64(True):
-        ratio = Ratio(mixture(), jnp.asarray(-1e9), jnp.asarray(1.0))
+        ratio = Ratio(mixture(), jnp.asarray(-1e9), jnp.asarray(begun))
         start = FORM.parameters(DiagonalGaussian.from_standard([1.0], [4.0]))
         nodes = jnp.asarray(nodes_of(FORM, NODES))
         found = float(COMPONENT(FORM, jnp.zeros(2), nodes, None, TARGET, start, ratio, lam))
     log_l, log_q = parts(X)
-    entropy = scipy.stats.norm.entropy(1, 2)
-    assert found == pytest.approx(entropy + lam * expected(log_l - log_q, 1, 2), abs=5e-3 * lam)
+    wanted = scipy.stats.norm.entropy(1, 2) + lam * expected(log_l - begun * log_q, 1, 2)
+    assert found == pytest.approx(wanted, abs=5e-3 * lam)
 
 
-def test_at_one_it_is_variational_inference_with_a_penalty_on_similarity() -> None:
-    """``ELBO(h) - E_h[log q_t]``, and at the first component the ELBO itself."""
+def test_a_full_covariance_is_solved_for_once() -> None:
+    """Two large batches of triangular solves in one program may wait forever on CPUs."""
+    form, rng = FullForm(2), np.random.default_rng(0)
+    means, below = rng.normal(size=(3, 2)), rng.normal(size=(3, 2, 2))
+    factors = np.tril(below, -1) + np.eye(2)
+    q, z = Components((means, factors), np.log(np.array([0.2, 0.5, 0.3]))), rng.normal(size=2)
+    moves, nodes = np.zeros((3, form.moves + 1)), nodes_of(form, 8)
     with jax.enable_x64(True):
-        start = FORM.parameters(DiagonalGaussian.from_standard([1.0], [4.0]))
-        nodes = jnp.asarray(nodes_of(FORM, NODES))
-        values = [
-            float(
-                COMPONENT(
-                    FORM, jnp.zeros(2), nodes, None, TARGET, start,
-                    Ratio(mixture(), jnp.asarray(-1e9), jnp.asarray(begun)), 1.0,
-                )
-            )
-            for begun in (0.0, 1.0)
-        ]  # fmt: skip
-    log_l, log_q = parts(X)
-    bound = expected(log_l - scipy.stats.norm.logpdf(X, 1, 2), 1, 2)
-    assert values[0] == pytest.approx(bound, abs=2e-3)
-    assert values[1] == pytest.approx(bound - expected(log_q, 1, 2), abs=5e-3)
+        tangents = objectives.Linear(np.zeros((24, 2)), np.zeros(24), np.zeros((24, 2)))
+        slope = jax.grad(objectives.joint, argnums=(1, 2))
+        program = jax.make_jaxpr(slope, static_argnums=0)
+        traced = program(form, moves, moves, nodes, None, tangents, q)
+        logs, down = jax.value_and_grad(lambda z: objectives.log_mixture(form, q, z))(z)
+    assert str(traced).count("triangular_solve[") == 1
+    laws = [
+        scipy.stats.multivariate_normal(m, s @ s.T) for m, s in zip(means, factors, strict=True)
+    ]
+    shares = np.array([0.2, 0.5, 0.3]) * [law.pdf(z) for law in laws]
+    assert float(logs) == pytest.approx(np.log(shares.sum()))
+    pulls = [np.linalg.solve(s @ s.T, m - z) for m, s in zip(means, factors, strict=True)]
+    np.testing.assert_allclose(down, shares @ pulls / shares.sum(), rtol=1e-9)
 
 
 def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:

@@ -2,6 +2,7 @@
 
 from posterity.pursuit.pursue import pursue
 from posterity.pursuit.result import Pursuit, Row
+from posterity.pursuit.reweighting import Weighted, reweighted
 from posterity.pursuit.schedules import Best, Fixed, Flatness, LambdaSchedule, Schedule
 from posterity.pursuit.target import Function, Joint, Target
 
@@ -16,5 +17,7 @@ __all__ = [
     "Row",
     "Schedule",
     "Target",
+    "Weighted",
     "pursue",
+    "reweighted",
 ]

@@ -1,0 +1,118 @@
+"""Draws of a mixture weighted to the target that it approximates."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+import scipy.stats
+from jaxtyping import Float
+
+from posterity.arguments import at_least
+from posterity.errors import ParameterError
+from posterity.families import Mixture
+from posterity.pursuit.objectives import batched, values
+from posterity.pursuit.target import as_target
+
+RELIABLE = 0.7
+"""The shape of the weights' tail below which their means converge at a useful rate."""
+
+FLAT = 0.1
+"""The relative excess of the largest weight below which there is no tail."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighted:
+    """Draws ``z`` (n, ...) and their weights (n,), which sum to one.
+
+    ``shape`` is that of the generalised Pareto distribution of the largest weights. From .7 on
+    means of weighted draws are not to be trusted, and neither is ``effective``, the relative
+    effective sample size. Neither tells of a mode that the mixture misses.
+    """
+
+    z: Any
+    weights: Float[np.ndarray, " n"]
+    shape: float
+
+    @property
+    def effective(self) -> float:
+        """The share of draws that count."""
+        return float(1 / (self.weights**2).sum() / len(self.weights))
+
+    @property
+    def reliable(self) -> bool:
+        """True if means of the weighted draws can be trusted."""
+        return self.shape < RELIABLE
+
+    def mean(self) -> Any:
+        """The mean of the target, shaped as one event."""
+        return jax.tree.map(lambda leaf: np.tensordot(self.weights, leaf, 1), self.z)
+
+    def variance(self) -> Any:
+        """The variances of the target's coordinates, shaped as one event."""
+        squares = lambda leaf, mean: np.tensordot(self.weights, (leaf - mean) ** 2, 1)
+        return jax.tree.map(squares, self.z, self.mean())
+
+
+def reweighted(
+    posterior: Mixture, target: Any, *, key: jax.Array | None = None, draws: int = 10_000
+) -> Weighted:
+    """Draws of a mixture with weights that correct their moments to those of the target.
+
+    The largest weights are replaced by quantiles of the generalised Pareto distribution that is
+    fitted to them.
+
+    Args:
+        posterior: a mixture, such as that of a pursuit.
+        target: the log density that was pursued, or the ``Joint``.
+        key: random key, ``jax.random.key(0)`` by default.
+        draws: how many; the target is evaluated once at each, without gradients.
+
+    Raises:
+        UsageError: for fewer than 100 draws, or what is no target.
+        ParameterError: if the log density is finite at no draw, or infinite at one.
+
+    Source: vehtari2024.
+
+    >>> import jax.numpy as jnp
+    >>> from posterity.families import DiagonalGaussian
+    >>> wide = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[2.0]]))
+    >>> found = reweighted(wide, lambda z: -((z[0] - 0.5) ** 2) / 2)
+    >>> found.reliable, round(float(found.mean()[0]), 1), round(float(found.variance()[0]), 1)
+    (True, 0.5, 1.0)
+    """
+    at_least(100).check(draws=draws)
+    key = jax.random.key(0) if key is None else key
+    with jax.enable_x64(True):
+        target = jax.tree.map(jnp.asarray, as_target(target))
+        z = jax.tree.map(np.asarray, posterior.sample(key, (draws,)))
+        log_l = np.asarray(batched(values, (target,), z), np.float64)
+        logs = log_l - np.asarray(posterior.log_prob(z))
+    logs = np.where(np.isnan(logs), -np.inf, logs)
+    if not np.isfinite(logs.max()):
+        raise ParameterError(
+            found="a log density that is finite at no draw, or infinite at one",
+            expected="the target that the mixture approximates",
+            fix="Pass the log density that was pursued.",
+        )
+    smooth, shape = _smoothed(logs - logs.max())
+    return Weighted(z, scipy.special.softmax(smooth), shape)
+
+
+def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float]:
+    """Log weights, at most zero, with a smooth upper tail; and the shape of that tail."""
+    count = int(min(len(logs) / 5, 3 * np.sqrt(len(logs))))
+    order = np.argsort(logs)
+    tail, cut = order[-count:], logs[order[-count - 1]]
+    excess = np.exp(logs[tail]) - np.exp(cut)
+    if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > FLAT * np.exp(cut)):
+        return logs, 0.0 if np.isfinite(cut) else np.inf
+    unit = excess.mean()
+    shape, _, scale = scipy.stats.genpareto.fit(excess / unit, floc=0)
+    ranks = (np.arange(count) + 0.5) / count
+    smooth = np.array(logs)
+    quantiles = np.exp(cut) + unit * scipy.stats.genpareto.ppf(ranks, shape, 0, scale)
+    smooth[tail] = np.minimum(np.log(quantiles), 0.0)
+    return smooth, float(shape)
