@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +15,7 @@ import jax
 import numpy as np
 
 from benchmarks import naive_gossip
+from benchmarks.launch import ROOT
 from benchmarks.measure import answer, peak, timings
 from experiments.gfvl.simulate import simulate
 from posterity import Beta, Gaussian
@@ -79,19 +83,23 @@ def links(network: Network) -> naive_gossip.Links:
 
 
 def conjugate_speed(
-    size: Size, seed: int, runs: int, budget: float, *, kept: bool = False
+    size: Size, seed: int, runs: int, budget: float, *, in_step: bool = False
 ) -> dict[str, Any]:
-    """Walk steps a second, Beta-Bernoulli on a complete graph."""
+    """Walk steps a second, Beta-Bernoulli on a complete graph; beside one walk, or NumPy's many."""
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
     network = Network.from_graph(complete(names(size)))
     rng, own, key = np.random.default_rng(seed), links(network), jax.random.key(seed)
-    records, visits = list(sites.values()), 50 * size.visits
+    records, walks = list(sites.values()), size.repetitions
 
     def ours() -> None:
-        many: dict[str, Any] = {"visits": size.visits, "repetitions": size.repetitions}
+        many: dict[str, Any] = {"visits": size.visits, "repetitions": walks}
         simulate(sites, BetaBernoulli(), prior, network, **many, key=key)
 
-    plain = lambda: naive_gossip.conjugate((1.0, 1.0), records, own, visits, rng, kept=kept)
+    if in_step:
+        plain = lambda: naive_gossip.in_step((1.0, 1.0), records, own, size.visits, walks, rng)
+        return _speeds(ours, plain, size, size.visits * walks, 1, runs, budget)
+    visits = 50 * size.visits
+    plain = lambda: naive_gossip.conjugate((1.0, 1.0), records, own, visits, rng)
     return _speeds(ours, plain, size, visits, 1, runs, budget)
 
 
@@ -199,6 +207,36 @@ def unequal_pass(size: Size, seed: int, runs: int, budget: float) -> dict[str, A
     return first | {"next pass": timings(lambda: done[0].advance(1), runs=runs, budget=budget)}
 
 
+def many_conjugate(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """`federate` over very many conjugate sites, one more pass, and a site forgotten."""
+    sites, done = coins(size, seed), []
+    call = lambda: done.append(
+        federate(sites, BetaBernoulli(), Beta.from_standard(1.0, 1.0), steps=1)
+    )
+    first = timings(call, runs=1, budget=0.0)
+    next_pass = timings(lambda: done[0].advance(1), runs=runs, budget=budget)
+    forget_one = _of_many(lambda: done[0].forget(names(size)[0]), 20, runs, budget)
+    return first | {"next pass": next_pass, "forget": forget_one}
+
+
+def cold_example(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
+    """The first example of docs/federate.md in a new process: the least CPU time of some runs."""
+    del size, seed, budget
+    page = (ROOT / "docs" / "federate.md").read_text()
+    block = page.split("```python\n")[1].split("```")[0]
+    code = f"{block}\nfrom benchmarks.resident import highest\nprint(highest())\n"
+    cpu, peaks = [], []
+    for _ in range(runs):
+        before = os.times()
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        after = os.times()
+        cpu.append(sum(after[2:4]) - sum(before[2:4]))
+        peaks.append(int(done.stdout.split()[-1]))
+    return {"cpu_s": min(cpu), "median_cpu_s": float(np.median(cpu)), "peak_bytes": max(peaks)}
+
+
 def dimension_growth(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
     """One sweep of linear regression over ten sites, and the posterior's mean."""
     sites = regressions(size, seed)
@@ -267,12 +305,14 @@ def waiting_forget(size: Size, seed: int, runs: int, budget: float) -> dict[str,
 
 KINDS = {
     "conjugate speed": conjugate_speed,
-    "conjugate speed, statistics kept": functools.partial(conjugate_speed, kept=True),
+    "conjugate speed, NumPy in step": functools.partial(conjugate_speed, in_step=True),
     "REINFORCE speed": reinforce_speed,
     "default speed": default_speed,
     "sites": sites_growth,
     "hops": hops_growth,
     "sites of unequal size": unequal_pass,
+    "many conjugate sites": many_conjugate,
+    "cold example": cold_example,
     "dimension": dimension_growth,
     "conjugate forget": conjugate_forget,
     "waiting forget": waiting_forget,

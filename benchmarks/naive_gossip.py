@@ -22,23 +22,47 @@ def metropolis_hastings(links: Links, here: int, rng: Generator) -> int:
 
 
 def conjugate(
-    prior: Pair, records: list[np.ndarray], links: Links, visits: int, rng: Generator, *, kept: bool
+    prior: Pair, records: list[np.ndarray], links: Links, visits: int, rng: Generator
 ) -> list[Pair]:
     """Beta-Bernoulli: natural parameters (a - 1, b - 1) before the first visit and after each.
 
-    The algorithm has a site sum its records' sufficient statistics when it is visited; with
-    `kept` each does so once, before the walk.
+    As the algorithm has it a site sums its records' sufficient statistics when it is visited.
     """
     total = np.array(prior) - 1
     factors = [np.zeros(2) for _ in records]
-    sums = [statistics(own) for own in records]
     here, trace = int(rng.integers(len(records))), [(float(total[0]), float(total[1]))]
     for _ in range(visits):
-        new = sums[here] if kept else statistics(records[here])
+        new = statistics(records[here])
         total = total - factors[here] + new
         factors[here] = new
         trace.append((float(total[0]), float(total[1])))
         here = metropolis_hastings(links, here, rng)
+    return trace
+
+
+def in_step(
+    prior: Pair,
+    records: list[np.ndarray],
+    links: Links,
+    visits: int,
+    walks: int,
+    rng: Generator,
+) -> np.ndarray:
+    """The same for many walks at once, (walks, visits + 1, 2): the fastest plain NumPy.
+
+    Sites have their sums before the walk, and all sites equally many neighbours.
+    """
+    sums, table = np.array([statistics(own) for own in records]), np.array(links)
+    here, rows = rng.integers(len(records), size=walks), np.arange(walks)
+    waiting = np.ones((walks, len(records)))
+    trace = np.empty((walks, visits + 1, 2))
+    trace[:, 0] = total = np.broadcast_to(np.array(prior) - 1, (walks, 2))
+    for visit in range(visits):
+        total = total + sums[here] * waiting[rows, here, None]
+        waiting[rows, here] = 0.0
+        trace[:, visit + 1] = total
+        # Degrees are equal: each proposal is accepted.
+        here = table[here, rng.integers(table.shape[1], size=walks)]
     return trace
 
 

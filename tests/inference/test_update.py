@@ -1,5 +1,6 @@
 """The local rule: its fixed points, its domain, and what its settings mean."""
 
+import warnings
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.optimize
 import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,8 +34,10 @@ from posterity.models import (
     FunctionModel,
     LinearRegression,
     LogisticRegression,
+    NeuralNetwork,
     Records,
 )
+from posterity.models.nodes import normal_pairs
 
 few = settings(max_examples=settings().max_examples // 2)
 RNG = np.random.default_rng(0)
@@ -424,6 +428,47 @@ def test_float32_ends_where_float64_does():
                 ends.append(jitted(update, LogisticRegression(), *arguments, KEY)[0])
         wide, narrow = (prior + jax.tree.map(np.asarray, end) for end in ends)
         assert 0 < wide.kl(narrow) < 1e-9  # of draws that are the same
+
+
+@pytest.mark.slow
+def test_a_network_in_float32_ends_at_the_optimum_that_scipy_finds_in_float64():
+    rng = np.random.default_rng(0)
+
+    def site():
+        x = rng.normal(size=(100, 2))
+        f = 2 * np.tanh(x[:, 0] - x[:, 1]) + 1.5 * np.tanh(x.sum(1) - 0.5)
+        return x, (rng.random(100) < scipy.special.expit(f)).astype(float)
+
+    sites = {name: site() for name in ("north", "south", "west")}
+    shapes = [np.zeros((2, 4)), np.zeros(4), np.zeros((4, 1)), np.zeros(1)]
+    apply = lambda w, x: jnp.tanh(x @ w[0] + w[1]) @ w[2] + w[3]
+    network = NeuralNetwork(apply, shapes, likelihood="bernoulli")
+    prior = network.prior(variance=1.0, key=KEY)
+    update = LocalUpdate("variational-online-newton", dtype="float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # noise is left after all rounds
+        q = federate(sites, network, prior, update=update, key=KEY).posterior
+
+    data = tuple(np.concatenate(parts) for parts in zip(*sites.values(), strict=True))
+    noise = normal_pairs(q.event_size, 512)
+
+    @jax.jit
+    @jax.value_and_grad
+    def energy(free):
+        mean, log = jnp.split(free, 2)
+        draws = mean + jnp.exp(log) * noise
+        expected = jax.vmap(lambda z: network.log_likelihood(z, data).sum())(draws).mean()
+        squares = prior.precision * ((mean - prior.mean) ** 2 + jnp.exp(2 * log))
+        return squares.sum() / 2 - log.sum() - expected
+
+    with jax.enable_x64(True):
+        start = np.concatenate([q.mean, -np.log(q.precision) / 2])
+        found = scipy.optimize.minimize(energy, start, jac=True, method="L-BFGS-B")
+    mean, log = np.split(found.x, 2)
+    best = DiagonalGaussian.from_standard(mean, np.exp(2 * log))
+    # By default the noise of the last rounds leaves some hundredths of a deviation.
+    assert (np.abs(q.mean - best.mean) < 0.3 * np.exp(log)).all()
+    assert best.kl(q) < 0.1
 
 
 def test_what_float32_displaces_is_said():
