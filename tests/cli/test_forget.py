@@ -37,7 +37,7 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
     assert (plain["exact"], plain["distance"]) == (False, None)
     out = ["-o", "refined.safetensors", "--receipt", "r.json"]
     refined = document(*arguments, *out, "--config", "logistic.toml")
-    assert not refined["exact"] and 0 <= refined["distance"] < 1e-6
+    assert not refined["exact"] and 0 <= refined["distance"] < 1e-5
     succeed("verify", "r.json", "coupled.safetensors", "refined.safetensors")
     Path("logistic.toml").write_text(
         LOGISTIC.replace('b = "b.csv"\n', "")
@@ -53,7 +53,7 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
         )
         for name in ("plain", "refined")
     ]
-    assert distances[1] < 1e-6 < distances[0]
+    assert distances[1] < 1e-5 < distances[0]
 
 
 def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):

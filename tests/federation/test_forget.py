@@ -332,7 +332,7 @@ def test_memory_of_a_certificate_does_not_grow_with_its_draws():
     assert update.noisy
     with jax.enable_x64(True):
         gradient = eqx.filter_jit(_gradient)
-        arguments = update.traced, model, q, q.zero(), records, 64, jax.random.key(0)
+        arguments = update.traced, model, q, records, q.zero(), 64, jax.random.key(0)
         compiled = gradient.lower(*arguments).compile()
     kept = compiled.compiled.memory_analysis().temp_size_in_bytes
     assert kept < 64 * q.natural_parameters.nbytes / 2
