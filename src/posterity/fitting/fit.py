@@ -74,7 +74,7 @@ class Fit:
     notes: tuple[str, ...]
     kept: np.ndarray
     third: np.ndarray | None = None
-    spare: float | None = None
+    spare: float | int | None = None
     rounded: int = 1
 
     @property

@@ -302,11 +302,12 @@ class LocalUpdate(Setting):
         records: Records,
         count: Int[Any, ""] | int,
         *,
-        key: KeyArray,
+        key: KeyArray | None,
     ) -> tuple[Q, UpdateInfo]:
         """The site's new factor, from ``q = cavity + factor``.
 
-        Pure and traceable; ``count`` is how many steps the site took before. Resolve first.
+        Pure and traceable; ``count`` is how many steps the site took before, and only an estimator
+        that draws needs a ``key``. Resolve first.
         """
         records = records.widened()
         if self.needs_jax(model) or any(map(is_jax, leaves(records))):
@@ -321,7 +322,7 @@ class LocalUpdate(Setting):
 
         def step(index: Int[Real, ""], carry: PyTree) -> Any:
             q, factor, _, info = carry
-            own_key = jax.random.fold_in(key, index) if self.noisy else key
+            own_key = key if key is None or not self.noisy else jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
@@ -411,7 +412,9 @@ class LocalUpdate(Setting):
             finite=finite if self.noisy else info.finite & finite,
         )
 
-    def direction(self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray) -> Q:
+    def direction(
+        self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray | None
+    ) -> Q:
         """``∇_μ E_q[log likelihood] / α - η_k``: zero where the local free energy is least."""
         assert self.estimator is not None, "resolve first"
         if self.batch_size is not None and self.batch_size < records.size:

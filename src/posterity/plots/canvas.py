@@ -216,7 +216,11 @@ def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
 
 
 def note(
-    ax: "Axes", text: str, at: tuple[float, float], off: tuple[float, float], **style: Any
+    ax: "Axes",
+    text: str,
+    at: tuple[float | int, float | int],
+    off: tuple[float | int, float | int],
+    **style: Any,
 ) -> None:
     """Write a small text beside a point, so many points of the paper off it."""
     shape: dict[str, Any] = {"color": PALE, "fontsize": 8, "va": "bottom" if off[1] > 0 else "top"}
