@@ -418,6 +418,7 @@ class LocalUpdate(Setting):
         """``∇_μ E_q[log likelihood] / α - η_k``: zero where the local free energy is least."""
         assert self.estimator is not None, "resolve first"
         if self.batch_size is not None and self.batch_size < records.size:
+            assert key is not None, "batches are drawn"
             key, batch_key = jax.random.split(key)
             records = records.batch(self.batch_size, key=batch_key)
         return self.estimator(model, q, records, key=key) / self.temperature - factor
