@@ -70,7 +70,7 @@ class _Rates(PoissonRegression):
 
 
 class _OfSites(BaseEstimator):
-    """What estimators have in common whose posterior is a ledger of sites."""
+    """The base of estimators whose posterior is a ledger of sites."""
 
     ledger_: Ledger
     status_: Status
@@ -597,7 +597,7 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
         return float(self.score_samples(X).mean())
 
     def _asked(self, method: str, X: ArrayLike) -> np.ndarray:
-        """What the fused mixture says of records that are like those of the fit."""
+        """Predictions of the fused mixture, after checks of the records."""
         check_is_fitted(self)
         return getattr(self.mixture_, method)(validate_data(self, X, dtype=np.float64, reset=False))
 

@@ -198,7 +198,7 @@ class Recipe:
 
     @property
     def in_one_form(self) -> bool:
-        """Whether coefficients have no affine function to those in other units and levels."""
+        """True if coefficients are no affine function of those in other units and levels."""
         return bool(self.terms or self.baseline or self.own or self.model == "multinomial")
 
     @property
@@ -210,7 +210,7 @@ class Recipe:
 
     @property
     def conjugate(self) -> bool:
-        """Whether factors hold all that records say: of a linear model whose noise is known."""
+        """True if factors hold all that records tell, as of a linear model whose noise is known."""
         return type(self.noise_variance) in (int, float) and self.family == "gaussian"
 
     @property
@@ -219,7 +219,7 @@ class Recipe:
         return self.replaced(own=(), strata=())
 
     def is_own(self, name: str) -> bool:
-        """Whether each site has for itself the coefficient of a column of the design."""
+        """True if each site has a coefficient of its own for a column of the design."""
         return name in self.own or name.partition("[")[0] in self.own
 
     def deviations(self) -> list[float]:

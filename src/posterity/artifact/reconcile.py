@@ -53,7 +53,7 @@ CONVERTED, CLOSE = 3.0, 1.8
 """By how many times mean and deviation of a column both differ between sites, at the least, where
 one of them seems to have another unit; and where the deviation is small beside the mean."""
 APART = 15.0
-"""How many deviations apart two sites' means are where another unit begins elsewhere."""
+"""The distance of two sites' means, in standard deviations, from which units seem to differ."""
 
 
 class Affine(NamedTuple):

@@ -284,7 +284,7 @@ def default(layers: Layers, head: Head, networks: int) -> Layers:
 
 
 def copies(network: Any, layers: Layers | None) -> int:
-    """How many of its teacher's networks a student's hidden layers have room for, else zero."""
+    """The number of its teacher's networks that a student's hidden layers have room for, or 0."""
     if not isinstance(network, Layers) or layers is None:
         return 0
     wide, narrow = (own.layers[0].outputs for own in (network, layers))

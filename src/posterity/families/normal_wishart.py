@@ -239,7 +239,7 @@ class NormalWishart(NormalPrecision):
         )
 
     def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
-        """As :meth:`log_normalizer` and :attr:`mean_parameters`, in a third of their calls."""
+        """Compute :meth:`log_normalizer` and :attr:`mean_parameters` in a third of their calls."""
         size, (kappa, degrees) = self.own_size, vector[:, :2].T
         weighted, flat = vector[:, 2 : 2 + size], vector[:, 2 + size :]
         mean, half = weighted / kappa[:, None], (degrees + size) / 2

@@ -143,7 +143,7 @@ def stepped(federation: Federation, state: State) -> State | None:
 def _searched(
     federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
 ) -> tuple[State, Sequence[Report], Newton] | None:
-    """As much of a step as lowers the free energy, with what follows; None if no share of it does.
+    """Shorten a step until it lowers the free energy; None if no share of it does.
 
     Where rounding hides whether the energy falls, a step is taken that shortens the next one.
     """

@@ -268,7 +268,7 @@ class Site:
     def _by_enough_nodes(
         self, function: Any, update: LocalUpdate, posterior: ExponentialFamily, *others: Any
     ) -> Any:
-        """What a function says by as many nodes as it takes; the error that these leave is last."""
+        """Call a function with as many nodes as it needs; its last part is the error they leave."""
         records = self._records(update)
         while True:
             found = self._run(function, update, posterior, records, *others)

@@ -570,7 +570,7 @@ TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
         COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "counts: whole numbers from 0")
     ),
 }
-"""What the targets of a model are, and in words."""
+"""The kinds of targets that models have, and their description."""
 
 
 def _check_target(design: Design, recipe: Recipe, path: Path) -> None:

@@ -79,7 +79,7 @@ class Fit:
 
     @property
     def noise_variance(self) -> float | None:
-        """Of a linear model, known or estimated."""
+        """The noise variance of a linear model, known or estimated."""
         return self.spread if self.recipe.model == "linear" else None
 
     @property

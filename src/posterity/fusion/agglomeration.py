@@ -37,12 +37,12 @@ of that ratio, in one over the square root of what it is estimated from (geary19
 ERRORS = 3.0
 """Standard errors of that ratio beyond which one group may be several."""
 BY_LUCK = 1e-3
-"""How seldom some group of many is so by chance."""
+"""The probability, over all groups, of a warning by chance."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """What is known of groups: their counts, sums of traits, evidence and centroids."""
+    """Statistics of groups: their counts, sums of traits, evidence and centroids."""
 
     counts: Float[Array, " groups"]
     traits: Float[Array, "groups traits"]
@@ -325,7 +325,7 @@ def _together(clustering: Clustering) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where components lie, in deviations of an average component, and the weight of each.
+    """Locations of components, in deviations of an average component, and the weight of each.
 
     Attributes:
         points: (N, located) locations about their middle.

@@ -396,7 +396,7 @@ class Clustering:
         return before.centroids.take(before.kept).with_moved(moved, mine)
 
     _before: ClassVar["Before | None"] = None
-    """What is known from the clustering that this one was made of, if most of its groups stay."""
+    """The statistics of the clustering that this one was made of, if most of its groups stay."""
 
     @functools.cached_property
     def misfit(self) -> float:

@@ -49,7 +49,7 @@ def differ(clustering: Clustering) -> bool:
 
 
 class Trait:
-    """What components are in one respect: points whose scatter is alike in all directions.
+    """One property of components, as points whose scatter is alike in all directions.
 
     Attributes:
         points: (N, size), about their middle.

@@ -175,7 +175,7 @@ def fuse(
 
 @contextlib.contextmanager
 def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
-    """Where the search of plates in passes stands, kept at the path; None if nothing is."""
+    """The progress of a search in passes that is kept at the path; None if there is none."""
     if path is None:
         yield None
         return

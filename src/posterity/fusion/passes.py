@@ -76,7 +76,7 @@ class PassResult:
 
 @dataclasses.dataclass
 class Stages:
-    """Where the search of each plate stands, kept in a checkpoint: the same call goes on there."""
+    """The progress of each plate's search, in a checkpoint from which the same call goes on."""
 
     checkpoint: Checkpoint
 
@@ -256,7 +256,7 @@ class Passes:
         return sweep, trace
 
     def _begun(self) -> PassResult:
-        """As many groups as the sample has, and those that were opened for what is in none."""
+        """A start with the sample's groups, and with new ones for components that are in none."""
         seed = search(self.near).clustering
         return self.refine(self._open(seed.centroids.coordinates, price_of_a_group(seed)))
 

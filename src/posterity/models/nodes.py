@@ -17,7 +17,7 @@ from posterity.lazy import jax, jnp
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes an axis, where a grid is still small."""
 PAIRS, ROTATIONS = 256, 16
-"""Of mirrored nodes at the least, where a grid is not; and of different rotations of them."""
+"""The least numbers of mirrored nodes, where there is no grid, and of their rotations."""
 DEVIATIONS = 9.0
 """How far equidistant nodes reach, in standard deviations: 40 nats."""
 PEAK, ZOOMS = 128, 2

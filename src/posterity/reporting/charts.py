@@ -56,7 +56,7 @@ class Axis:
         return cls(label, low - room, high + room)
 
     def place(self, value: float) -> float:
-        """Where a value is, from 0 to 1; beyond the ends it is at them."""
+        """The position of a value on the axis, from 0 to 1; beyond the ends it is at them."""
         if self.log:
             value = max(value, self.low)
             share = math.log(value / self.low) / math.log(self.high / self.low)

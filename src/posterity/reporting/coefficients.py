@@ -102,7 +102,7 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
 
 
 def learnt(ends: Any, before: Any) -> Any:
-    """Where an interval is another one than the prior's, by a hundredth of its length."""
+    """True for each interval that differs from the prior's by a hundredth of its length."""
     moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
     return moved > 0.01 * (before[1] - before[0])
 

@@ -100,7 +100,7 @@ class Scale(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """What numbers are divided by before they are written."""
+        """The power of ten that numbers are divided by before they are written."""
         return float(f"1e{self.power}")
 
     @property

@@ -329,7 +329,7 @@ def distillation(result: Any) -> list[Markup]:
 
 
 def student(value: Any, columns: Sequence[str]) -> list[Markup]:
-    """What a student is, what it takes, and where it has learned."""
+    """A section on a student: its network, its inputs, and where it has learned."""
     head = value.head
     text = (
         "One small network that predicts as a posterior does, and says how sure it is. It has no "
@@ -381,7 +381,7 @@ def receipt(
     after: Source | None,
     verification: Verification | None,
 ) -> list[Markup]:
-    """What a receipt shows, as :func:`checked`, and what it does not."""
+    """A section on what a receipt shows, as :func:`checked`, and what it does not."""
     value: Receipt = source.value
     parts = [paragraph(f"The receipt says: {value.statement}")]
     if verification is not None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 
 EFFECTS = {**dict.fromkeys(LABELS, "log odds"), "survival": "log hazard"}
-"""What a coefficient adds to; of all other models with a link it is a log mean."""
+"""The quantity that a coefficient adds to; of other models with a link it is a log mean."""
 RATIOS = {
     **dict.fromkeys(LABELS, "odds ratio"),
     "survival": "hazard ratio",
@@ -14,7 +14,7 @@ RATIOS = {
     "negative-binomial": "rate ratio",
     "gamma": "ratio of means",
 }
-"""What the exponential of a coefficient is."""
+"""The name of a coefficient's exponential, by model."""
 
 
 class Effect(NamedTuple):
