@@ -1,21 +1,21 @@
-"""Spurious components of a local fit: two of one site that are one are put together.
+"""Spurious components of a local fit: several of one site that are one are put together.
 
-A site's own components are never matched with each other, so where a local fit split a component
-in two, or left a few observations beside it, one part finds its match and the other stays alone.
-What parts of one component have learnt adds up: where the prior is known their union is
-``q_k + q_l - prior``, exactly in conjugate families. A part that is alone is absorbed by one of
-its site's that another site holds, too, if
+A site's own components are never matched with each other, so where local fits split a component
+in two, or left a few observations beside it, parts are matched with parts or with nothing. What
+parts of one component have learnt adds up: where the prior is known their union is
+``q_k + q_l - prior``, exactly in conjugate families. Two of a site's components are put together
 
-* the two are no further apart than halves of one heap are, for how wide they are;
-* the site's own data say that the two are one: joined, they have more evidence, that of which
-  observation is in which part included (heller2005);
-* and the other sites do not contradict: the union agrees with them no worse than its part did,
-  give or take what sampling alone explains, half a nat a direction.
+* before the matching, where the evidence lower bound of the site's own fit is higher of their
+  union: the log evidence of the union (heller2005) less that of both, and of which observation is
+  in which, less the entropy of their responsibilities, which the two laws themselves imply. Where
+  all counts are whole numbers nothing was left open, as of labels that are known, and none are;
+* after it, where one of them is alone and this is higher by no less than what the union makes
+  worse at the other sites, give or take what sampling explains, half a nat a direction.
 """
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,22 +24,21 @@ import scipy
 from posterity.arrays.canonical import canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
+from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.geometry import Points, chunks, middle, moved
+from posterity.fusion.geometry import PIECE, Points, chunks, middle, moved
 from posterity.fusion.matching import Matched
 
 Array = np.ndarray
-HELD = 2
-"""Sites that hold what absorbs, its own included: where no other has it, none says that the fit
-is wrong."""
-
-NEAREST = 4
-"""Components of its site's that might absorb what is alone: those of the nearest groups."""
-STRANGE = 6.0
-"""Nats by which an observation of a part may surprise the other: half of the 12 variances by which
-the halves of a uniform distribution, the flattest that has one mode, are apart, squared."""
+NEAR = 25.0
+"""Squared distance, in variances of both along any one coordinate, beyond which components are not
+one: of a few observations in the tail of many others it may be as much."""
+WHOLE = 1e-6
+"""The part of an observation up to which a count is a whole number."""
+DRAWS = 256
+"""Pairs of opposite draws from each component for the entropy of responsibilities."""
 AMID = object()
 """The origin in the middle of all components."""
 
@@ -91,6 +90,22 @@ class Absorbing:
         """The prior of each row."""
         return self.block.priors.at(self.block.site[rows])
 
+    @classmethod
+    def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
+        """With those of these rows put together that are one by their own sites' evidence alone,
+        the likeliest first, until there are none.
+        """
+        found = cls.of(block)
+        rows = found.counted(rows[~found.known[rows]])
+        origin = middle(block.members[rows]) if len(rows) else None
+        while len(rows):
+            one, other = found.pairs(rows, origin)
+            parts = found._joined(one, other, found.evidence(one, other, origin))
+            changed = block.site[found.into != parts.into]
+            rows = rows[np.isin(block.site[rows], changed) & parts.whole[rows]]
+            found = parts
+        return found
+
     def more(
         self, matched: Matched, rows: Int[Array, " n"], origin: Any = AMID
     ) -> "Absorbing | None":
@@ -98,58 +113,89 @@ class Absorbing:
 
         Components were matched as they are seen from the ``origin``, by default the middle of all.
         """
-        alone, other = self._candidates(matched, rows)
-        if not len(alone):
-            return None
-        place = np.empty(len(self.into), int)
+        clustering, place = matched.result.clustering, np.empty(len(self.into), int)
         place[rows] = matched.rows
         if origin is AMID:
             origin = middle(self.members[rows[np.argsort(matched.rows)]])
-        members, priors, counts = self.members, self._priors(alone), self.counts
-        first, second, priors = (moved(p, origin) for p in (members[other], members[alone], priors))
-        halves = Halves(first, second, priors, counts[other], counts[alone])
-        gain = halves.evidence_of_one()
-        against = disagreement(matched.result.clustering, place[other], halves.union)
-        sampled = halves.union.natural_parameters.shape[1] / 2
-        fits = (gain > 0) & (halves.strangeness() <= STRANGE) & (against <= sampled)
-        # Each goes into the one of most evidence, at most one at a time.
-        into, taken = self.into.copy(), set()
-        for at in np.flatnonzero(fits)[np.argsort(-gain[fits], kind="stable")]:
-            part, host = int(alone[at]), int(other[at])
-            if taken.isdisjoint((part, host)):
-                taken |= {part, host}
-                into[self.into == part] = host
-        return Absorbing(self.block, into) if taken else None
+        alone = np.zeros(len(self.into), bool)
+        alone[rows] = clustering.counts[clustering.labels[matched.rows]] == 1
+        site, rows = self.block.site, self.counted(rows)
+        rows = rows[np.isin(site[rows], site[alone])]
+        if not len(rows):
+            return None
+        one, other = self.pairs(rows, origin)
+        either = alone[one] | alone[other]
+        if not either.any():
+            return None
+        one, other = one[either], other[either]
+        part, host = np.where(alone[other], (other, one), (one, other))
+        union = self._halves(one, other, origin).union
+        against = disagreement(clustering, place[host], union)
+        explained = union.degrees_of_variation / 2
+        against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
+        gain = self.evidence(one, other, origin) - against
+        parts = self._joined(part, host, gain)
+        return None if (parts.into == self.into).all() else parts
 
-    def _candidates(
-        self, matched: Matched, rows: Int[Array, " n"]
+    def counted(self, rows: Int[Array, " n"]) -> Int[Array, " n"]:
+        """Those of these rows that have counts, and whose site has one prior that is known."""
+        return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
+
+    @property
+    def known(self) -> Bool[Array, " n"]:
+        """Whether counts at a component's site are whole numbers: its fit left nothing open."""
+        block, counts = self.block, self.block.counts
+        open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > WHOLE)
+        return open_[block.site] == 0
+
+    def pairs(
+        self, rows: Int[Array, " n"], origin: Any
     ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """Rows of what is alone, where its observations are counted and its site's one prior is
-        known, with those of its site's that others hold, whose groups are nearest.
-        """
-        clustering, local = matched.result.clustering, matched.result.clustering.local
-        groups = np.flatnonzero(clustering.counts >= HELD)
-        alone = np.flatnonzero(clustering.counts[clustering.labels] == 1)
-        origin = np.empty(len(rows), int)
-        origin[matched.rows] = rows
-        known = self.block.priors.exchangeable[self.block.site[origin[alone]]]
-        alone = alone[known & self.block.weighted]
-        pairs, near = [(alone[:0], alone[:0])], min(NEAREST, len(groups))
-        for some in chunks(len(alone), 8 * max(len(groups), 1)):
-            mine = alone[some]
-            sites, at = np.unique(local.site[mine], return_inverse=True)
-            holder = np.full((len(sites), len(clustering.counts)), -1)
-            own, _ = local.rows_of(sites)
-            holder[np.searchsorted(sites, local.site[own]), clustering.labels[own]] = own
-            other = holder[at][:, groups]
-            cost = local.points.take(mine).divergences(clustering.centroids.take(groups))
-            cost[other < 0] = np.inf
-            best = np.argsort(cost, axis=1, kind="stable")[:, :near]
-            other = np.take_along_axis(other, best, axis=1)
-            one, place = np.nonzero(other >= 0)
-            pairs.append((origin[mine[one]], origin[other[one, place]]))
+        """Pairs of these rows that are of one site, and no further apart than parts of one are."""
+        site, members, columns = self.block.site[rows], self.members[rows], []
+        if isinstance(members, NormalPrecision):
+            _, *columns = _density(moved(members, origin))
+            columns = [x.T if x.ndim < 3 else np.diagonal(x, axis1=1, axis2=2).T for x in columns]
+        more = np.searchsorted(site, site, side="right") - np.arange(len(site)) - 1
+        pairs = [(rows[:0], rows[:0])]
+        for some in chunks(len(rows), 16 * int(more.max()), PIECE):
+            own = more[some]
+            one = np.repeat(np.arange(some.start, some.stop), own)
+            other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(own) - own, own)
+            for mean, spread in zip(*columns, strict=True):
+                near = (mean[one] - mean[other]) ** 2 <= NEAR * (spread[one] + spread[other])
+                one, other = one[near], other[near]
+            pairs.append((rows[one], rows[other]))
         first, second = map(np.concatenate, zip(*pairs, strict=True))
         return first, second
+
+    def _halves(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Halves":
+        """These pairs of rows, as they are seen from an origin."""
+        laws = self.members[one], self.members[other], self._priors(one)
+        first, second, prior = (moved(law, origin) for law in laws)
+        seen = self.counts[one], self.counts[other], self.known[one]
+        return Halves(first, second, prior, *seen)
+
+    def evidence(
+        self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
+    ) -> Float[Array, " m"]:
+        """Nats by which each of these pairs of rows is likelier to be one than two."""
+        gain = np.zeros(len(one))
+        for some in chunks(len(one), 32 * self.block.members.dimension):
+            gain[some] = self._halves(one[some], other[some], origin).evidence_of_one()
+        return gain
+
+    def _joined(
+        self, parts: Int[Array, " m"], hosts: Int[Array, " m"], gain: Float[Array, " m"]
+    ) -> "Absorbing":
+        """With parts in hosts where that is a gain, the most first, each in one at most."""
+        into, taken = np.arange(len(self.into)), set()
+        for at in np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]:
+            part, host = int(parts[at]), int(hosts[at])
+            if taken.isdisjoint((part, host)):
+                taken |= {part, host}
+                into[part] = host
+        return Absorbing(self.block, into[self.into])
 
 
 def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
@@ -159,13 +205,16 @@ def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
 
 @dataclasses.dataclass(frozen=True)
 class Halves:
-    """Pairs of components (m,) that might be one: each two's site's prior, and their counts."""
+    """Pairs of components (m,) that might be one: their site's prior, their counts, and whether it
+    is known which observations are of which.
+    """
 
     first: ExponentialFamily
     second: ExponentialFamily
     prior: ExponentialFamily
     many: Float[Array, " m"]
     few: Float[Array, " m"]
+    known: Bool[Array, " m"]
 
     @functools.cached_property
     def union(self) -> ExponentialFamily:
@@ -179,26 +228,56 @@ class Halves:
         """Nats of log evidence by which a site's data are likelier of one component than of two.
 
         Log normalisers are log evidences up to what data share. Two components also have to say
-        whose each observation is, if they lie somewhere: mixtures of laws without a location, such
-        as topics, are laws of the same kind, and one would always be likelier.
+        whose each observation is, but for the entropy of what they leave open. That is left out
+        where nothing says how observations lie.
 
-        Source: heller2005, equation 2.
+        Source: heller2005, equation 2; bishop2006, equation 10.70.
         """
         together = self.union.log_normalizer() + self.prior.log_normalizer()
         gain = together - self.first.log_normalizer() - self.second.log_normalizer()
-        if self.prior.location() is None:
+        if not isinstance(self.first, NormalPrecision):
             return gain
         gammaln, both = scipy.special.gammaln, self.many + self.few
-        return gain + gammaln(both + 1) - gammaln(self.many + 1) - gammaln(self.few + 1)
+        gain = gain + gammaln(both + 1) - gammaln(self.many + 1) - gammaln(self.few + 1)
+        likelier = np.flatnonzero((gain > 0) & ~self.known)
+        laws = [(self.many, *_density(self.first)), (self.few, *_density(self.second))]
+        for some in chunks(len(likelier), 64 * DRAWS * self.first.own_size):
+            rows = likelier[some]
+            gain[rows] -= entropy(*([part[rows] for part in law] for law in laws))
+        return gain
 
-    def strangeness(self) -> Float[Array, " m"]:
-        """Nats by which an observation of the smaller surprises the larger more than its own do."""
-        swap, fewer = (self.few > self.many)[:, None], np.minimum(self.many, self.few)
-        large = np.where(swap, self.second.natural_parameters, self.first.natural_parameters)
-        share = (fewer / np.maximum(self.many, self.few))[:, None]
-        own = large + share * (large - self.prior.natural_parameters)
-        expected = self.first.with_natural_parameters(own).log_normalizer()
-        return (expected - self.union.log_normalizer()) / fewer
+
+def _density(members: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"], Array]:
+    """The expected log density (n,) of an observation at the mean, without ``log(2π)``; the mean;
+    and the covariance (n, d, d), or variances (n, d), by which it falls off.
+    """
+    degrees, scatter = members.degrees_of_freedom, members.inverse_scale
+    spread = scatter / degrees.reshape(*degrees.shape, *[1] * (scatter.ndim - degrees.ndim))
+    at_mean = moved(members, members.location()).mean_parameters
+    return at_mean[:, : 2 * members.mean_precision[0].size].sum(1), members.mean, spread
+
+
+def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m"]:
+    """Nats that responsibilities of pairs of components leave open, over all observations.
+
+    Each has counts (m,) and what :func:`_density` has. An observation is of either as expected log
+    densities there say; expectations are over the same antithetic draws always.
+    """
+    half = np.random.default_rng(0).standard_normal((DRAWS, first[2].shape[-1]))
+    draws, full = np.concatenate([half, -half]), first[3].ndim > first[2].ndim
+    times, laws, total = np.matmul if full else np.multiply, [], np.zeros(len(first[0]))
+    for count, at_mean, mean, spread in (first, second):
+        scale, axes = np.linalg.eigh(spread) if full else (spread, 1.0)
+        scale = np.sqrt(np.maximum(scale, np.finfo(float).tiny))[:, None]
+        out = np.swapaxes(axes * scale, 1, 2) if full else scale
+        weight = scipy.special.digamma(count) + at_mean
+        laws.append((count, mean[:, None], out, axes / scale, weight[:, None]))
+    for count, mean, out, *_ in laws:
+        x = mean + times(draws, out)
+        log = [w - (times(x - m, inner) ** 2).sum(-1) / 2 for _, m, _, inner, w in laws]
+        log = np.array(log) - np.logaddexp(*log)
+        total -= count * (np.exp(log) * log).sum(0).mean(-1)
+    return total
 
 
 def disagreement(

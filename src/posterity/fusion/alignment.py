@@ -231,9 +231,12 @@ class Aligner:
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
         parts, known, topics = Absorbing.of(block), self.labels, None
+        absorb = self.absorb and self.free
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
-            parts, known = Absorbing(block, topics.into), topics.labels
+            parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
+        elif absorb:
+            parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
@@ -242,7 +245,6 @@ class Aligner:
             matched = match(
                 members, starts, self.matching, self.divergence, self.components, counts, own
             )
-            absorb = self.absorb and self.free and topics is None
             if (more := parts.more(matched, left) if absorb else None) is None:
                 break
             parts = more

@@ -35,6 +35,10 @@ BESIDE = 3.0
 """Deviations of a record within which two components of different sites overlap."""
 ROUGHLY = 1.5
 """The same of their means, below which tails are not computed."""
+UNDECIDED = 6.0
+"""Nats by which a site's own fit of two components is better than of one, up to which they may be
+one all the same where no other site has both."""
+SPLIT = ". Fit it again with fewer components or more starts, or compare with components="
 NOTHING = 0.1
 """Nats beyond its prior below which a site has nothing to say."""
 TIMES = 2.0
@@ -323,6 +327,8 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "their posteriors allow. Look at their units, or say components="
         )
         return
+    if line := _undecided(parts, rows, labels, sizes):
+        yield f"{line}{block.place}{SPLIT}{alignment.components - 1}"
     holds = np.zeros((len(block.names), alignment.components), bool)
     holds[block.site[rows], labels[rows]] = True
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
@@ -358,6 +364,27 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
             f"at its records, or compare with components={alignment.components - len(beside)}"
         )
+
+
+def _undecided(
+    parts: Absorbing, rows: Int[Array, " n"], labels: Int[Array, " all"], sizes: Int[Array, " g"]
+) -> str:
+    """A line on a site's two components that are nearly as likely one, where one is alone."""
+    if not len(rows := parts.counted(rows)):
+        return ""
+    origin = middle(parts.members[rows])
+    one, other = pairs = np.stack(parts.pairs(rows, origin))
+    one, other = pairs[:, (sizes[labels[pairs]] == 1).any(0)]
+    gain = parts.evidence(one, other, origin)
+    if not gain.max(initial=-np.inf) > -UNDECIDED:
+        return ""
+    best, block = int(gain.argmax()), parts.block
+    own = np.sort([labels[one[best]], labels[other[best]]])
+    return (
+        f"fused components {own[0]} and {own[1]}{_more(int((gain > -UNDECIDED).sum()) - 1)} may be "
+        f"one that site {block.names[int(block.site[one[best]])]!r} has split: its records are "
+        f"only {max(-gain[best], 0):.1f} nats likelier of two"
+    )
 
 
 def _beside(
