@@ -11,8 +11,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from posterity.cli import kinds
 from posterity.cli.failures import printable
-from posterity.cli.options import FLAG, NATURAL, TEXT, Option, Settings, verb
+from posterity.cli.options import Option, Settings, verb
 from posterity.cli.report import Data, group, table
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, MissingExtraError
@@ -69,11 +70,11 @@ def _report(data: Data) -> Any:
 
 
 @verb(
-    Option("folder", TEXT, "Folder for its files.", "--output", "-o", "posterity-demo"),
-    Option("seed", NATURAL, "Of all that is random.", default=0),
+    Option("folder", kinds.TEXT, "Folder for its files.", "--output", "-o", "posterity-demo"),
+    Option("seed", kinds.NATURAL, "Of all that is random.", default=0),
     Option(
         "full",
-        FLAG,
+        kinds.FLAG,
         "Go through all verbs instead, with four hospitals: each step as a command and as Python.",
         default=False,
     ),

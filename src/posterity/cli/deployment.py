@@ -13,26 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NATURAL,
-    PAIR,
-    POSITIVE,
-    SEED,
-    TABLE,
-    TEXT,
-    Kind,
-    Option,
-    Settings,
-    by_name,
-    conflict,
-    either,
-    list_of,
-    read,
-    words,
-)
+from posterity.cli import kinds
+from posterity.cli.options import Option, Settings, conflict, read
 from posterity.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -40,45 +22,73 @@ if TYPE_CHECKING:
     from posterity.engine.machine import Machine
     from posterity.engine.running import Running
 
-PERSONAL = either(FLAG, list_of(either(TEXT, NATURAL)), by_name(POSITIVE))
+PERSONAL = kinds.either(
+    kinds.FLAG,
+    kinds.list_of(kinds.either(kinds.TEXT, kinds.NATURAL)),
+    kinds.by_name(kinds.POSITIVE),
+)
 FEDERATION = (
-    Option("name", TEXT, "Of the federation."),
-    Option("members", by_name(TEXT), "The public key of each member.", "--member"),
-    Option("links", list_of(PAIR), 'Pairs who talk to each other, as [["A", "B"]]; else all.'),
-    Option("authorities", by_name(TEXT), "Keys that may have a member forgotten.", "--authority"),
-    Option("server", TEXT, "The member that asks the others; if left out, a token walks."),
-    Option("schedule", TABLE, 'Of the walk or the server, as {kind = "sequential"}.'),
-    Option("steps", COUNT, "Hops, passes or rounds of an epoch at most."),
-    Option("tolerance", POSITIVE, "Nats that may be left to change when it ends."),
-    Option("padding", FLAG, "Whether sites pad their records.", default=True),
-    Option("total_weight", POSITIVE, "Of the records of all sites, for updates that train."),
-    Option("seed", SEED, "Of all that is random.", default=0),
-    Option("model.path", TEXT, "Import path of the model, as package.module:name.", "--model"),
-    Option("model.options", TABLE, "What it is called with.", "--model-options"),
+    Option("name", kinds.TEXT, "Of the federation."),
+    Option("members", kinds.by_name(kinds.TEXT), "The public key of each member.", "--member"),
+    Option(
+        "links",
+        kinds.list_of(kinds.PAIR),
+        'Pairs who talk to each other, as [["A", "B"]]; else all.',
+    ),
+    Option(
+        "authorities",
+        kinds.by_name(kinds.TEXT),
+        "Keys that may have a member forgotten.",
+        "--authority",
+    ),
+    Option("server", kinds.TEXT, "The member that asks the others; if left out, a token walks."),
+    Option("schedule", kinds.TABLE, 'Of the walk or the server, as {kind = "sequential"}.'),
+    Option("steps", kinds.COUNT, "Hops, passes or rounds of an epoch at most."),
+    Option("tolerance", kinds.POSITIVE, "Nats that may be left to change when it ends."),
+    Option("padding", kinds.FLAG, "Whether sites pad their records.", default=True),
+    Option("total_weight", kinds.POSITIVE, "Of the records of all sites, for updates that train."),
+    Option("seed", kinds.SEED, "Of all that is random.", default=0),
+    Option(
+        "model.path", kinds.TEXT, "Import path of the model, as package.module:name.", "--model"
+    ),
+    Option("model.options", kinds.TABLE, "What it is called with.", "--model-options"),
     Option("model.personal", PERSONAL, "Columns whose coefficients differ between sites."),
-    Option("prior.file", FILE, "The prior, or a ledger, whose prior is taken.", "--prior"),
-    Option("update.path", TEXT, "Import path of the local rule; else one that fits.", "--update"),
-    Option("update.options", TABLE, "What it is called with.", "--update-options"),
-    Option("limits.magnitude", POSITIVE, "Of a natural parameter."),
-    Option("limits.pseudo_counts", POSITIVE, "By which all sites together change the prior."),
-    Option("limits.bytes", COUNT, "Of a letter."),
-    Option("limits.epochs", COUNT, "By which a letter may raise the number of an epoch."),
+    Option("prior.file", kinds.FILE, "The prior, or a ledger, whose prior is taken.", "--prior"),
+    Option(
+        "update.path", kinds.TEXT, "Import path of the local rule; else one that fits.", "--update"
+    ),
+    Option("update.options", kinds.TABLE, "What it is called with.", "--update-options"),
+    Option("limits.magnitude", kinds.POSITIVE, "Of a natural parameter."),
+    Option("limits.pseudo_counts", kinds.POSITIVE, "By which all sites together change the prior."),
+    Option("limits.bytes", kinds.COUNT, "Of a letter."),
+    Option("limits.epochs", kinds.COUNT, "By which a letter may raise the number of an epoch."),
 )
 """The options of ``federation.toml``."""
 SITE = (
-    Option("name", TEXT, "Of this member."),
-    Option("federation", FILE, "The federation.toml that all members have."),
-    Option("key", FILE, "The private key of this site."),
-    Option("store", FILE, "The database of this site."),
-    Option("silence", POSITIVE, "Seconds after which it goes on without a member.", default=300.0),
-    Option("data.file", FILE, "Records: a .csv with a header, or an .npz.", "--data"),
-    Option("data.target", TEXT, "The column to predict."),
-    Option("data.intercept", FLAG, "Whether there is a column of ones; if the prior has one."),
-    Option("data.path", TEXT, "Import path of a function that returns the records.", "--loader"),
-    Option("data.options", TABLE, "What it is called with.", "--loader-options"),
-    Option("transport.kind", words("unix", "courier"), "How letters travel.", "--transport"),
-    Option("transport.sockets", by_name(FILE), "Of other sites on this machine.", "--socket"),
-    Option("transport.encrypted", FLAG, "Whether couriers have to encrypt.", default=True),
+    Option("name", kinds.TEXT, "Of this member."),
+    Option("federation", kinds.FILE, "The federation.toml that all members have."),
+    Option("key", kinds.FILE, "The private key of this site."),
+    Option("store", kinds.FILE, "The database of this site."),
+    Option(
+        "silence", kinds.POSITIVE, "Seconds after which it goes on without a member.", default=300.0
+    ),
+    Option("data.file", kinds.FILE, "Records: a .csv with a header, or an .npz.", "--data"),
+    Option("data.target", kinds.TEXT, "The column to predict."),
+    Option(
+        "data.intercept", kinds.FLAG, "Whether there is a column of ones; if the prior has one."
+    ),
+    Option(
+        "data.path", kinds.TEXT, "Import path of a function that returns the records.", "--loader"
+    ),
+    Option("data.options", kinds.TABLE, "What it is called with.", "--loader-options"),
+    Option("transport.kind", kinds.words("unix", "courier"), "How letters travel.", "--transport"),
+    Option(
+        "transport.sockets",
+        kinds.by_name(kinds.FILE),
+        "Of other sites on this machine.",
+        "--socket",
+    ),
+    Option("transport.encrypted", kinds.FLAG, "Whether couriers have to encrypt.", default=True),
 )
 """The options of ``site.toml``."""
 SOCKET, WAIT = "site.sock", 10.0
@@ -258,11 +268,11 @@ def as_toml(settings: Settings, values: Mapping[str, Any], folder: Path) -> str:
     Raises:
         UsageError: for a text that no TOML document can have.
     """
-    kinds = {option.place: option.kind for option in settings.options}
+    known = {option.place: option.kind for option in settings.options}
     sections: dict[str, list[str]] = {"": []}
     for place, value in values.items():
         table, _, key = place.rpartition(".")
-        value = _from(folder, kinds[place], value)
+        value = known[place].moved(value, lambda path: os.path.relpath(path, start=folder))
         if isinstance(value, dict):
             pairs = [f"{_toml(name)} = {_toml(part)}" for name, part in value.items()]
             sections[place] = pairs
@@ -280,13 +290,6 @@ def as_toml(settings: Settings, values: Mapping[str, Any], folder: Path) -> str:
             fix="Choose other names.",
         ) from error
     return text
-
-
-def _from(folder: Path, kind: Kind, value: Any) -> Any:
-    """A value in which paths start in a folder."""
-    if isinstance(value, dict) and kind.of is not None:
-        return {name: _from(folder, kind.of, path) for name, path in value.items()}
-    return os.path.relpath(str(value), start=folder) if kind is FILE else value
 
 
 def _toml(value: Any) -> str:

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from posterity.cli import deployment, files
+from posterity.cli import deployment, kinds
 from posterity.cli.app import app, example
 from posterity.cli.deployment import FEDERATION, SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import POSITIVE, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data
 from posterity.cli.schema import OUTPUT
 from posterity.cli.site import FOLDER, answered, confirm, status_table
@@ -55,12 +55,11 @@ def new(settings: Settings) -> Data:
     from posterity.files import write_file
 
     output = settings.output
-    files.check_outputs([output], [settings.file, settings.path("prior.file")])
     terms = deployment.terms_of(settings)
     values = {place: value for place, value in settings.values.items() if place != "output.file"}
     write_file(output, deployment.as_toml(settings, values, output.parent).encode())
     words = deployment.in_words(terms)
-    return {"output": str(output), "digest": terms.digest, "terms": words}
+    return {"output": output, "digest": terms.digest, "terms": words}
 
 
 @federation.command(epilog=example("posterity federation status north --follow"))
@@ -80,7 +79,7 @@ def status(
         present(lambda: answered(deployment.ask(folder, "status")), status_table, as_json)
         return
     heed()
-    POSITIVE.check("--every", every)
+    kinds.POSITIVE.check("--every", every)
     looks = _looks(folder, every)
     if as_json:
         for data in looks:
@@ -167,7 +166,7 @@ def submit(
     from posterity.engine.transports import nvflare
 
     heed()
-    POSITIVE.check("--seconds", seconds)
+    kinds.POSITIVE.check("--seconds", seconds)
     over = threading.Event()
 
     def end(interrupts: Interrupts, number: int, count: int) -> None:

@@ -4,24 +4,10 @@ import dataclasses
 import json
 from typing import Any
 
-from posterity.cli import files
+from posterity.cli import files, kinds
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NAME,
-    NATURAL,
-    POSITIVE,
-    Option,
-    Settings,
-    conflict,
-    either,
-    incomplete,
-    verb,
-    words,
-)
-from posterity.cli.report import Data, first, group, parameters, plain, short, table
+from posterity.cli.options import Option, Settings, conflict, incomplete, verb
+from posterity.cli.report import Data, first, group, parameters, short, table
 from posterity.cli.schema import DROP, INTERCEPT, OUTPUT, READING, RECIPE, TARGET
 from posterity.cli.streams import bar
 
@@ -60,10 +46,12 @@ def _report(data: Data) -> Any:
 
 
 @verb(
-    Option("data.file", FILE, "The table, in place of the argument.", "--data"),
+    Option("data.file", kinds.FILE, "The table, in place of the argument.", "--data"),
     Option(
         "model.kind",
-        dataclasses.replace(words(*MODELS, *LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS),
+        dataclasses.replace(
+            kinds.words(*MODELS, *LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS
+        ),
         "A regression of --target on all other columns, or a mixture of Gaussians.",
         "--model",
     ),
@@ -72,29 +60,29 @@ def _report(data: Data) -> Any:
     *READING,
     DROP,
     dataclasses.replace(INTERCEPT, default=True),
-    Option("prior.file", FILE, "A Gaussian with names, in place of that.", "--prior"),
+    Option("prior.file", kinds.FILE, "A Gaussian with names, in place of that.", "--prior"),
     Option(
         "model.noise_variance",
-        either(POSITIVE, words("estimate")),
+        kinds.either(kinds.POSITIVE, kinds.words("estimate")),
         "Of a linear model; the site's own estimate if left out.",
     ),
     Option(
         "model.family",
-        words("gaussian", "diagonal"),
+        kinds.words("gaussian", "diagonal"),
         "Of a regression's posterior.",
         default="gaussian",
     ),
-    Option("model.components", COUNT, "Of a mixture."),
-    Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
-    Option("site", NAME, "The site; the file's name if left out."),
-    Option("rounded", COUNT, "Keep numbers of records as multiples of this.", default=1),
+    Option("model.components", kinds.COUNT, "Of a mixture."),
+    Option("model.component_sd", kinds.POSITIVE, "About how wide a mixture's components are; 1."),
+    Option("site", kinds.NAME, "The site; the file's name if left out."),
+    Option("rounded", kinds.COUNT, "Keep numbers of records as multiples of this.", default=1),
     Option(
         "one_shot",
-        FLAG,
+        kinds.FLAG,
         "Write third derivatives, by which fuse says how far it is from all records.",
         default=True,
     ),
-    Option("seed", NATURAL, "Of a mixture's starts.", default=0),
+    Option("seed", kinds.NATURAL, "Of a mixture's starts.", default=0),
     OUTPUT,
     files="The site's records: a .csv with a header, a .parquet or an .xlsx, or several of them in "
     "which missing values are imputed; a TOML file that says what flags do not.",
@@ -123,10 +111,9 @@ def fit(settings: Settings) -> Data:
 
     several = len(settings.files) > 1
     paths = settings.files if several else (settings.single("data.file"),)
-    output, prior = settings.output, settings.path("prior.file")
+    prior = settings.path("prior.file")
     if several and settings["site"] is None:
         raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
-    files.check_outputs([output], [*paths, prior, settings.path("data.like"), settings.file])
     recipe, reading = requested(settings)
     before = None
     if prior is not None:
@@ -152,7 +139,7 @@ def fit(settings: Settings) -> Data:
         other = files.read_any(like)[0]
         if ledger.sites[0] not in getattr(other, "sites", ()):  # else it is fitted again
             notes += suspicious({"like": other, "own": ledger}, recipe)
-    written = files.write(ledger, output, "fit", fitted.provenance)
+    written = files.write(ledger, settings.output, "fit", fitted.provenance)
     return {
         "output": written.path,
         "digest": written.digest,
@@ -165,7 +152,7 @@ def fit(settings: Settings) -> Data:
         "noise_variance": fitted.noise_variance,
         "dispersion": None if recipe.model == "linear" else fitted.spread,
         **_posterior(ledger.posterior),
-        "columns": list(recipe.columns or ()),
+        "columns": recipe.columns or (),
         "recipe": json.loads(recipe.canonical()),
         "notes": notes,
     }
@@ -175,8 +162,8 @@ def _posterior(posterior: Any) -> Data:
     """Coefficients of a regression, or components of a mixture."""
     if posterior.gaussian:
         moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
-        rows = [{"name": name, "mean": float(m), "sd": float(v) ** 0.5} for name, m, v in moments]
+        rows = [{"name": name, "mean": m, "sd": v**0.5} for name, m, v in moments]
         return {"parameters": rows, "components": []}
     parts = zip(posterior.weights.mean_weights(), posterior.members.mean, strict=True)
-    rows = [{"weight": plain(weight), "mean": plain(mean)} for weight, mean in parts]
+    rows = [{"weight": weight, "mean": mean} for weight, mean in parts]
     return {"parameters": [], "components": rows}

@@ -7,29 +7,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files
+from posterity.cli import files, kinds
 from posterity.cli.failures import printable
 from posterity.cli.fuse_files import LISTED, Inputs, fused
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    TEXT,
-    WEIGHT,
-    Option,
-    Settings,
-    by_name,
-    incomplete,
-    list_of,
-    verb,
-)
+from posterity.cli.options import Option, Settings, incomplete, verb
 from posterity.cli.report import (
     Data,
     alarming,
     first,
     group,
+    left_in,
     listed,
-    plain,
     sentence,
     short,
     status_of,
@@ -52,7 +40,7 @@ MOST_COLUMNS = 12
 
 def _word(metavar: str) -> Any:
     """A word that the library checks."""
-    return dataclasses.replace(TEXT, metavar=metavar)
+    return dataclasses.replace(kinds.TEXT, metavar=metavar)
 
 
 # --- what people are told ------------------------------------------------------------------------
@@ -76,8 +64,7 @@ def _report(data: Data) -> "RenderableType":
     if data["one_shot"] is not None:
         far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
-    if data["plot"] is not None:
-        parts.append(f"Drew the matching in {printable(data['plot'])}")
+    parts += left_in("Drew the matching in", data["plot"])
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
@@ -144,7 +131,9 @@ def _matching(plate: Data) -> "Table":
 
 
 @verb(
-    Option("posteriors", list_of(FILE), "The files, in place of arguments.", "--posterior"),
+    Option(
+        "posteriors", kinds.list_of(kinds.FILE), "The files, in place of arguments.", "--posterior"
+    ),
     Option(
         "rule",
         _word("[barycenter|product]"),
@@ -165,30 +154,32 @@ def _matching(plate: Data) -> "Table":
     ),
     Option(
         "components",
-        COUNT,
+        kinds.COUNT,
         "Fused components, of networks the units of each hidden layer; found if left out.",
     ),
     Option(
         "weights",
-        by_name(WEIGHT, "SITE"),
+        kinds.by_name(kinds.WEIGHT, "SITE"),
         "A site's weight in the average; name every site.",
         "--weight",
     ),
     Option(
         "prior.file",
-        FILE,
+        kinds.FILE,
         "What sites without a ledger started from; a product counts it.",
         "--prior",
     ),
-    Option("plate", TEXT, "Which plate to draw, if there are several."),
+    Option("plate", kinds.TEXT, "Which plate to draw, if there are several."),
     Option(
         "budget",
-        COUNT,
+        kinds.COUNT,
         "MiB of memory for parameters, beyond which a temporary file holds them; 512 where "
         "there are many.",
     ),
     Option(
-        "absorb", FLAG, "Put components together that a site's own fit split; done if left out."
+        "absorb",
+        kinds.FLAG,
+        "Put components together that a site's own fit split; done if left out.",
     ),
     OUTPUT,
     CHECKPOINT,
@@ -221,10 +212,8 @@ def fuse(settings: Settings) -> Data:
             found="no posteriors", expected="the files of two sites at least", fix="Name them."
         )
     paths = [path for name in named for path in files_of(name)]
-    output, prior, plate = settings.output, settings.path("prior.file"), settings["plate"]
-    plot = settings.path("output.plot")
-    checkpoint = settings.checkpoint
-    files.check_outputs([output, checkpoint], [*paths, prior], plot)
+    settings.check_outputs(*paths)
+    plate, plot, checkpoint = settings["plate"], settings.path("output.plot"), settings.checkpoint
     if plate is not None and plot is None:
         raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
@@ -232,7 +221,9 @@ def fuse(settings: Settings) -> Data:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
         warnings.simplefilter("ignore", FusionWarning)
-        fusion, inputs = fused(paths, prior, options, settings["budget"], checkpoint)
+        fusion, inputs = fused(
+            paths, settings.path("prior.file"), options, settings["budget"], checkpoint
+        )
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
@@ -250,13 +241,13 @@ def fuse(settings: Settings) -> Data:
                 "how far this is from the posterior of all records together is not known, as the "
                 f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
             )
-    written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
+    written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
         "output": written.path,
         "kind": written.kind,
-        "plot": None if plot is None else str(plot),
+        "plot": plot,
         "digest": written.digest,
         "rule": fusion.rule.value,
         "why": fusion.why,
@@ -267,8 +258,8 @@ def fuse(settings: Settings) -> Data:
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {path: _plate(one, fusion.scales[path]) for path, one in fusion.plates.items()},
         "network": _network(fusion),
-        "columns": list(aligned.listed(aligned.names_in(result))),
-        "rebased": list(fusion.rebased[:LISTED]),
+        "columns": aligned.listed(aligned.names_in(result)),
+        "rebased": fusion.rebased[:LISTED],
         "one_shot": distance,
         "warnings": [*fusion.warnings, *little],
         "notes": [
@@ -297,9 +288,9 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
             {"site": site, "component": component, "margin": margin}
             for site, component, margin in plate.ambiguous()
         ]
-    data = {
+    return {
         "components": plate.components,
-        "cost": float(plate.cost),
+        "cost": plate.cost,
         "matching": matching,
         "margins": margins,
         "absorbed": plate.absorbed,
@@ -309,8 +300,8 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
         "residual": scale.residual,
         "expected_residual": scale.expected,
         "residual_spread": scale.spread,
+        "scale": str(scale),
     }
-    return plain(data) | {"scale": str(scale)}
 
 
 def _network(fusion: Any) -> Data | None:
@@ -320,13 +311,12 @@ def _network(fusion: Any) -> Data | None:
     if not has_units(fusion.posterior):
         return None
     tried = sorted(fusion.predictive_kl.items())
-    data = {
+    return {
         "widths": fusion.widths,
         "predictive_kl": fusion.achieved_kl,
         "tolerance": fusion.options.tolerance,
         "tried": [{"widths": widths, "predictive_kl": kl} for widths, kl in tried],
     }
-    return plain(data)
 
 
 def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> dict[str, str]:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files
+from posterity.cli import files, kinds
 from posterity.cli.failures import printable
-from posterity.cli.options import NAME, Option, Settings, verb
-from posterity.cli.report import Data, first, group, plain, short, table
+from posterity.cli.options import Option, Settings, verb
+from posterity.cli.report import Data, first, group, left_in, plain, short, table
 from posterity.cli.schema import OUTPUT, PLOT, PREDICTING
 from posterity.cli.streams import bar
 from posterity.errors import StructureError, UsageError
@@ -69,7 +69,6 @@ def predict(settings: Settings) -> Data:
     from posterity.cli.predictors import columns_of, predicted
 
     (file, inputs), output = settings.arguments(*WANTED), settings.output
-    files.check_outputs([output], [file, inputs])
     files.check_ending(output, FORMATS)
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved)
@@ -77,13 +76,13 @@ def predict(settings: Settings) -> Data:
     _write(output, found.parts, columns)
     known = {name: found.parts[name][found.kept] for name in MEANS if name in found.parts}
     return {
-        "output": str(output),
-        "file": str(file),
+        "output": output,
+        "file": file,
         "kind": found.kind,
         "records": len(found.kept),
-        "columns": list(columns),
-        "means": plain({name: own.mean() for name, own in known.items()}),
-        "notes": list(found.notes),
+        "columns": [*columns],
+        "means": {name: own.mean() for name, own in known.items()},
+        "notes": found.notes,
     }
 
 
@@ -135,24 +134,21 @@ def _scores_report(data: Data) -> Any:
         numbers = ["-" if own.get(key) is None else short(own[key]) for key in known]
         return [printable(name), f"{own['records']:,}", *numbers]
 
-    parts = [
+    error = data["all"].get("log_score_se")
+    of_error = f"; the error of the first is {short(error)}" if error else ""
+    return group(
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
-        "Log scores are nats a record, higher is better"
-        + (
-            f"; the error of the first is {short(error)}."
-            if (error := data["all"].get("log_score_se"))
-            else "."
-        ),
-    ]
-    if data["plot"] is not None:
-        parts.append(f"Drew the calibration in {printable(data['plot'])}")
-    return group(*parts)
+        f"Log scores are nats a record, higher is better{of_error}.",
+        *left_in("Drew the calibration in", data["plot"]),
+    )
 
 
 @verb(
     *PREDICTING,
-    Option("by", NAME, "The column of groups, such as sites, that are scored each for itself."),
+    Option(
+        "by", kinds.NAME, "The column of groups, such as sites, that are scored each for itself."
+    ),
     PLOT,
     files=FILES,
     report=_scores_report,
@@ -175,7 +171,6 @@ def evaluate(settings: Settings) -> Data:
 
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
-    files.check_outputs([], [file, inputs], plot)
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
@@ -191,7 +186,7 @@ def evaluate(settings: Settings) -> Data:
         own = {name: part[rows] for name, part in parts.items()}
         known = None if found.log_score is None else found.log_score[rows]
         times = None if found.times is None else found.times[rows]
-        return plain(scores(y[rows], own, known, settings["level"], times))
+        return scores(y[rows], own, known, settings["level"], times)
 
     whole, groups = score(np.arange(len(y))), {}
     if (by := settings["by"]) is not None:
@@ -208,11 +203,11 @@ def evaluate(settings: Settings) -> Data:
             )
         plot_calibration(whole["calibration"], plot)
     return {
-        "file": str(file),
+        "file": file,
         "kind": found.kind,
         "by": by,
         "all": whole,
         "groups": groups,
-        "plot": None if plot is None else str(plot),
-        "notes": list(found.notes),
+        "plot": plot,
+        "notes": found.notes,
     }

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from posterity.cli import files
+from posterity.cli import files, kinds
 from posterity.cli.failures import printable
-from posterity.cli.options import FILE, SHARE, TEXT, Option, Settings, verb
+from posterity.cli.options import Option, Settings, verb
 from posterity.cli.report import Data
 from posterity.cli.schema import OUTPUT, READING
 from posterity.errors import UsageError
@@ -18,10 +18,13 @@ def _report(data: Data) -> str:
 
 @verb(
     Option(
-        "data.file", FILE, "A table with the target, on which predictions are judged.", "--data"
+        "data.file",
+        kinds.FILE,
+        "A table with the target, on which predictions are judged.",
+        "--data",
     ),
-    Option("level", SHARE, "Probability of the intervals.", default=0.95),
-    Option("title", TEXT, "What is written above, instead of what it is."),
+    Option("level", kinds.SHARE, "Probability of the intervals.", default=0.95),
+    Option("title", kinds.TEXT, "What is written above, instead of what it is."),
     *READING,
     OUTPUT,
     files="Posteriors, ledgers, students, a federation's checkpoint, receipts. Several posteriors "
@@ -50,7 +53,6 @@ def report(settings: Settings) -> Data:
     from posterity.reporting import report as page_of
 
     output, data = settings.output, settings.path("data.file")
-    files.check_outputs([output], [*settings.files, data])
     files.check_ending(output, FORMATS)
     for path in (*settings.files, *([data] if data else [])):
         files.check_regular(path)
@@ -63,4 +65,4 @@ def report(settings: Settings) -> Data:
         title=settings["title"],
     )
     size = output.stat().st_size
-    return {"output": str(output), "title": page.title, "bytes": size, "notes": []}
+    return {"output": output, "title": page.title, "bytes": size, "notes": []}

@@ -12,22 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from posterity.cli import deployment, files
+from posterity.cli import deployment, files, kinds
 from posterity.cli.app import app, example
 from posterity.cli.deployment import SITE, SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NAME,
-    NAMES,
-    NATURAL,
-    Option,
-    Settings,
-    read,
-    verb,
-)
+from posterity.cli.options import Option, Settings, read, verb
 from posterity.cli.report import Data, group, status_report, table
 from posterity.cli.schema import OUTPUT
 from posterity.errors import ArtifactError, UsageError
@@ -74,7 +63,7 @@ def _line(text: str) -> str:
 
 @verb(
     *OWN,
-    Option("epoch", NATURAL, "The epoch that lets it in; left out at the very start alone."),
+    Option("epoch", kinds.NATURAL, "The epoch that lets it in; left out at the very start alone."),
     files=FOLDER,
     report=_init_report,
     examples=[
@@ -107,7 +96,7 @@ def init(settings: Settings) -> Data:
         )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
-        "folder": str(folder),
+        "folder": folder,
         "name": read(SITE, {}, file)["name"],
         "key": str(key),
         "terms": None,
@@ -315,7 +304,9 @@ _command(
 )
 _command(
     "begin",
-    Option("number", COUNT, "Of the epoch; by default the next after all that it has heard of."),
+    Option(
+        "number", kinds.COUNT, "Of the epoch; by default the next after all that it has heard of."
+    ),
     help="""Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
 
     It begins at the prior, and each site adds its whole factor when the token first comes.
@@ -329,13 +320,13 @@ _command(
 )
 _command(
     "pass_over",
-    Option("sites", NAMES, "Who does not answer; may be repeated.", "--site"),
+    Option("sites", kinds.NAMES, "Who does not answer; may be repeated.", "--site"),
     help="""Go on without members that do not answer, until they are heard of again.""",
     examples=["posterity site pass-over north --site south"],
 )
 _command(
     "forget",
-    Option("yes", FLAG, "Do not ask whether that is meant."),
+    Option("yes", kinds.FLAG, "Do not ask whether that is meant."),
     help="""Destroy the site's factor at once, for good, and all messages that hold it.
 
     The others learn of it by a signed tombstone, and take no token of an older epoch any more. The
@@ -382,7 +373,7 @@ def audit(settings: Settings) -> Data:
     from posterity.files import write_file
 
     folder, output = _folder(settings), settings.output
-    files.check_outputs([output], [folder / "site.toml"])
+    settings.check_outputs(folder / "site.toml")
     entries = list[str]()
     while True:
         head, body = deployment.ask(folder, "audit", start=len(entries))
@@ -391,7 +382,7 @@ def audit(settings: Settings) -> Data:
         entries += body.decode().split("\n")
     bundle = {name: value for name, value in head.items() if name not in ("ok", "lines")}
     write_file(output, json.dumps({**bundle, "entries": entries}, indent=1).encode())
-    return {"output": str(output), "site": head["site"], "entries": len(entries)}
+    return {"output": output, "site": head["site"], "entries": len(entries)}
 
 
 # --- results and files ---------------------------------------------------------------------------
@@ -405,7 +396,9 @@ def _result_report(data: Data) -> str:
 
 
 @verb(
-    Option("certificate", FILE, "Where to write the certificate of it, which others signed."),
+    Option(
+        "certificate", kinds.OUTPUT, "Where to write the certificate of it, which others signed."
+    ),
     OUTPUT,
     files=FOLDER,
     report=_result_report,
@@ -419,7 +412,7 @@ def result(settings: Settings) -> Data:
     from posterity.files import write_file
 
     folder, output, certificate = _folder(settings), settings.output, settings.path("certificate")
-    files.check_outputs([output, certificate], [folder / "site.toml"])
+    settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:
         raise UsageError(
@@ -435,11 +428,11 @@ def result(settings: Settings) -> Data:
     written = files.write(posterior, output, "site result", record)
     about = {"output": written.path, "digest": written.digest}
     about |= {name: head[name] for name in ("epoch", "sequence", "by")}
-    return about | {"certificate": None if certificate is None else str(certificate)}
+    return about | {"certificate": certificate}
 
 
 @verb(
-    Option("to", NAME, "The member that gets it."),
+    Option("to", kinds.NAME, "The member that gets it."),
     files="The folder of the site, and the file.",
     report=lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."),
     examples=["posterity site send north posterior.safetensors --to south"],

@@ -41,7 +41,7 @@ STEP_SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Distilled:
-    """A teacher, the inputs at which a student learns from it, and the files about both.
+    """A teacher and the inputs at which a student learns from it.
 
     ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
     teacher.
@@ -51,14 +51,7 @@ class Distilled:
     inputs: Inputs
     names: tuple[str, ...]
     notes: tuple[str, ...]
-    reads: tuple[Path, ...]
     record: dict[str, str]
-
-
-def posteriors_of(settings: Settings) -> tuple[Path, ...]:
-    """The files of posteriors that are named, as arguments or in the configuration."""
-    path = settings.path("posterior")
-    return settings.files if path is None else (*settings.files, path)
 
 
 def distillation_of(settings: Settings) -> Distilled:
@@ -69,7 +62,7 @@ def distillation_of(settings: Settings) -> Distilled:
         StructureError: for inputs that the model cannot take.
         ArtifactError: if a file cannot be read.
     """
-    paths = posteriors_of(settings)
+    paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
     if not paths:
         return _of_data(settings)
     path, *others = paths
@@ -94,7 +87,6 @@ def distillation_of(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
         notes=(*notes, *(unnamed(named, names) if names else ())),
-        reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
         record={
             "teacher": repr(posterior),
             "teacher digest": about.digest,
@@ -106,7 +98,7 @@ def distillation_of(settings: Settings) -> Distilled:
 def _of_data(settings: Settings) -> Distilled:
     """Chains that sample the posterior of records."""
     problem = problem_of(settings)
-    x, place = problem.data[0], settings.path("inputs.file")
+    x = problem.data[0]
     kernel, run = settings["sampler.kernel"], settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
     if isinstance(options.get("step_size"), dict):
@@ -128,7 +120,6 @@ def _of_data(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
         notes=(*problem.notes, *notes),
-        reads=(*problem.reads, *([place] if place else [])),
         record={
             "teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}",
             **problem.record,

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posterity.cli import files
+from posterity.cli import files, kinds
 from posterity.cli.failures import printable
-from posterity.cli.options import FILE, Option, Settings, verb
+from posterity.cli.options import Option, Settings, verb
 from posterity.cli.report import Data
 from posterity.errors import LedgerError
 
@@ -18,8 +18,8 @@ def _report(data: Data) -> str:
 
 
 @verb(
-    Option("federation", FILE, "Of no receipt: the federation.toml with the members' keys."),
-    Option("since", FILE, "Of a log: a checkpoint of it that was kept."),
+    Option("federation", kinds.FILE, "Of no receipt: the federation.toml with the members' keys."),
+    Option("since", kinds.FILE, "Of a log: a checkpoint of it that was kept."),
     files="A receipt, the ledger before and the ledger after; or a certificate, or an audited log.",
     report=_report,
     examples=[
@@ -49,7 +49,7 @@ def _receipt(path: Path, before: Path, after: Path) -> Data:
     names = ", ".join(receipt.sites)
     kind = "exactly" if receipt.exact else "not exactly"
     return {
-        "sites": list(receipt.sites),
+        "sites": receipt.sites,
         "exact": receipt.exact,
         "time": receipt.time,
         "headline": f"The receipt holds: {names} forgotten {kind}, {receipt.time}.",
@@ -83,9 +83,9 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
 
 def _upheld(verification: Any, what: str, by: str) -> dict[str, bool]:
     if not verification.passed:
-        broken = "; nor that ".join(verification.broken)
         raise LedgerError(
-            found=f"a {what} that does not hold: not true that {broken}",
+            found=f"a {what} that does not hold: not true that "
+            + "; nor that ".join(verification.broken),
             expected=f"every claim borne out by {by}",
             fix="Check that these are the files that belong to it; if so, ask who issued it.",
         )
