@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posterity.cli import kinds
-from posterity.cli.options import Option, Settings, conflict, read
+from posterity.cli.options import Settings, conflict, read
+from posterity.cli.schema import options_of
 from posterity.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -22,75 +22,6 @@ if TYPE_CHECKING:
     from posterity.engine.machine import Machine
     from posterity.engine.running import Running
 
-PERSONAL = kinds.either(
-    kinds.FLAG,
-    kinds.list_of(kinds.either(kinds.TEXT, kinds.NATURAL)),
-    kinds.by_name(kinds.POSITIVE),
-)
-FEDERATION = (
-    Option("name", kinds.TEXT, "Of the federation."),
-    Option("members", kinds.by_name(kinds.TEXT), "The public key of each member.", "--member"),
-    Option(
-        "links",
-        kinds.list_of(kinds.PAIR),
-        'Pairs who talk to each other, as [["A", "B"]]; else all.',
-    ),
-    Option(
-        "authorities",
-        kinds.by_name(kinds.TEXT),
-        "Keys that may have a member forgotten.",
-        "--authority",
-    ),
-    Option("server", kinds.TEXT, "The member that asks the others; if left out, a token walks."),
-    Option("schedule", kinds.TABLE, 'Of the walk or the server, as {kind = "sequential"}.'),
-    Option("steps", kinds.COUNT, "Hops, passes or rounds of an epoch at most."),
-    Option("tolerance", kinds.POSITIVE, "Nats that may be left to change when it ends."),
-    Option("padding", kinds.FLAG, "Whether sites pad their records.", default=True),
-    Option("total_weight", kinds.POSITIVE, "Of the records of all sites, for updates that train."),
-    Option("seed", kinds.SEED, "Of all that is random.", default=0),
-    Option(
-        "model.path", kinds.TEXT, "Import path of the model, as package.module:name.", "--model"
-    ),
-    Option("model.options", kinds.TABLE, "What it is called with.", "--model-options"),
-    Option("model.personal", PERSONAL, "Columns whose coefficients differ between sites."),
-    Option("prior.file", kinds.FILE, "The prior, or a ledger, whose prior is taken.", "--prior"),
-    Option(
-        "update.path", kinds.TEXT, "Import path of the local rule; else one that fits.", "--update"
-    ),
-    Option("update.options", kinds.TABLE, "What it is called with.", "--update-options"),
-    Option("limits.magnitude", kinds.POSITIVE, "Of a natural parameter."),
-    Option("limits.pseudo_counts", kinds.POSITIVE, "By which all sites together change the prior."),
-    Option("limits.bytes", kinds.COUNT, "Of a letter."),
-    Option("limits.epochs", kinds.COUNT, "By which a letter may raise the number of an epoch."),
-)
-"""The options of ``federation.toml``."""
-SITE = (
-    Option("name", kinds.TEXT, "Of this member."),
-    Option("federation", kinds.FILE, "The federation.toml that all members have."),
-    Option("key", kinds.FILE, "The private key of this site."),
-    Option("store", kinds.FILE, "The database of this site."),
-    Option(
-        "silence", kinds.POSITIVE, "Seconds after which it goes on without a member.", default=300.0
-    ),
-    Option("data.file", kinds.FILE, "Records: a .csv with a header, or an .npz.", "--data"),
-    Option("data.target", kinds.TEXT, "The column to predict."),
-    Option(
-        "data.intercept", kinds.FLAG, "Whether there is a column of ones; if the prior has one."
-    ),
-    Option(
-        "data.path", kinds.TEXT, "Import path of a function that returns the records.", "--loader"
-    ),
-    Option("data.options", kinds.TABLE, "What it is called with.", "--loader-options"),
-    Option("transport.kind", kinds.words("unix", "courier"), "How letters travel.", "--transport"),
-    Option(
-        "transport.sockets",
-        kinds.by_name(kinds.FILE),
-        "Of other sites on this machine.",
-        "--socket",
-    ),
-    Option("transport.encrypted", kinds.FLAG, "Whether couriers have to encrypt.", default=True),
-)
-"""The options of ``site.toml``."""
 SOCKET, WAIT = "site.sock", 10.0
 """The name of the socket of a site's agent, in the folder of the site; seconds for which an agent
 waits where a command has its store open."""
@@ -105,11 +36,11 @@ def read_terms(file: Path) -> "Terms":
         LedgerError: if names of two members look alike.
         ArtifactError: if a file cannot be read.
     """
-    return terms_of(read(FEDERATION, {}, file))
+    return terms_of(read("federation-file", {}, file))
 
 
 def terms_of(settings: Settings) -> "Terms":
-    """The terms that settings of :data:`FEDERATION` say; errors as of :func:`read_terms`."""
+    """The terms that settings say; errors as of :func:`read_terms`."""
     from posterity.cli.files import read_prior
     from posterity.engine.agreement import Terms
 
@@ -199,7 +130,7 @@ class SiteFiles(NamedTuple):
 
 def read_site(file: Path) -> SiteFiles:
     """The settings of one member in a ``site.toml``; errors as of :func:`read_terms`."""
-    settings = read(SITE, {}, file)
+    settings = read("site-file", {}, file)
     with settings.named():
         federation, name = Path(settings.need("federation")), settings.need("name")
         if not os.path.isfile(federation):  # also where its name is too long for one
@@ -262,13 +193,13 @@ def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
 # --- writing them --------------------------------------------------------------------------------
 
 
-def as_toml(settings: Settings, values: Mapping[str, Any], folder: Path) -> str:
-    """A TOML document of values by place, with paths that start in ``folder``.
+def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
+    """A TOML document of values by place in a group of options; its paths start in ``folder``.
 
     Raises:
         UsageError: for a text that no TOML document can have.
     """
-    known = {option.place: option.kind for option in settings.options}
+    known = {option.place: option.kind for option in options_of(group)}
     sections: dict[str, list[str]] = {"": []}
     for place, value in values.items():
         table, _, key = place.rpartition(".")

@@ -85,11 +85,7 @@ def _cells(data: Data) -> tuple[str, str]:
     return short(data["kl_ab"]), short(data["kl_ba"])
 
 
-@verb(
-    files="Two posteriors or ledgers of one model.",
-    report=_report,
-    examples=["posterity diff before.safetensors after.safetensors"],
-)
+@verb("diff", report=_report)
 def diff(settings: Settings) -> Data:
     """Compare two files: KL divergence in nats, block by block, components matched."""
     from posterity.artifact.aligned import aligned, listed, unnamed

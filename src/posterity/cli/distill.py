@@ -3,11 +3,10 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data, group, left_in, status_of, status_report
-from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
@@ -19,59 +18,6 @@ if TYPE_CHECKING:
 
 DIAGNOSTICS = ("drift", "temperature", "rhat", "effective")
 """What is reported of a student beside its status; all but the first is of its teacher's chains."""
-OPTIONS = (
-    Option("posterior", kinds.FILE, "The posterior, in place of the argument."),
-    DATA,
-    *NETWORK,
-    Option(
-        "sampler.kernel",
-        kinds.words("sgld", "preconditioned-sgld", "sghmc"),
-        "Of the chains; sghmc of networks, sgld of regressions if left out.",
-    ),
-    Option(
-        "sampler.step_size",
-        kinds.either(kinds.POSITIVE, kinds.TABLE),
-        "A number, or a schedule by its kind.",
-    ),
-    Option("sampler.noise", kinds.TEXT, "How a kernel draws it.", "--sampler-noise"),
-    Option("sampler.friction", kinds.POSITIVE, "Of sghmc."),
-    Option("sampler.decay", kinds.WEIGHT, "Of preconditioned-sgld."),
-    Option("sampler.floor", kinds.POSITIVE, "Of preconditioned-sgld."),
-    Option("sampler.chains", kinds.COUNT, "Side by side."),
-    Option("sampler.batch_size", kinds.COUNT, "Records a step of a chain.", "--sampler-batch-size"),
-    Option("sampler.thin", kinds.COUNT, "Steps from one draw to the next."),
-    Option("sampler.climb", kinds.NATURAL, "Steps of optimisation before the chains begin."),
-    Option("sampler.burn_in", kinds.NATURAL, "Steps whose draws are not used."),
-    Option(
-        "inputs.kind",
-        kinds.words("perturbed", "box", "mixup", "pool"),
-        "How inputs are made.",
-        "--inputs-kind",
-    ),
-    Option(
-        "inputs.file", kinds.FILE, "Unlabelled inputs to listen at: .csv, .npz or .npy.", "--inputs"
-    ),
-    Option("inputs.array", kinds.TEXT, "Which array of an .npz, if several."),
-    Option("inputs.noise", kinds.WEIGHT, "Perturb the inputs by so much, in their units."),
-    Option("inputs.low", kinds.NUMBERS, "Inputs anywhere from here, without a file."),
-    Option("inputs.high", kinds.NUMBERS, "Inputs anywhere up to here."),
-    Option("inputs.concentration", kinds.POSITIVE, "Of mixup: how far pairs are mixed."),
-    Option(
-        "student.hidden",
-        kinds.list_of(kinds.COUNT),
-        "Its units; four of the teacher's networks if left out.",
-    ),
-    Option("student.split", kinds.FLAG, "Keep apart what more data would tell."),
-    Option("student.steps", kinds.COUNT, "Of the student; 10,000 if left out."),
-    Option("student.batch_size", kinds.COUNT, "Inputs a step."),
-    Option("student.learning_rate", kinds.POSITIVE, "Of Adam."),
-    Option("student.reservoir", kinds.NATURAL, "Draws that are kept to learn from again."),
-    Option("student.tolerance", kinds.POSITIVE, "Nats that it may be from its teacher."),
-    RANDOM,
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-)
 
 
 def _report(data: Data) -> Any:
@@ -92,20 +38,7 @@ def _report(data: Data) -> Any:
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
 
 
-@verb(
-    *OPTIONS,
-    files="A posterior or ledger of a network or regression, if there is one; a TOML file that "
-    "says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity distill both.safetensors -o student.safetensors --inputs pool.csv --split",
-        "posterity distill both.safetensors -o student.safetensors --low -6 --high 6 "
-        "--hidden 100,50",
-        "posterity distill coefficients.safetensors -o student.safetensors "
-        "--model logistic-regression --inputs pool.csv",
-        "posterity distill distillation.toml",
-    ],
-)
+@verb("distill", report=_report)
 def distill(settings: Settings) -> Data:
     """Train one small network to predict as a posterior does.
 

@@ -5,75 +5,16 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data, alarming, group, status_of, status_report, table
-from posterity.cli.schema import CHECKPOINT, FEDERATED, OUTPUT, RANDOM
 from posterity.cli.streams import bar
 
 if TYPE_CHECKING:
     from posterity.cli.jobs import Federated
     from posterity.federation import Run
     from posterity.status import Progress
-
-OPTIONS = (
-    Option("sites", kinds.by_name(kinds.FILE, "SITE"), "Each site's records.", "--site"),
-    Option(
-        "tables",
-        kinds.by_name(kinds.TABLE, "SITE"),
-        "How a site's table says it otherwise, as bravo={convert={ldl=38.67}}.",
-        "--table",
-    ),
-    *FEDERATED,
-    Option(
-        "schedule.kind",
-        kinds.TEXT,
-        "sequential, synchronous, asynchronous or gossip.",
-        "--schedule",
-        default="sequential",
-    ),
-    Option("schedule.steps", kinds.NATURAL, "Of the schedule; until it converges if left out."),
-    Option("schedule.tolerance", kinds.POSITIVE, "Nats that may be left to change."),
-    Option("schedule.damping", kinds.SHARE, "Part of each update that is made."),
-    Option(
-        "schedule.speeds",
-        kinds.by_name(kinds.POSITIVE, "SITE"),
-        "Of an asynchronous schedule.",
-        "--speed",
-    ),
-    Option("schedule.graph", kinds.TEXT, "Of gossip: complete, ring or star."),
-    Option(
-        "schedule.links", kinds.list_of(kinds.PAIR), 'Of gossip: pairs of sites, as [["A", "B"]].'
-    ),
-    Option("schedule.walk", kinds.TEXT, "metropolis-hastings, non-backtracking or weighted."),
-    Option(
-        "schedule.weights",
-        kinds.by_name(kinds.POSITIVE, "SITE"),
-        "Of a weighted walk.",
-        "--walk-weight",
-    ),
-    Option("schedule.start", kinds.TEXT, "The site where a walk begins."),
-    Option("update.estimator", kinds.TEXT, "Of natural gradients."),
-    Option("update.samples", kinds.COUNT, "Draws of an estimator."),
-    Option("update.steps", kinds.COUNT, "Of a site's own improvement.", "--update-steps"),
-    Option("update.rate", kinds.SHARE, "Step size of natural gradients."),
-    Option("update.temperature", kinds.POSITIVE, "Of generalised Bayes."),
-    Option("update.domain", kinds.TEXT, "Where factors may lie."),
-    Option("update.batch_size", kinds.COUNT, "Records a step."),
-    Option("update.trust", kinds.POSITIVE, "Nats that one step may move."),
-    Option("update.dtype", kinds.TEXT, "Of what is computed."),
-    Option(
-        "weights",
-        kinds.by_name(kinds.WEIGHT, "SITE"),
-        "How much each site's records count.",
-        "--weight",
-    ),
-    RANDOM,
-    OUTPUT,
-    CHECKPOINT,
-    Option("output.history", kinds.OUTPUT, "Where to write each visit, as a line of JSON."),
-)
 
 
 def _report(data: Data) -> Any:
@@ -96,16 +37,7 @@ def _report(data: Data) -> Any:
     )
 
 
-@verb(
-    *OPTIONS,
-    files="A TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity federate federation.toml",
-        "posterity federate --site north=north.csv --site south=south.csv --target ill "
-        "--model logistic-regression --intercept --prior prior.safetensors -o shared.safetensors",
-    ],
-)
+@verb("federate", report=_report)
 def federate(settings: Settings) -> Data:
     """Simulate a federation: sites improve one posterior, step by step.
 

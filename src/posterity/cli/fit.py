@@ -4,26 +4,11 @@ import dataclasses
 import json
 from typing import Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, conflict, incomplete, verb
+from posterity.cli.options import Settings, conflict, incomplete, verb
 from posterity.cli.report import Data, first, group, parameters, short, table
-from posterity.cli.schema import DROP, INTERCEPT, OUTPUT, READING, RECIPE, TARGET
 from posterity.cli.streams import bar
-
-MODELS = (
-    "linear",
-    "logistic",
-    "ordinal",
-    "multinomial",
-    "poisson",
-    "negative-binomial",
-    "gamma",
-    "survival",
-    "mixture",
-)
-LONG = tuple(f"{name}-regression" for name in MODELS[:-1])
-"""Models by their short names, and by those that other verbs have."""
 
 
 def _report(data: Data) -> Any:
@@ -45,57 +30,7 @@ def _report(data: Data) -> Any:
     return group(*lines, "", rows, "", end)
 
 
-@verb(
-    Option("data.file", kinds.FILE, "The table, in place of the argument.", "--data"),
-    Option(
-        "model.kind",
-        dataclasses.replace(
-            kinds.words(*MODELS, *LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS
-        ),
-        "A regression of --target on all other columns, or a mixture of Gaussians.",
-        "--model",
-    ),
-    TARGET,
-    *RECIPE,
-    *READING,
-    DROP,
-    dataclasses.replace(INTERCEPT, default=True),
-    Option("prior.file", kinds.FILE, "A Gaussian with names, in place of that.", "--prior"),
-    Option(
-        "model.noise_variance",
-        kinds.either(kinds.POSITIVE, kinds.words("estimate")),
-        "Of a linear model; the site's own estimate if left out.",
-    ),
-    Option(
-        "model.family",
-        kinds.words("gaussian", "diagonal"),
-        "Of a regression's posterior.",
-        default="gaussian",
-    ),
-    Option("model.components", kinds.COUNT, "Of a mixture."),
-    Option("model.component_sd", kinds.POSITIVE, "About how wide a mixture's components are; 1."),
-    Option("site", kinds.NAME, "The site; the file's name if left out."),
-    Option("rounded", kinds.COUNT, "Keep numbers of records as multiples of this.", default=1),
-    Option(
-        "one_shot",
-        kinds.FLAG,
-        "Write third derivatives, by which fuse says how far it is from all records.",
-        default=True,
-    ),
-    Option("seed", kinds.NATURAL, "Of a mixture's starts.", default=0),
-    OUTPUT,
-    files="The site's records: a .csv with a header, a .parquet or an .xlsx, or several of them in "
-    "which missing values are imputed; a TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity fit north.csv --target ill --model logistic -o north.safetensors",
-        "posterity fit north.csv --target bp --model linear --center age=60 --scale age=10 "
-        "-o north.safetensors",
-        "posterity fit south.csv --like north.safetensors --unit ldl=mmol/L --convert ldl=38.67 "
-        "-o south.safetensors",
-        "posterity fit north.csv --model mixture --components 3 -o north.safetensors",
-    ],
-)
+@verb("fit", report=_report)
 def fit(settings: Settings) -> Data:
     """Fit a regression or a mixture to a site's records, and write its ledger.
 

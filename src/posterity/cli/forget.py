@@ -5,11 +5,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, incomplete, read, verb
+from posterity.cli.options import Settings, incomplete, read, verb
 from posterity.cli.report import Data, status_of
-from posterity.cli.schema import OUTPUT
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, UsageError
 from posterity.files import alongside
@@ -39,26 +38,7 @@ def _report(data: Data) -> str:
     )
 
 
-@verb(
-    Option("ledger", kinds.FILE, "The ledger, in place of the argument."),
-    Option("sites", kinds.NAMES, "Who leaves; may be repeated.", "--site"),
-    Option("output.receipt", kinds.OUTPUT, "Where to write the receipt, as JSON."),
-    Option(
-        "config", kinds.FILE, "The federation that made it (a TOML file), to refine what is left."
-    ),
-    Option("sweeps", kinds.NATURAL, "Passes of refinement; else as many as it takes."),
-    Option("rehearse", kinds.FLAG, "Measure the distance by more passes, on a copy."),
-    Option("allow_unconverged", kinds.FLAG, "Also where what is left has not converged."),
-    OUTPUT,
-    files="A ledger; a TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity forget shared.safetensors --site north -o without.safetensors "
-        "--receipt receipt.json",
-        "posterity forget shared.safetensors --site north -o without.safetensors "
-        "--receipt receipt.json --config federation.toml",
-    ],
-)
+@verb("forget", report=_report)
 def forget(settings: Settings) -> Data:
     """Take sites out of a ledger.
 
@@ -128,11 +108,10 @@ def _refined(
 ) -> "tuple[Ledger, Receipt, float | None, Status]":
     """The ledger that the sites that stay have refined, its receipt, distance and status."""
     from posterity.artifact.aligned import names_in
-    from posterity.cli.federate import OPTIONS
     from posterity.cli.jobs import federation_of
     from posterity.federation.forget import forget
 
-    federation = read(OPTIONS, {}, Path(settings["config"]))
+    federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
     run = federation_of(federation, names_in(before)).start().with_ledger(before)
     done = forget(

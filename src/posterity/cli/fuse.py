@@ -1,16 +1,15 @@
 """``posterity fuse``: posteriors of several sites, merged."""
 
-import dataclasses
 import itertools
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.fuse_files import LISTED, Inputs, fused
-from posterity.cli.options import Option, Settings, incomplete, verb
+from posterity.cli.options import Settings, incomplete, verb
 from posterity.cli.report import (
     Data,
     alarming,
@@ -23,7 +22,6 @@ from posterity.cli.report import (
     status_of,
     table,
 )
-from posterity.cli.schema import CHECKPOINT, OUTPUT, PLOT
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
@@ -36,11 +34,6 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
-
-
-def _word(metavar: str) -> Any:
-    """A word that the library checks."""
-    return dataclasses.replace(kinds.TEXT, metavar=metavar)
 
 
 # --- what people are told ------------------------------------------------------------------------
@@ -130,69 +123,7 @@ def _matching(plate: Data) -> "Table":
 # --- the command ---------------------------------------------------------------------------------
 
 
-@verb(
-    Option(
-        "posteriors", kinds.list_of(kinds.FILE), "The files, in place of arguments.", "--posterior"
-    ),
-    Option(
-        "rule",
-        _word("[barycenter|product]"),
-        "The prior once plus every site's data, or the average of matched posteriors; the first "
-        "where all are ledgers of one prior, if left out.",
-    ),
-    Option(
-        "divergence",
-        _word("[reverse|forward|jeffreys|renyi[:ORDER]]"),
-        "KL(fused || site), KL(site || fused), or what is taken in place of them.",
-        default="reverse",
-    ),
-    Option(
-        "matching",
-        _word("[evidence|hungarian|kl-fusion|identity]"),
-        "How components are matched.",
-        default="evidence",
-    ),
-    Option(
-        "components",
-        kinds.COUNT,
-        "Fused components, of networks the units of each hidden layer; found if left out.",
-    ),
-    Option(
-        "weights",
-        kinds.by_name(kinds.WEIGHT, "SITE"),
-        "A site's weight in the average; name every site.",
-        "--weight",
-    ),
-    Option(
-        "prior.file",
-        kinds.FILE,
-        "What sites without a ledger started from; a product counts it.",
-        "--prior",
-    ),
-    Option("plate", kinds.TEXT, "Which plate to draw, if there are several."),
-    Option(
-        "budget",
-        kinds.COUNT,
-        "MiB of memory for parameters, beyond which a temporary file holds them; 512 where "
-        "there are many.",
-    ),
-    Option(
-        "absorb",
-        kinds.FLAG,
-        "Put components together that a site's own fit split; done if left out.",
-    ),
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-    files="One posterior or ledger a site; or a folder of such files, or a quoted pattern; or a "
-    "TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity fuse north.safetensors south.safetensors -o both.safetensors",
-        "posterity fuse site-*.safetensors -o all.safetensors --rule barycenter --json",
-        "posterity fuse 'sites/*.safetensors' -o all.safetensors",
-    ],
-)
+@verb("fuse", report=_report)
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file.
 

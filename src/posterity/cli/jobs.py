@@ -18,7 +18,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
-from posterity.cli.schema import DROP, READING, RECIPE
+from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -35,7 +35,7 @@ WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
 OF_REGRESSIONS = (
     *("kind", "target", "intercept", "noise_variance", "personal"),
-    *(option.key for option in RECIPE if option.place.startswith("model.")),
+    *(option.key for option in options_of("recipe") if option.place.startswith("model.")),
 )
 """Options of a model that a regression has."""
 
@@ -166,7 +166,7 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # which is the model's own too
     given = [settings.flag(place) for place in settings.values if place in of_tables]
     if given or kind in specification.OF_TABLES:

@@ -75,7 +75,7 @@ class Kind:
             if kind.allows(value):
                 return kind.check(place, value)
         if self.of is None:
-            return float(value) if self.real else value
+            return float(value) if self.real else value  # pyright: ignore[reportArgumentType]
         if isinstance(value, dict):
             return {name: self.of.check(_inner(place, name), part) for name, part in value.items()}
         return [self.of.check(_inner(place, n), part) for n, part in enumerate(value)]
@@ -90,10 +90,10 @@ class Kind:
 
     def paths(self, value: Any) -> list[Path]:
         """The paths in a value; none unless it is of paths."""
-        if isinstance(value, dict | list) and self.of:
+        if self.of and not isinstance(value, str | None):
             inner = value.values() if isinstance(value, dict) else value
             return [path for part in inner for path in self.of.paths(part)]
-        return [] if self.written is None or value is None else [Path(value)]
+        return [] if self.written is None or value is None else [Path(str(value))]
 
     def moved(self, value: Any, move: Any) -> Any:
         """A value of which each path is another one, as the function ``move`` of its text says."""
@@ -200,6 +200,17 @@ PAIR = dataclasses.replace(list_of(TEXT), constraint=Constraint("a pair", _IS_PA
 NAMES = list_of(dataclasses.replace(TEXT, metavar="NAME"))
 
 
+MODELS = (
+    *("linear", "logistic", "ordinal", "multinomial", "poisson", "negative-binomial", "gamma"),
+    *("survival", "mixture"),
+)
+_LONG = (f"{name}-regression" for name in MODELS[:-1])
+REGRESSION = dataclasses.replace(
+    words(*MODELS, *_LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS
+)
+"""Models by their short names, and by those that other verbs have."""
+
+
 def _numeric(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_numeric, value))
@@ -207,3 +218,28 @@ def _numeric(value: Any) -> bool:
 
 
 NUMBERS = Kind(Constraint("a number, or lists of them", _numeric), "X,X", many=True)
+
+_NAMED = {name.lower(): kind for name, kind in list(globals().items()) if isinstance(kind, Kind)}
+
+
+def kind_of(declared: str | list[Any]) -> Kind:
+    """The kind that is declared.
+
+    It is the name of one of this module, words between bars, or a list: ``["either", KIND, ...]``,
+    ``["list", KIND]``, ``["by NAME", KIND]``; ``["nameless", KIND]``, by name or without;
+    ``["shown", TEXT]``, a text that the library checks and help shows so.
+
+    >>> kind_of("a|b").choices, kind_of(["by SITE", "count"]).metavar
+    (('a', 'b'), 'SITE=N')
+    """
+    if isinstance(declared, str):
+        return _NAMED[declared] if declared in _NAMED else words(*declared.split("|"))
+    made, *inner = declared
+    if made == "shown":
+        return dataclasses.replace(TEXT, metavar=inner[0])
+    first, *others = (kind_of(one) for one in inner)
+    if made == "nameless":
+        return dataclasses.replace(by_name(first), nameless=True)
+    if made == "either":
+        return either(first, *others)
+    return list_of(first) if made == "list" else by_name(first, made.removeprefix("by "))

@@ -1,4 +1,4 @@
-"""Options of verbs, each declared once and set by a flag or in a TOML file.
+"""The values of a command's options, which are set by a flag or in a TOML file.
 
 An :class:`Option` has a place in the file (``model.target``: key ``target`` of table ``[model]``)
 and a flag (``--target``), which goes before the file. Both are read by its kind.
@@ -11,13 +11,13 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
 from posterity.cli import files as file_checks
 from posterity.cli.app import app, example
-from posterity.cli.kinds import FILE, FLAG, OUTPUT, Kind
+from posterity.cli.schema import Option, commands, options_of, parameter
 from posterity.cli.streams import JSON, LOG, LogFormat, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
 
@@ -25,56 +25,6 @@ ENDING = ".toml"
 """The ending of the names of configurations."""
 More = ParamSpec("More")
 Result = TypeVar("Result")
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """An option of a verb.
-
-    ``place`` is where it stands in the file; ``flag`` is ``--KEY`` if left out.
-    """
-
-    place: str
-    kind: Kind
-    help: str
-    flag: str = ""
-    short: str = ""
-    default: Any = None
-
-    @property
-    def key(self) -> str:
-        """The name of its value in its table."""
-        return self.place.rpartition(".")[2]
-
-    @property
-    def name(self) -> str:
-        """The name of its flag."""
-        return self.flag or f"--{self.key.replace('_', '-')}"
-
-    @property
-    def parameter(self) -> inspect.Parameter:
-        """The parameter that typer makes the flag of."""
-        names = [self.name, *([self.short] if self.short else [])]
-        kind = self.kind
-        text = self.help if self.default is None else f"{self.help} [default: {self.default}]"
-        more: dict[str, Any] = {} if kind is FLAG else {"metavar": kind.metavar}
-        if kind is FLAG:
-            annotation: Any = bool
-            names[0] = f"{self.name}/--no-{self.name[2:]}"
-        elif kind in (FILE, OUTPUT):
-            annotation = Path
-        else:
-            annotation = list[str] if kind.many or kind.by_name else str
-        if kind.choices:
-            more["autocompletion"] = lambda: list(kind.choices)
-        option = typer.Option(*names, help=text, **more)
-        return _parameter(self.place.replace(".", "__"), annotation | None, option)
-
-
-def _parameter(name: str, annotation: Any, info: Any, default: Any = None) -> inspect.Parameter:
-    """A parameter of a command, as typer reads it."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, info])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,18 +170,21 @@ def about_settings(
 
 
 def read(
-    options: Sequence[Option],
+    command: str,
     flags: Mapping[str, Any],
     file: Path | None,
     files: Sequence[Path] = (),
     as_json: bool = False,
 ) -> Settings:
-    """The values that a file and the flags set; paths in a file are relative to its folder.
+    """The values of a command's options, or of those of a group, that a file and flags set.
+
+    Paths in a file are relative to its folder.
 
     Raises:
         UsageError: for a file that is no TOML or a value of another kind; it names the key.
         ArtifactError: if the file cannot be read.
     """
+    options = options_of(command)
     known = {option.place: option for option in options}
     values: dict[str, Any] = {}
     if file is not None:
@@ -295,20 +248,16 @@ def _flat(
 
 
 def verb(
-    *options: Option,
-    files: str,
-    report: Callable[[dict[str, Any]], Any],
-    examples: Sequence[str],
-    name: str | None = None,
-    of: typer.Typer = app,
+    name: str, *, report: Callable[[dict[str, Any]], Any], of: typer.Typer = app
 ) -> Callable[[Callable[[Settings], dict[str, Any]]], Any]:
-    """Make a function of :class:`Settings` the command of its name, with these options.
+    """Make a function of :class:`Settings` a command, with the options that are declared for it.
 
-    ``files`` is the help of its arguments, of which one that ends in ``.toml`` is the
-    configuration; ``name`` is the command's, if it is another one than the function's, and ``of``
-    what it is a command of. Outputs are checked before the function is called. The exit code is 9
-    if the data that it gives have a ``status`` that is not converged.
+    One of its arguments may end in ``.toml``: the configuration. ``of`` is what it is a command
+    of; in ``data/commands.toml`` it goes by the whole ``name``, and there by the last word of that.
+    Outputs are checked before the function is called. The exit code is 9 if the data that it gives
+    have a ``status`` that is not converged.
     """
+    declared, options = commands()[name], options_of(name)
 
     def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
         def command(
@@ -323,7 +272,7 @@ def verb(
                     found = f"{len(configurations)} configurations"
                     raise UsageError(found=found, expected="one", fix="Leave one out.")
                 file = configurations[0] if configurations else None
-                settings = read(options, flags, file, others, as_json)
+                settings = read(name, flags, file, others, as_json)
                 settings.check_outputs()
                 return function(settings)
 
@@ -331,16 +280,16 @@ def verb(
             if data.get("status", {}).get("state", "converged") != "converged":
                 raise typer.Exit(ConvergenceError.exit_code)
 
-        argument = typer.Argument(metavar="FILE", help=files, show_default=False)
+        argument = typer.Argument(metavar="FILE", help=declared["files"], show_default=False)
         parameters = [
-            _parameter("files", list[Path] | None, argument),
+            parameter("files", list[Path] | None, argument),
             *(option.parameter for option in options),
-            _parameter("as_json", bool, JSON, False),
-            _parameter("log_format", LogFormat, LOG, LogFormat.text),
+            parameter("as_json", bool, JSON, False),
+            parameter("log_format", LogFormat, LOG, LogFormat.text),
         ]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return of.command(name or function.__name__, epilog=example(*examples))(command)
+        return of.command(name.split()[-1], epilog=example(*declared["examples"]))(command)
 
     return register

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data, first, group, left_in, plain, short, table
-from posterity.cli.schema import OUTPUT, PLOT, PREDICTING
 from posterity.cli.streams import bar
 from posterity.errors import StructureError, UsageError
 
@@ -24,10 +23,6 @@ MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapo
 """Parts of a prediction whose mean over records is reported."""
 UNITS = {"entropy": " nats", "mutual_information": " nats"}
 WANTED = "a posterior, network or student", "a file of records"
-FILES = (
-    "A posterior, ledger or mixture of a regression, a network, or a student; then the records: a "
-    ".csv with a header, a .parquet or an .xlsx, or arrays in an .npz or .npy."
-)
 
 
 def _report(data: Data) -> str:
@@ -42,18 +37,7 @@ def _report(data: Data) -> str:
     return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
 
 
-@verb(
-    *PREDICTING,
-    OUTPUT,
-    files=FILES,
-    report=_report,
-    examples=[
-        "posterity predict both.safetensors new.csv -o predictions.csv",
-        "posterity predict both.safetensors new.csv -o predictions.csv --convert ldl=38.67",
-        "posterity predict federated.safetensors new.csv -o predictions.csv --site-column hospital",
-        "posterity predict network.safetensors new.npz -o predictions.npz --samples 200",
-    ],
-)
+@verb("predict", report=_report)
 def predict(settings: Settings) -> Data:
     """Predict, and say how unsure of what: a row a record.
 
@@ -144,19 +128,7 @@ def _scores_report(data: Data) -> Any:
     )
 
 
-@verb(
-    *PREDICTING,
-    Option(
-        "by", kinds.NAME, "The column of groups, such as sites, that are scored each for itself."
-    ),
-    PLOT,
-    files=FILES,
-    report=_scores_report,
-    examples=[
-        "posterity evaluate both.safetensors test.csv",
-        "posterity evaluate both.safetensors test.csv --by hospital --plot calibration.png --json",
-    ],
-)
+@verb("evaluate", report=_scores_report)
 def evaluate(settings: Settings) -> Data:
     """Compare predictions with what was observed, in all and by group.
 

@@ -7,11 +7,10 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import MOST_ROWS, Data, group, left_in, status_of, status_report
-from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.interrupts import Interrupts, deferred
@@ -25,41 +24,6 @@ POLISH = {"each": "each", "end": "end", "none": None}
 DIAGNOSTICS = ("gap", "effective", "starts", "unseen")
 """What is reported of a mixture beside its status."""
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
-
-
-OPTIONS = (
-    DATA,
-    *NETWORK,
-    Option(
-        "pursuit.base",
-        kinds.words("diagonal", "full", "low-rank"),
-        "The kind of components.",
-        default="diagonal",
-    ),
-    Option("pursuit.components", kinds.COUNT, "At most."),
-    Option(
-        "pursuit.schedule",
-        kinds.either(kinds.POSITIVE, kinds.TEXT, kinds.TABLE),
-        "The rule for λ: best, fixed, schedule or flatness, or a number that stays.",
-    ),
-    Option(
-        "pursuit.weights", kinds.words("corrective", "line", "harmonic"), "The rule for weights."
-    ),
-    Option(
-        "pursuit.polish", kinds.words(*POLISH), "When all components are improved.", default="each"
-    ),
-    Option("pursuit.batch_size", kinds.COUNT, "Records a gradient; all of them if left out."),
-    Option("pursuit.attempts", kinds.COUNT, "Starts of a search for a component."),
-    Option("pursuit.finalists", kinds.COUNT, "Of them, those that are followed to the end."),
-    Option("pursuit.samples", kinds.COUNT, "Draws of an estimate."),
-    Option("pursuit.nodes", kinds.COUNT, "Of an expectation over a component."),
-    Option("pursuit.iterations", kinds.COUNT, "Of the optimiser, a component."),
-    Option("pursuit.tolerance", kinds.POSITIVE, "Nats that may be left to gain."),
-    RANDOM,
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-)
 
 
 def _report(data: Data) -> Any:
@@ -103,16 +67,7 @@ def _shown(value: float | None, shape: str) -> str:
     return "unknown" if value is None else format(value, shape)
 
 
-@verb(
-    *OPTIONS,
-    files="A TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity pursue pursuit.toml",
-        "posterity pursue --data sick.csv --target sick --model logistic-regression --intercept "
-        "--prior-variance 4 --base full -o posterior.safetensors",
-    ],
-)
+@verb("pursue", report=_report)
 def pursue(settings: Settings) -> Data:
     """Find a posterior as a mixture, which grows until another component adds nothing.
 

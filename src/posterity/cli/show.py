@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.inspect import NO_POSTERIORS, about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
-from posterity.cli.options import Option, Settings, conflict, verb
+from posterity.cli.options import Settings, conflict, verb
 from posterity.cli.report import MOST_ROWS, Data, first, group, left_in, short
-from posterity.cli.schema import PLOT
 from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
@@ -67,20 +66,7 @@ def _report(data: Data) -> "RenderableType | None":
     return group(*parts, *left_in("Drew it in", data["plot"]))
 
 
-@verb(
-    Option("level", kinds.NUMBER, "Probability of the intervals, between 0 and 1.", default=0.9),
-    Option("site", kinds.NAME, "Of a ledger: each number with this site and without."),
-    Option("all", kinds.FLAG, "Print all rows, however many."),
-    Option("csv", kinds.FLAG, "Print all rows as CSV, and only these."),
-    PLOT,
-    files="A file written by posterity.",
-    report=_report,
-    examples=[
-        "posterity show both.safetensors",
-        "posterity show clinics.safetensors --site north --plot north.png",
-        "posterity show both.safetensors --level 0.95 --csv > rows.csv",
-    ],
-)
+@verb("show", report=_report)
 def show(settings: Settings) -> Data:
     """Say what a posterior knows: means, standard deviations and intervals, by name.
 
@@ -104,10 +90,11 @@ def show(settings: Settings) -> Data:
         if artifact.outline(file)["type"] not in NO_POSTERIORS:
             raise
         return _without_posterior(settings) | csv_asked
-    summary, ledger = summarise(posterior, level), isinstance(posterior, Ledger)
-    if site is not None and not ledger:
-        raise _no_ledger(site, about.kind)
-    pulls = influences(posterior, site) if ledger and site is not None else []
+    summary, pulls, ledger = summarise(posterior, level), [], isinstance(posterior, Ledger)
+    if site is not None:
+        if not isinstance(posterior, Ledger):
+            raise _no_ledger(site, about.kind)
+        pulls = influences(posterior, site)
     if plot is not None:
         from posterity.plots.summary import plot_summary
 

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from posterity.cli import deployment, files, kinds
+from posterity.cli import deployment, files
 from posterity.cli.app import app, example
-from posterity.cli.deployment import SITE, SOCKET
+from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, read, verb
+from posterity.cli.options import Settings, read, verb
 from posterity.cli.report import Data, group, status_report, table
-from posterity.cli.schema import OUTPUT
 from posterity.errors import ArtifactError, UsageError
 from posterity.interrupts import Interrupts, deferred, heed
 
@@ -35,7 +34,6 @@ COMPILED = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 """Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
-OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
 
 
 def _folder(settings: Settings) -> Path:
@@ -61,17 +59,7 @@ def _line(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-@verb(
-    *OWN,
-    Option("epoch", kinds.NATURAL, "The epoch that lets it in; left out at the very start alone."),
-    files=FOLDER,
-    report=_init_report,
-    examples=[
-        "posterity site init north --name north --data records.csv --target ill",
-        "posterity site init north --federation federation.toml",
-    ],
-    of=site,
-)
+@verb("site init", report=_init_report, of=site)
 def init(settings: Settings) -> Data:
     """Make a site: its key and site.toml, and once all have agreed its store.
 
@@ -97,7 +85,7 @@ def init(settings: Settings) -> Data:
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
         "folder": folder,
-        "name": read(SITE, {}, file)["name"],
+        "name": read("site-file", {}, file)["name"],
         "key": str(key),
         "terms": None,
     }
@@ -135,7 +123,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     values = {"name": name, "federation": str(folder / "federation.toml")}
     values |= {"key": str(folder / KEY), "store": str(folder / "site.db")}
     values |= {place: value for place, value in settings.values.items() if "." in place}
-    text = deployment.as_toml(Settings(values, SITE), values, folder)
+    text = deployment.as_toml("site-file", values, folder)
     if not (folder / KEY).exists():
         PrivateKey.generate().save(folder / KEY)
     write_file(file, text.encode())
@@ -154,7 +142,7 @@ def _name_federation(file: Path, federation: Path) -> None:
             fix="Name the federation there by hand.",
         )
     values = {"federation": str(federation)}
-    lines[places[0]] = deployment.as_toml(Settings(values, SITE), values, file.parent).strip()
+    lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
     write_file(file, "\n".join(lines).encode())
 
 
@@ -274,7 +262,7 @@ def answered(answer: tuple[Data, bytes]) -> Data:
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 
-def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
+def _command(do: str, help: str) -> None:
     """A command that the agent carries out, or that is carried out on its store."""
 
     def function(settings: Settings) -> Data:
@@ -287,52 +275,29 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
         return answered(deployment.ask(_folder(settings), do, **options))
 
     function.__doc__ = help
-    verb(
-        *options,
-        files=FOLDER,
-        report=status_table,
-        examples=examples,
-        name=do.replace("_", "-"),
-        of=site,
-    )(function)
+    verb(f"site {do.replace('_', '-')}", report=status_table, of=site)(function)
 
 
-_command(
-    "status",
-    help="""Say how a site stands, as far as it knows.""",
-    examples=["posterity site status north"],
-)
+_command("status", "Say how a site stands, as far as it knows.")
 _command(
     "begin",
-    Option(
-        "number", kinds.COUNT, "Of the epoch; by default the next after all that it has heard of."
-    ),
-    help="""Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
+    """Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
 
     It begins at the prior, and each site adds its whole factor when the token first comes.
     """,
-    examples=["posterity site begin north", "posterity site begin north --number 3"],
 )
 _command(
     "leave",
-    help="""Take the site's factor out when a token next comes; the site still passes it on.""",
-    examples=["posterity site leave north"],
+    "Take the site's factor out when a token next comes; the site still passes it on.",
 )
-_command(
-    "pass_over",
-    Option("sites", kinds.NAMES, "Who does not answer; may be repeated.", "--site"),
-    help="""Go on without members that do not answer, until they are heard of again.""",
-    examples=["posterity site pass-over north --site south"],
-)
+_command("pass_over", "Go on without members that do not answer, until they are heard of again.")
 _command(
     "forget",
-    Option("yes", kinds.FLAG, "Do not ask whether that is meant."),
-    help="""Destroy the site's factor at once, for good, and all messages that hold it.
+    """Destroy the site's factor at once, for good, and all messages that hold it.
 
     The others learn of it by a signed tombstone, and take no token of an older epoch any more. The
     first of them by name begins the next one.
     """,
-    examples=["posterity site forget north"],
 )
 
 
@@ -357,13 +322,7 @@ def _audit_report(data: Data) -> str:
     )
 
 
-@verb(
-    OUTPUT,
-    files=FOLDER,
-    report=_audit_report,
-    examples=["posterity site audit north -o audit.json"],
-    of=site,
-)
+@verb("site audit", report=_audit_report, of=site)
 def audit(settings: Settings) -> Data:
     """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it.
 
@@ -395,16 +354,7 @@ def _result_report(data: Data) -> str:
     return printable(f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}")
 
 
-@verb(
-    Option(
-        "certificate", kinds.OUTPUT, "Where to write the certificate of it, which others signed."
-    ),
-    OUTPUT,
-    files=FOLDER,
-    report=_result_report,
-    examples=["posterity site result north -o shared.safetensors --certificate certificate.json"],
-    of=site,
-)
+@verb("site result", report=_result_report, of=site)
 def result(settings: Settings) -> Data:
     """Write the newest posterior that the site knows, and what members have signed about it."""
     from posterity.artifact.artifact import from_bytes
@@ -432,10 +382,8 @@ def result(settings: Settings) -> Data:
 
 
 @verb(
-    Option("to", kinds.NAME, "The member that gets it."),
-    files="The folder of the site, and the file.",
+    "site send",
     report=lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."),
-    examples=["posterity site send north posterior.safetensors --to south"],
     of=site,
 )
 def send(settings: Settings) -> Data:

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, incomplete, verb
+from posterity.cli.options import Settings, incomplete, verb
 from posterity.cli.report import Data, group, left_in, parameters
-from posterity.cli.schema import OUTPUT
 from posterity.errors import ArtifactError, StructureError
 
 if TYPE_CHECKING:
@@ -25,34 +24,7 @@ def _import_report(data: Data) -> Any:
     return group(headline, "", parameters(data["parameters"]), "", wrote)
 
 
-@verb(
-    Option("table", kinds.FILE, "The table, in place of the argument."),
-    Option("covariance", kinds.FILE, "A .csv with the names on its rows and its columns."),
-    Option(
-        "family",
-        kinds.words("diagonal", "gaussian", "gamma", "beta"),
-        "Of the posterior; diagonal, or gaussian with a covariance, if left out.",
-    ),
-    Option("decimal", kinds.words(".", ","), "The decimal mark, where the numbers do not say it."),
-    Option("site", kinds.NAME, "Write a ledger, in which this site contributed."),
-    Option("prior.file", kinds.FILE, "What the site started from.", "--prior"),
-    Option(
-        "flat_prior",
-        kinds.FLAG,
-        "The table owes nothing to a prior, as a maximum likelihood estimate: it is what the "
-        "site contributes.",
-    ),
-    OUTPUT,
-    files="A .csv with a row a parameter (name, mean, sd, as regression tables have them), or a "
-    ".json.",
-    report=_import_report,
-    examples=[
-        "posterity import coefficients.csv -o north.safetensors",
-        "posterity import coefficients.csv --covariance vcov.csv -o north.safetensors",
-        "posterity import coefficients.csv -o north.safetensors --site north --flat-prior",
-    ],
-    name="import",
-)
+@verb("import", report=_import_report)
 def import_(settings: Settings) -> Data:
     """Make a posterior's file of a table of means and standard deviations, or of a covariance.
 
@@ -136,19 +108,7 @@ def _export_report(data: Data) -> str:
     return "\n".join(lines + left_in("Wrote their covariance to", data["covariance"]))
 
 
-@verb(
-    Option("posterior", kinds.FILE, "The posterior, in place of the argument."),
-    Option("covariance", kinds.OUTPUT, "Where to write the covariance beside a .csv."),
-    OUTPUT,
-    files="A posterior, or a ledger of one; a student, whose graph goes to an .onnx.",
-    report=_export_report,
-    examples=[
-        "posterity export both.safetensors -o table.csv",
-        "posterity export both.safetensors -o table.csv --covariance covariance.csv",
-        "posterity export both.safetensors -o table.json",
-        "posterity export student.safetensors -o student.onnx",
-    ],
-)
+@verb("export", report=_export_report)
 def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
     from posterity.adapters.tables import to_table, write

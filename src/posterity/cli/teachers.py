@@ -16,7 +16,7 @@ from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import table_of
 from posterity.cli.records import Table, read_inputs, reordered
-from posterity.cli.schema import READING
+from posterity.cli.schema import places_of
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
@@ -71,7 +71,7 @@ def distillation_of(settings: Settings) -> Distilled:
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     recipe = recipe_in(about.provenance)
-    reading = set() if recipe is None else {option.place for option in READING}
+    reading = set[str]() if recipe is None else places_of("reading")
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior {str(path)!r}")

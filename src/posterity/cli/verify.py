@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posterity.cli import files, kinds
+from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data
 from posterity.errors import LedgerError
 
@@ -17,17 +17,7 @@ def _report(data: Data) -> str:
     return "\n".join(map(printable, lines))
 
 
-@verb(
-    Option("federation", kinds.FILE, "Of no receipt: the federation.toml with the members' keys."),
-    Option("since", kinds.FILE, "Of a log: a checkpoint of it that was kept."),
-    files="A receipt, the ledger before and the ledger after; or a certificate, or an audited log.",
-    report=_report,
-    examples=[
-        "posterity verify receipt.json shared.safetensors without.safetensors",
-        "posterity verify certificate.json --federation federation.toml",
-        "posterity verify audit.json --federation federation.toml --since checkpoint",
-    ],
-)
+@verb("verify", report=_report)
 def verify(settings: Settings) -> Data:
     """Check a receipt against its two ledgers, or a certificate or a log against the terms.
 
