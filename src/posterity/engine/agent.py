@@ -44,10 +44,8 @@ class Agent:
             return failed(memory, error, digest=digest_of(letter))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
-        """Carry out a command of the machine; returns what is to be sent after it.
-
-        Raises:
-            Refusal: if the state of the site forbids it.
+        """Carry out a command of the machine; returns what is to be sent after it; a Refusal if the
+        state of the site forbids it.
         """
         return self._made([command])
 

@@ -364,11 +364,8 @@ class Machine:
     def begin(self, memory: Memory, number: int | None = None) -> Step:
         """A new epoch: at the start, after a loss, to let somebody in, after a forgetting.
 
-        Its number is by default the next after all that the site has heard of.
-
-        Raises:
-            Refusal: if it is not above the present one, there is a server, or the site was
-                forgotten.
+        Its number is by default the next after all that the site has heard of. A Refusal if it is
+        not above the present one, there is a server, or the site was forgotten.
         """
         self._check_walk()
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
@@ -382,10 +379,8 @@ class Machine:
     def leave(self, memory: Memory) -> Step:
         """The site's factor will leave when a token next comes; the site still passes it on.
 
-        Where no token is known to walk, the site begins an epoch without it.
-
-        Raises:
-            Refusal: if there is a server, which alone takes factors out; or the site was forgotten.
+        Where no token is known to walk, the site begins an epoch without it. A Refusal if there is
+        a server, which alone takes factors out; or the site was forgotten.
         """
         self._check_walk()
         if self.name in memory.gone:
@@ -404,20 +399,16 @@ class Machine:
         """The site is forgotten at once: its factor is destroyed, and all messages that hold it.
 
         Its tombstone goes to the others, who from then on take no token of an epoch that it took
-        part in; the first of them by name begins the next one.
-
-        Raises:
-            Refusal: if it was forgotten before.
+        part in; the first of them by name begins the next one. A Refusal if it was forgotten
+        before.
         """
         if self.name in memory.gone:
             raise _forbidden(f"site {self.name!r}, which was forgotten already", "order")
         return self._noticed(Step(memory), self.author.tombstone(self.name, memory.highest))
 
     def post(self, memory: Memory, envelope: bytes) -> Step:
-        """A notice that did not come by a letter: such as an authority's, that a site is forgotten.
-
-        Raises:
-            Refusal: if it was not signed by whom it has to be.
+        """A notice that did not come by a letter: such as an authority's, that a site is forgotten;
+        a Refusal if it was not signed by whom it has to be.
         """
         return self._noticed(Step(memory), read(self.terms, envelope))
 
@@ -440,10 +431,7 @@ class Machine:
         """Go on without members that do not answer, until they are heard of again.
 
         A token that waits for one of them is left to it: a new epoch begins, in which the site
-        comes back with its whole factor.
-
-        Raises:
-            Refusal: if one of them is no member, or the site itself.
+        comes back with its whole factor. A Refusal if one of them is no member, or the site itself.
         """
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
@@ -480,11 +468,8 @@ class Machine:
     def adopt(self, memory: Memory) -> Memory:
         """The memory of earlier terms under the machine's: for members who join, or other links.
 
-        The factor stays; it counts again from the next epoch on.
-
-        Raises:
-            Refusal: if numbers would be made otherwise, or somebody who was forgotten would be
-                back, by name or by key.
+        The factor stays; it counts again from the next epoch on. A Refusal if numbers would be made
+        otherwise, or somebody who was forgotten would be back, by name or by key.
         """
         members, numbers = self.terms.members, self.terms.agreement.digest
         keys = {site: known.predicate_key for site, known in memory.tombstones.items()}
@@ -540,10 +525,8 @@ class Machine:
     # --- notices ---------------------------------------------------------------------------------
 
     def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
-        """Keep a notice, pass it on, and do what follows from it.
-
-        Raises:
-            Refusal: if it is not one to be believed.
+        """Keep a notice, pass it on, and do what follows from it; a Refusal if it is not one to be
+        believed.
         """
         memory, mine = step.memory, known.signer == self.name
         old = memory.notices.get(known.place)
@@ -641,10 +624,8 @@ class Machine:
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Sign for another's log, once it is seen to continue the one that was signed for before.
 
-        Where no path leads from that one its keeper may not know it: it is told what it was.
-
-        Raises:
-            Refusal: if it does not.
+        Where no path leads from that one its keeper may not know it: it is told what it was. A
+        Refusal if it does not.
         """
         new, member = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
         before = TreeHead.from_bytes(old.predicate["note"].encode()) if old else None

@@ -128,10 +128,8 @@ SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
 
 
 def read(terms: Terms, envelope: bytes) -> Known:
-    """A notice, once it is known who made it, and that it is one under these terms.
-
-    Raises:
-        Refusal: if it is none, or was not signed by whom it has to be.
+    """A notice, once it is known who made it, and that it is one under these terms; a Refusal if it
+    is none, or was not signed by whom it has to be.
     """
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
     signers = content.verify({**terms.members, **terms.authorities})
@@ -403,10 +401,8 @@ def claims_on_answers(
 def follows(terms: Terms, certificate: Known) -> bool:
     """Tell whether a certificate says what the answers of the members come to.
 
-    Where a server left them out, since they are too many to be sent to all, it is believed.
-
-    Raises:
-        Refusal: if an answer does not hold.
+    Where a server left them out, since they are too many to be sent to all, it is believed. A
+    Refusal if an answer does not hold.
     """
     residuals = notices_in(terms, certificate.predicate["envelopes"], "residual")
     if not residuals and certificate.predicate["residuals"]:

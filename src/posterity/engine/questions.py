@@ -129,10 +129,8 @@ def admitted_answer(
 ) -> tuple[Answer, ExponentialFamily]:
     """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
 
-    ``proposed`` is that posterior before it.
-
-    Raises:
-        Refusal: if it is no answer to that, or what it holds is beyond what was agreed.
+    ``proposed`` is that posterior before it. A Refusal if it is no answer to that, or what it holds
+    is beyond what was agreed.
     """
     answer = _read(content)
     if not isinstance(answer, Answer) or not answer.answers(question):

@@ -81,10 +81,8 @@ class Server(Machine):
         """A new epoch: everything begins at the prior.
 
         Who is not there yet is asked until it comes, or is passed over and asked once it does. The
-        number is by default the next after all that the server has heard of.
-
-        Raises:
-            Refusal: if it is not above the present one, or nobody would take part.
+        number is by default the next after all that the server has heard of. A Refusal if it is not
+        above the present one, or nobody would take part.
         """
         name, known = self.name, _known(memory)
         epoch, last = (memory.highest + 1 if number is None else number, name), known.epoch
@@ -104,10 +102,8 @@ class Server(Machine):
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Go on without members that do not answer, until they are heard of again.
 
-        What they were asked counts as failed.
-
-        Raises:
-            Refusal: if one of them is no member, or the server itself.
+        What they were asked counts as failed. A Refusal if one of them is no member, or the server
+        itself.
         """
         step = super().pass_over(memory, sites)
         after = _known(step.memory)
@@ -119,10 +115,8 @@ class Server(Machine):
         return step.then(self._made(step.memory, after))
 
     def resume(self, memory: Memory) -> Step:
-        """Go on from where the server rests, with more passes: all are asked anew.
-
-        Raises:
-            Refusal: if it does not rest.
+        """Go on from where the server rests, with more passes: all are asked anew; a Refusal if it
+        does not rest.
         """
         known = _known(memory)
         if known.course.phase != "rest" or not known.course.is_begun:

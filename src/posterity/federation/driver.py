@@ -43,11 +43,9 @@ class Federation:
         """
 
     def ask(self, question: Question) -> Answer:
-        """The answer of the site that a question is for.
-
-        Raises:
-            SiteError: if the site fails, unless the federation passes over such sites: then the
-                answer is a :class:`~posterity.federation.messages.Failure`.
+        """The answer of the site that a question is for; a SiteError if the site fails, unless the
+        federation passes over such sites: then the answer is a
+        :class:`~posterity.federation.messages.Failure`.
         """
         try:
             return self.demand(question)

@@ -265,10 +265,8 @@ def dumps(message: Message | Token) -> bytes:
 
 
 def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
-    """The message that :func:`dumps` was given, bit for bit.
-
-    Raises:
-        ArtifactError: if the bytes are more than ``most``, or none that ``dumps`` gives.
+    """The message that :func:`dumps` was given, bit for bit; an ArtifactError if the bytes are more
+    than ``most``, or none that ``dumps`` gives.
     """
     if len(content) > most:
         raise _foreign(f"{len(content)} bytes", f"at most {most}")

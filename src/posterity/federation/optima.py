@@ -266,10 +266,7 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
     It is found once all that further passes would change is little beside the distance from where
     they began, or a tenth of the tolerance, in nats. What gradients say where line searches ended
     is to be little too, or within the tolerance: a search that can get no further, as where a
-    likelihood jumps, is at no optimum.
-
-    Raises:
-        SiteError: if a site fails, or cannot make a line search.
+    likelihood jumps, is at no optimum. A SiteError if a site fails, or cannot make a line search.
     """
     last, before = state, 0.0
     for at, stopped in passes(federation, state):
@@ -294,10 +291,7 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     """Where a second start leads; None if it is where the state is, or ``tolerance`` nats from it.
 
     The state is one of those that the sites were asked at: who answers from elsewhere has answers
-    to these questions by their epoch and step.
-
-    Raises:
-        SiteError: if sites fail from wherever they start.
+    to these questions by their epoch and step. A SiteError if sites fail from wherever they start.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
@@ -326,10 +320,8 @@ def _second(federation: Federation, start: State, state: State, tolerance: float
 def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]]:
     """The states after each of some passes over all sites, last name first, by line searches.
 
-    And with each, in nats, half the squared lengths of the gradients at which the searches ended.
-
-    Raises:
-        SiteError: if a site fails, or cannot make a line search.
+    And with each, in nats, half the squared lengths of the gradients at which the searches ended. A
+    SiteError if a site fails, or cannot make a line search.
     """
     for _ in range(PASSES):
         stopped = 0.0

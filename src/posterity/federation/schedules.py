@@ -350,10 +350,8 @@ class Asynchronous(Schedule):
 
 
 def expected(state: State, answer: Improvement | Failure) -> Pending:
-    """The step in which this answer is awaited.
-
-    Raises:
-        LedgerError: if there is none: the answer is a duplicate, or one to an older question.
+    """The step in which this answer is awaited; a LedgerError if there is none: the answer is a
+    duplicate, or one to an older question.
     """
     pending: Pending | None = state.pending
     asked = None if pending is None else pending.asked.get(answer.site)
@@ -378,10 +376,8 @@ def _together(
 ) -> State | None:
     """``start`` with the change of each site, all to one share, the largest that is admitted.
 
-    None if no share is: where posteriors that the model admits are no convex set.
-
-    Raises:
-        ParameterError: if a sum is beyond the range of float64.
+    None if no share is: where posteriors that the model admits are no convex set. A ParameterError
+    if a sum is beyond the range of float64.
     """
     largest = 1.0 if agreed.update.conjugate else damping
     counts = start.counts | {site: after.counts[site] for site, after in changed.items()}

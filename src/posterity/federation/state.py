@@ -89,20 +89,16 @@ class State:
         return site in self.entries and self.entries[site].factor is None
 
     def with_entries(self, entries: Map) -> "State":
-        """With these factors and no others, whether that is a distribution or not.
-
-        Raises:
-            ParameterError: if a sum is beyond the range of float64.
+        """With these factors and no others, whether that is a distribution or not; a ParameterError
+        if a sum is beyond the range of float64.
         """
         factors = [entry.factor for entry in entries.values() if entry.factor is not None]
         exact_sum = TreeSum.of([self.prior, *factors])
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries)
 
     def without(self, *sites: str) -> "State":
-        """With these sites' factors taken out and their return barred within their epochs.
-
-        Raises:
-            LedgerError: if a site is forgotten already, or named twice.
+        """With these sites' factors taken out and their return barred within their epochs; a
+        LedgerError if a site is forgotten already, or named twice.
         """
         left: dict[str, Entry] = {}
         leaving = []
@@ -121,10 +117,8 @@ class State:
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=others)
 
     def readmitted(self, site: str) -> "State":
-        """With the forgotten site let in again, at the next epoch, contributing nothing yet.
-
-        Raises:
-            LedgerError: if the site was not forgotten.
+        """With the forgotten site let in again, at the next epoch, contributing nothing yet; a
+        LedgerError if the site was not forgotten.
         """
         if not self.is_forgotten(site):
             raise LedgerError(
@@ -185,10 +179,8 @@ def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
 
 
 def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
-    """What a turn comes to where the site need not be asked; None where it has to be.
-
-    Raises:
-        ParameterError: if the site is to leave, and what is left would be no distribution.
+    """What a turn comes to where the site need not be asked; None where it has to be; a
+    ParameterError if the site is to leave, and what is left would be no distribution.
     """
     if site in state.leaving:
         return leave(agreed, state, site), Visit(state.step, site, "forgotten")
@@ -209,11 +201,9 @@ def question(
 def answered(
     agreed: Agreement, state: State, answer: Improvement | Failure, damping: float = 1.0
 ) -> tuple[State, Visit]:
-    """The state once a site's answer is taken to the share ``damping``, whole or not at all.
-
-    Raises:
-        SiteError: if the answer is no factor, or the sum with it is beyond the range of float64,
-            and the federation does not pass over sites that fail.
+    """The state once a site's answer is taken to the share ``damping``, whole or not at all; a
+    SiteError if the answer is no factor, or the sum with it is beyond the range of float64, and the
+    federation does not pass over sites that fail.
     """
     site = answer.site
     if isinstance(answer, Failure):

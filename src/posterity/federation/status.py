@@ -106,10 +106,8 @@ class Position:
 
     @functools.cached_property
     def second(self) -> Second | None:
-        """Where another start leads, if elsewhere and that is not known to be impossible.
-
-        Raises:
-            PosterityError: if sites fail from wherever they start.
+        """Where another start leads, if elsewhere and that is not known to be impossible; a
+        PosterityError if sites fail from wherever they start.
         """
         due = is_due(self.agreement) and self.contributing
         return second_start(self.federation, self.state, self.tolerance) if due else None
@@ -209,10 +207,8 @@ def is_final(run: Any) -> bool:
 def from_optimum(run: Position) -> float:
     """The KL divergence of the optimum from the posterior in nats; infinite if it is not found.
 
-    It is not looked for where passes take too long, or there are several optima by nature.
-
-    Raises:
-        SiteError: if a site fails.
+    It is not looked for where passes take too long, or there are several optima by nature. A
+    SiteError if a site fails.
     """
     agreed = run.agreement
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
@@ -307,10 +303,8 @@ def reports_of(
     *,
     samples: int = SAMPLES,
 ) -> dict[str, Report]:
-    """The reports of all sites that contribute on the posterior; none of a site that fails.
-
-    Raises:
-        SiteError: if a site fails, unless the run passes over such sites.
+    """The reports of all sites that contribute on the posterior; none of a site that fails; a
+    SiteError if a site fails, unless the run passes over such sites.
     """
     state, asked, reports = run.state, [], {}
     place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
@@ -471,9 +465,7 @@ class Certificate:
 def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
     """Measure how far the run's posterior is from where its sites would leave it alone.
 
-    Where gradients are noisy, ``samples`` estimates are averaged.
-
-    Raises:
-        SiteError: if a site fails, unless the run passes over such sites.
+    Where gradients are noisy, ``samples`` estimates are averaged. A SiteError if a site fails,
+    unless the run passes over such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))

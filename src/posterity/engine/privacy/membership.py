@@ -43,10 +43,8 @@ class Membership:
 
     @classmethod
     def of(cls, members: ArrayLike, nonmembers: ArrayLike, confidence: float = 0.95) -> Self:
-        """From the scores (m,) and (n,) of an attack, higher for "is a member".
-
-        Raises:
-            ParameterError: unless there are two finite scores of each at least.
+        """From the scores (m,) and (n,) of an attack, higher for "is a member"; a ParameterError
+        unless there are two finite scores of each at least.
         """
         BETWEEN.check(confidence=confidence)
         auc = attack_auc(members, nonmembers)
