@@ -20,14 +20,7 @@ from posterity.families import ExponentialFamily
 from posterity.federation import Run, Visit
 from posterity.federation.checkpoint import Members, visit_columns, visits_of
 from posterity.federation.driver import Federation
-from posterity.federation.messages import (
-    Answer,
-    Epoch,
-    Failure,
-    Improvement,
-    Question,
-    loads,
-)
+from posterity.federation.messages import Answer, Epoch, Failure, Improvement, Question, loads
 from posterity.federation.state import State
 from posterity.status import Status
 

@@ -30,13 +30,7 @@ from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
 from posterity.federation.keys import site_key
-from posterity.federation.messages import (
-    Answer,
-    Measure,
-    Question,
-    dumps,
-    loads,
-)
+from posterity.federation.messages import Answer, Measure, Question, dumps, loads
 from posterity.federation.optima import applies
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
@@ -69,7 +63,6 @@ class Server(Machine):
         return dataclasses.replace(memory, course=course)
 
     def _run(self, sites: tuple[str, ...]) -> Run:
-        """The run of some sites at the prior."""
         agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
         options = {"key": seeded(self.terms.seed), "tolerance": self.terms.tolerance or TOLERANCE}
         schedule: Any = self.terms.schedule
@@ -189,7 +182,6 @@ class Server(Machine):
     # --- the course ------------------------------------------------------------------------------
 
     def _onward(self, memory: ServerMemory) -> ServerMemory:
-        """On from where nothing is asked, until something is or nothing is left to do."""
         while (course := memory.course).phase != "rest" and not course.open:
             match course.phase:
                 case "step":
@@ -203,7 +195,6 @@ class Server(Machine):
         return _known(self._heard(memory, course.state.epoch[0]))
 
     def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
-        """On with a step: from its beginning, or by one more answer."""
         course = memory.course
         run = course.run
         schedule = run.schedule if course.sweeps is None else Sequential()
@@ -225,7 +216,6 @@ class Server(Machine):
         return self._ask(dataclasses.replace(memory, course=course), asked)
 
     def _stepped(self, memory: ServerMemory, state: State, visits: Sequence[Visit]) -> ServerMemory:
-        """The position after a step."""
         course, changed = memory.course, [visit.site for visit in visits]
         run, recent, sweeps = course.run, dict(course.recent), course.sweeps
         for visit in visits:
@@ -313,7 +303,6 @@ class Server(Machine):
         return run.status if run.is_at_goal(most, self.terms.tolerance is not None) else None
 
     def _certified(self, memory: ServerMemory) -> Step:
-        """The certificate of what the members signed, which goes to all of them."""
         survey = self._own_survey(memory)
         if survey is None or survey.epoch != memory.course.state.epoch:
             return Step(memory)
@@ -351,7 +340,6 @@ class Server(Machine):
         return self._at(known, course.at(run, phase, **more), run.agreement.sites)
 
     def _caught_up(self, memory: ServerMemory) -> State:
-        """The state by all answers that were taken."""
         course = memory.course
         if course.phase == "step" and course.live is None:
             course = self._stepping(memory).course
@@ -427,7 +415,6 @@ class Server(Machine):
         return dataclasses.replace(memory, course=course, outbox=outbox, parts=parts)
 
     def _at(self, memory: ServerMemory, course: Course, changed: Iterable[str]) -> ServerMemory:
-        """The server at a position that differs from the last one kept in these sites."""
         parts = course.parts(memory.parts, changed)
         return dataclasses.replace(memory, course=course, parts=parts)
 

@@ -192,7 +192,6 @@ class Store:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turns what SQLite says into an ArtifactError."""
         try:
             yield
         # UnicodeDecodeError: of what SQLite says about a table whose name was altered.

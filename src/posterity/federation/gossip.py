@@ -201,7 +201,6 @@ class OverGraph(Schedule):
 
     @functools.cached_property
     def _checked(self) -> Walk:
-        """The walk, found once to fit the network and not at each hop."""
         return self.walk.checked(self.network)
 
     def __getstate__(self) -> dict[str, Any]:

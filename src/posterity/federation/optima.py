@@ -304,7 +304,6 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
 
 
 def _second(federation: Federation, start: State, state: State, tolerance: float) -> Second | None:
-    """The way from one state, until it settles or comes near to another."""
     at, moved, settled = start, math.inf, False
     for after, _ in passes(federation, start):
         if distance(state.posterior, after.posterior) <= ALIKE * tolerance:
@@ -372,7 +371,6 @@ def _displaced(federation: Federation, state: State, place: int) -> State:
 
 
 def _members(federation: Federation, state: State) -> list[str]:
-    """The sites that contribute, sorted."""
     agreed = federation.agreement
     return [s for s in agreed.sites if s not in agreed.silent and not state.is_forgotten(s)]
 

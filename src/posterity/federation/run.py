@@ -336,7 +336,6 @@ class Run(Position):
             raise
 
     def _reported(self, progress: ProgressCallback | None, step: int, steps: int) -> "Run":
-        """Itself, once it was reported."""
         if progress is not None:
             known = self.__dict__.get("status")
             left = {} if known is None else {"left": known.left}

@@ -134,7 +134,6 @@ class Schedule(abc.ABC):
         return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
 
     def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:
-        """The step that begins, or the one that goes on."""
         if turn.site is not None:
             return Pending(turn.key, (turn.site,))
         return state.pending or Pending(turn.key, self.turns(agreed, state))
@@ -256,7 +255,6 @@ class Synchronous(Schedule):
     def _concluded(
         self, agreed: Agreement, state: State, answers: Mapping[str, Improvement | Failure]
     ) -> tuple[State, Sent]:
-        """The round, once all have answered."""
         # On its own each site's change must be good: a bad site is found by name.
         alone = {
             site: answered(agreed, state, answers[site])

@@ -307,7 +307,6 @@ def _with_factor(
     exact_sum: TreeSum,
     independent: bool,
 ) -> State:
-    """The state with another factor of the site, one version on, and the sum with that."""
     before = state.entries.get(site, Entry(0, -1, factor))
     entry = Entry(before.epoch, before.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)

@@ -298,10 +298,7 @@ def next_round(run: Position) -> float:
 
 
 def reports_of(
-    run: Position,
-    parts: tuple[Part, ...],
-    *,
-    samples: int = SAMPLES,
+    run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
 ) -> dict[str, Report]:
     """The reports of all sites that contribute on the posterior; none of a site that fails; a
     SiteError if a site fails, unless the run passes over such sites.
@@ -319,10 +316,7 @@ def reports_of(
 
 
 def status_from(
-    agreed: Agreement,
-    posterior: ExponentialFamily,
-    reports: Any,
-    tolerance: float = TOLERANCE,
+    agreed: Agreement, posterior: ExponentialFamily, reports: Any, tolerance: float = TOLERANCE
 ) -> Status:
     """The status of a posterior of which nothing is known but its sites' reports. Pure.
 

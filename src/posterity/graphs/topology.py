@@ -129,7 +129,6 @@ def at(array: Real, index: ArrayLike) -> Real:
 
 
 def _ranked(graph: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """Names, sorted, and the number of each label."""
     labels = sorted(graph, key=str)
     names = tuple(str(label) for label in labels)
     for one, other in pairwise(labels):

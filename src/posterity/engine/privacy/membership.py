@@ -176,7 +176,6 @@ def auc_difference(
 
 
 def _estimate(wins: Float[np.ndarray, "m n"]) -> Estimate:
-    """The mean, and its standard error over members and over non-members."""
     m, n = wins.shape
     variance = wins.mean(axis=1).var(ddof=1) / m + wins.mean(axis=0).var(ddof=1) / n
     return Estimate(float(wins.mean()), float(np.sqrt(variance)))

@@ -236,7 +236,6 @@ def _keep(
     tell: Callable[[str], None],
     until: threading.Event,
 ) -> None:
-    """Submit one job after the other, each for the clients that are there."""
     pause, sites = PAUSE, frozenset[str]()
     while sites := _settled(session, until, sites):
         began = time.monotonic()
@@ -277,7 +276,6 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
 
 
 def _there(session: Session) -> frozenset[str]:
-    """The clients that were heard from of late."""
     clients = session.get_system_info().client_info
     return frozenset(
         each.name for each in clients if (each.last_connect_time or 0) > time.time() - HEARD
