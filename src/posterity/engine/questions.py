@@ -35,8 +35,7 @@ MOST_CHARACTERS = 300
 
 def failed(question: Question, error: str) -> Failure:
     """The answer that says that there is none, and why."""
-    about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-    return Failure(question.site, error[:MOST_CHARACTERS], **about)
+    return Failure(question.site, error[:MOST_CHARACTERS], **question.about)
 
 
 def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:

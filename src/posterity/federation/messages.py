@@ -55,6 +55,11 @@ class Question(Message):
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return _digest([type(self).__name__], *values)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """The fields by which its answer refers to it."""
+        return {"epoch": self.epoch, "step": self.step, "asked": self}
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer(Message):

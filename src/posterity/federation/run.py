@@ -93,9 +93,8 @@ class Run(Position):
                 expected=f"one of {list(self.sites)}",
                 fix="Ask for `new_site()`, or `readmit` it first.",
             )
-        version = {"epoch": self.state.epoch, "step": self.state.step}
         shared, model = self.population.law, self.agreement.model
-        own: Any = self.federation.demand(DescribeOwn(name, shared, **version))
+        own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
     def new_site(self) -> "SitePosterior":

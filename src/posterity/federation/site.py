@@ -126,8 +126,7 @@ class Site:
                 answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
             case _:
                 raise TypeError(f"no question: {question!r}")
-        about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-        return dataclasses.replace(answer, **about)
+        return dataclasses.replace(answer, **question.about)
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray

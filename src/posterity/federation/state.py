@@ -7,7 +7,7 @@ bit, the posterior of the ledger with the same factors.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +22,8 @@ from posterity.errors import LedgerError, ParameterError
 from posterity.families import ExponentialFamily
 from posterity.families.names import names_of, with_names
 from posterity.federation.agreement import Agreement
-from posterity.federation.keys import site_key
-from posterity.federation.messages import FIRST, Epoch, Failure, Improve, Improvement
+from posterity.federation.keys import first_key, site_key
+from posterity.federation.messages import FIRST, Epoch, Failure, Improve, Improvement, Measure
 from posterity.federation.site import failure_of
 from posterity.inference.descent import HALVINGS
 from posterity.ledger import Ledger
@@ -78,6 +78,11 @@ class State:
     def ledger(self) -> Ledger:
         """The prior and all factors, versioned."""
         return Ledger(self.prior).holding(self.entries)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The epoch and the step, by which answers to questions that are asked now are known."""
+        return {"epoch": self.epoch, "step": self.step}
 
     def factor(self, site: str) -> ExponentialFamily:
         """The site's factor; zero if it has none yet or was forgotten."""
@@ -178,6 +183,23 @@ def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
     return max(float(after.kl(before)), 0.0)
 
 
+def contributing(agreed: Agreement, state: State) -> tuple[str, ...]:
+    """Names of the sites that have records and have not been forgotten, sorted."""
+    return tuple(s for s in agreed.sites if s not in agreed.silent and not state.is_forgotten(s))
+
+
+def measures(
+    state: State, sites: Iterable[str], parts: Any, samples: int = 1, key: KeyArray | None = None
+) -> list[Measure]:
+    """Questions for parts of reports on the posterior; the key is needed where draws are."""
+    keys = {site: first_key() if key is None else site_key(key, site) for site in sites}
+    view = state.posterior
+    return [
+        Measure(site, view, state.factor(site), parts, samples, own, **state.place)
+        for site, own in keys.items()
+    ]
+
+
 def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
     """What a turn comes to where the site need not be asked; None where it has to be; a
     ParameterError if the site is to leave, and what is left would be no distribution.
@@ -195,7 +217,7 @@ def question(
     """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
     factor, count = state.factor(site), state.counts.get(site, 0)
-    return Improve(site, view, factor, count, own_key, epoch=state.epoch, step=state.step)
+    return Improve(site, view, factor, count, own_key, **state.place)
 
 
 def answered(

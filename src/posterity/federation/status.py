@@ -19,8 +19,7 @@ from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.gossip import OverGraph
-from posterity.federation.keys import site_key
-from posterity.federation.messages import Measure, Part, Report
+from posterity.federation.messages import Part, Report
 from posterity.federation.optima import (
     ELSEWHERE,
     Second,
@@ -32,7 +31,7 @@ from posterity.federation.optima import (
     to_come,
 )
 from posterity.federation.schedules import Schedule
-from posterity.federation.state import State, Visit, distance
+from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
 from posterity.ledger import Ledger
 from posterity.status import Status
@@ -95,7 +94,7 @@ class Position:
     @property
     def contributing(self) -> tuple[str, ...]:
         """Names of the sites that have records and have not been forgotten, sorted."""
-        return tuple(site for site in self.sites if site not in self.agreement.silent)
+        return contributing(self.agreement, self.state)
 
     @property
     def exact(self) -> bool:
@@ -303,16 +302,10 @@ def reports_of(
     """The reports of all sites that contribute on the posterior; none of a site that fails; a
     SiteError if a site fails, unless the run passes over such sites.
     """
-    state, asked, reports = run.state, [], {}
-    place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
-    for site in run.contributing:
-        of_site = (state.posterior, state.factor(site), parts, samples, site_key(run.key, site))
-        asked.append(Measure(site, *of_site, **place))
+    asked = measures(run.state, run.contributing, parts, samples, run.key)
     run.federation.prepare(asked)
-    for question in asked:
-        answer = run.federation.ask(question)
-        reports[question.site] = answer if isinstance(answer, Report) else Report(question.site)
-    return reports
+    answers = {question.site: run.federation.ask(question) for question in asked}
+    return {s: own if isinstance(own, Report) else Report(s) for s, own in answers.items()}
 
 
 def status_from(
