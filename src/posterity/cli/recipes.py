@@ -15,9 +15,10 @@ from posterity.cli.options import Settings, conflict
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import PosterityError, StructureError, UsageError
-from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
+from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
+from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_predict
 from posterity.fitting.regressions import (
     Residuals,
     data_of,

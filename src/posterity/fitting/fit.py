@@ -19,8 +19,9 @@ from posterity.artifact.recipe import (
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
-from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
+from posterity.fitting.design import Design, design
 from posterity.fitting.one_shot import third_derivatives
+from posterity.fitting.reading import PLAIN, Reading, columns_of
 from posterity.fitting.regressions import (
     LEAST,
     check_converged,
@@ -269,15 +270,14 @@ def _regression(
             if spread < LEAST:
                 notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
                 data = data._replace(notes=notes)
-    weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
         size = len(recipe.inputs())  # of a multinomial model's class
         own, known = x[:, :size], prior.precision[:size, :size]
-        deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
+        deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
     run = fitted(recipe, spread, site, data, prior, progress)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
-    predictor = x @ posterior.mean + (0.0 if data.offset is None else data.offset)
+    predictor = x @ posterior.mean + data.shift
     sure: list[str] = []
     if recipe.family == "diagonal":
         own: Any = run.federation.sites[site]

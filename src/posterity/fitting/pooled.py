@@ -224,7 +224,7 @@ def predictions(
     if pooled or recipe.own:
         laws, notes = by_site(value, recipe, data, labels)
     recipe = recipe.shared
-    of = [(law, part_of(data, rows)) for law, rows in laws]
+    of = [(law, data.part(rows)) for law, rows in laws]
     order = np.argsort(np.concatenate([rows for _, rows in laws]))
     options: Any = {"noise_variance": spread, "level": level, "times": times, "median": pooled}
     made = [predict(law, recipe, own, **options) for law, own in of]
@@ -235,10 +235,3 @@ def predictions(
         scores = [log_predictive(law, recipe, own, spread) for law, own in of]
         return parts, np.concatenate(scores)[order], notes
     return parts, None, notes
-
-
-def part_of(data: Design, rows: np.ndarray) -> Design:
-    """Some of the records."""
-    fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
-    each = {name: getattr(data, name) for name in fields}
-    return data._replace(**{k: v if v is None else v[rows] for k, v in each.items()})

@@ -65,7 +65,7 @@ def predictor(posterior: Any, data: Design) -> Predictor:
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
     mean = np.stack([x @ np.asarray(q.mean) for q in parts])
     deviation = np.stack([_deviation(q, x) for q in parts])
-    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+    return Predictor(weights, mean + data.shift, deviation)
 
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
@@ -282,7 +282,7 @@ def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarr
     """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
     z, shares = _draws(posterior, data)
     each = CLASSES[recipe.model]
-    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    shift = data.shift
     mean, inner = np.empty((len(data.x), len(recipe.levels))), np.empty(len(data.x))
     for start in range(0, len(data.x), ROWS):
         rows = slice(start, start + ROWS)
@@ -319,7 +319,7 @@ def _survival(
 ) -> dict[str, np.ndarray]:
     """Survival at each time, averaged over draws of the coefficients."""
     z, shares = _draws(posterior, data)
-    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    shift = data.shift
     result = {"risk": shares @ _log_ratio(recipe, z, data.x) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(data.x)) for _ in range(3)]
@@ -351,7 +351,7 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     assert data.times is not None, "scored tables have times"
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
-    shift = np.zeros(len(time)) if data.offset is None else data.offset
+    shift = data.shift
     result = np.empty(len(time))
     for start in range(0, len(time), ROWS):
         rows = slice(start, start + ROWS)

@@ -69,8 +69,7 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
     records by the square roots of their weights.
     """
     x, y = data.x, np.asarray(data.y)
-    offset = np.zeros(len(x)) if data.offset is None else data.offset
-    weights = np.ones(len(x)) if data.weights is None else data.weights
+    offset, weights = data.shift, data.counts
     if recipe.model == "linear":
         root = np.sqrt(weights)
         return x * root[:, None], (y - offset) * root
@@ -153,7 +152,7 @@ def residuals_of(recipe: Recipe, data: Design) -> Residuals:
     x, y = data_of(recipe, data)
     size = _sizes(x)
     solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
-    count = len(y) if data.weights is None else float(data.weights.sum())
+    count = float(data.counts.sum())
     left = float(((y - (x / size) @ solution) ** 2).sum())
     top = float(np.abs(y).max(initial=0))
     return Residuals(left, count - int(rank), top, len(x), x.shape[1])
