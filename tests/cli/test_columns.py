@@ -64,9 +64,6 @@ def with_kind(kind, config):
     return config.replace("linear-regression", kind).replace("noise_variance = 1\n", "")
 
 
-# --- one order ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -173,9 +170,6 @@ def test_thousands_of_columns(tables):
     assert "'allele 2999'" in shown and "and 2990 more" in shown and len(shown) < 2000
 
 
-# --- what is mentioned -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "column, model, words",
     [
@@ -199,14 +193,6 @@ def test_constant_columns_and_a_missing_intercept(tables, column, model, words):
     assert (words or "") in done.stderr
     notes = document("federate", "f.toml")["notes"]
     assert [f"note: {note}" for note in notes] == done.stderr.splitlines()
-
-
-def test_columns_are_constant_by_name_and_not_by_place(tables):
-    Path("a.csv").write_text("age,dose,y\n1,2,0\n3,2,1\n")
-    Path("b.csv").write_text("dose,age,y\n2,5,0\n2,6,1\n")
-    assert federated()[0]["notes"] == [
-        "the same in every record: ['dose'], which an intercept is too"
-    ]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npz"])
@@ -236,9 +222,6 @@ def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
     refuse("federate f.toml", 4, "number of columns with the dimension of the prior")
 
 
-# --- refusals ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "table, code, words",
     [
@@ -266,11 +249,6 @@ def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
 def test_tables_that_are_refused(tables, table, code, words):
     Path("b.csv").write_text(table)
     refuse("federate f.toml", code, words)
-
-
-def test_a_table_in_another_encoding(tables):
-    Path("b.csv").write_bytes(B.replace("age", "âge").encode("latin-1"))
-    refuse("federate f.toml", 5, "'b.csv'; UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -309,9 +287,6 @@ def test_names_cannot_steer_the_terminal(tables):
     assert "unknown" in shown and "\x1b" not in shown
 
 
-# --- names travel ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def apart(tables):
     """Each site's own ledger, made from columns in another order."""
@@ -335,17 +310,6 @@ def test_inspect_names_coefficients_with_their_mean_and_interval(tables):
         np.testing.assert_allclose(row["interval"], ends, rtol=1e-9)
     text = succeed("inspect", "out.safetensors").stdout
     assert "age" in text and "95 % interval" in text and '["age"' not in text
-
-
-def test_inspect_of_gaussians_without_names_and_in_blocks(tables):
-    one = posterity.DiagonalGaussian.from_standard([1.0], [4.0])
-    noise = posterity.Gamma.from_standard(2.0, 1.0)
-    posterity.save(posterity.Product(slope=one, noise=noise), "q.safetensors")
-    (row,) = document("inspect", "q.safetensors")["coefficients"]
-    assert (row["block"], row["name"], row["mean"], row["sd"]) == ("slope", None, 1.0, 2.0)
-    assert "slope: 0" in succeed("inspect", "q.safetensors").stdout
-    posterity.save(-one, "factor.safetensors")
-    assert document("inspect", "factor.safetensors")["coefficients"] == []
 
 
 def test_fuse_puts_permuted_posteriors_in_one_order(apart):
@@ -413,9 +377,6 @@ def test_forget_keeps_names_and_refines_in_the_order_of_the_ledger(tables):
     Path("b.csv").write_text(Path("b.csv").read_text().replace("dose", "size"))
     line = "forget out.safetensors --site b --config f.toml --receipt 3.json -o 3.safetensors"
     refuse(line, 4, "['dose'] missing, ['size'] unknown")
-
-
-# --- files without a posterior -----------------------------------------------------------------
 
 
 def test_inspect_of_an_architecture_that_is_not_registered_here(tables, monkeypatch):

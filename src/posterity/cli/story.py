@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posterity.errors import MissingExtraError, PosterityError, UsageError
+from posterity.adapters.shared import library
+from posterity.errors import PosterityError, UsageError
 
 DATA = Path(__file__).parent / "data"
 HOSPITALS = ("cleveland", "hungary", "switzerland", "long-beach")
@@ -81,16 +82,9 @@ def write_tables(folder: Path) -> None:
     Those of heart disease are of the four hospitals [janosi1989]. Those of transplants are the 69
     patients of one study of survival, whom statsmodels has [miller1976], dealt out in turn as if
     there had been four.
-
-    Raises:
-        MissingExtraError: if statsmodels is not installed.
     """
-    try:
-        from statsmodels.datasets import heart
-    except ImportError as error:
-        raise MissingExtraError.of("statsmodels", "demo") from error
-
-    transplants: Any = heart.load_pandas().data
+    statsmodels = library("statsmodels.datasets", extra="demo")
+    transplants: Any = statsmodels.datasets.heart.load_pandas().data
     with gzip.open(DATA / "heart_disease.csv.gz", "rt", newline="") as file:
         patients = list(csv.DictReader(file))
     for number, hospital in enumerate(HOSPITALS):
@@ -135,16 +129,8 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
 
     Returns:
         Of each step its title, command, Python, what it printed, and seconds.
-
-    Raises:
-        MissingExtraError: if a package is missing that a step needs.
-        UsageError: if the folder holds files of the same names that are not of an earlier run.
-        PosterityError: if a step fails.
     """
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError.of("onnx", "demo") from error
+    library("onnx", extra="demo")
     _check_own(folder)
     write_tables(folder)
     for earlier in STAYING:

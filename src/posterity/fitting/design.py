@@ -83,11 +83,6 @@ def design(
     Where it is for a prediction, records with a missing value are left out whatever ``reading``
     says, weights are not read, and the exposure need not be there, nor, if it is not ``scored``,
     the target.
-
-    Raises:
-        ArtifactError: for a cell that cannot be read, or is missing; it names line and column.
-        ParameterError: for a target that the model cannot have.
-        StructureError: if no records are left, unless it may be ``empty``.
     """
     path, total = cells.path, len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
@@ -282,11 +277,7 @@ def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> 
 def _made(
     recipe: Recipe, factor: Factor, full: bool, values: np.ndarray, cells: Cells
 ) -> list[np.ndarray]:
-    """The columns that a factor makes of a column of the table.
-
-    Raises:
-        ArtifactError: for a value that the function is not defined at; it names the line.
-    """
+    """The columns that a factor makes of a column of the table."""
     kind, name, *numbers = factor
     if kind == "levels":
         places = range(0 if full else 1, len(recipe.categories[name]))

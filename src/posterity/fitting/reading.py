@@ -73,27 +73,21 @@ def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
 
 
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The columns that are used, in the order of the flags, or else of the file.
-
-    Raises:
-        StructureError: if a column that the recipe names is not there, or one that it does not
-            name holds row numbers.
-    """
-    alone = {key: getattr(recipe, key) for key in ALONE}
-    apart = [name for name in alone.values() if name]
-    named: dict[str, Iterable[str]] = {
-        **{FLAGS.get(key, f"--{key}"): [name] for key, name in alone.items() if name},
+    """The columns that are used, in the order of the flags, or else of the file."""
+    alone = {FLAGS[key]: name for key in ALONE if (name := getattr(recipe, key))}
+    apart = {*alone.values()}
+    for flag, names in {
+        **{flag: [name] for flag, name in alone.items()},
         "--columns": recipe.columns or (),
         "--without": recipe.without,
-    }
-    for flag, names in named.items():
+    }.items():
         if unknown := [name for name in names if name not in header]:
             raise _no_column(unknown[0], flag, header, path)
     if recipe.columns is not None:
-        if both := set(apart) & set(recipe.columns):
+        if both := apart & set(recipe.columns):
             raise UsageError(
                 found=f"{both.pop()!r} among --columns, and by itself as "
-                + ", ".join(FLAGS.get(key, f"--{key}") for key in ALONE),
+                + ", ".join(FLAGS.values()),
                 expected="what is not predicted from itself",
                 fix="Leave it out of one.",
             )
@@ -194,14 +188,13 @@ def values_of(
 
 def _logical(cells: Cells, names: Sequence[str]) -> Cells:
     """TRUE and FALSE, as R and spreadsheets write logical values, as 1 and 0."""
-    places = [cells.header.index(name) for name in names]
-    logical = {place for place in places if cells.rows and cells.rows[0][place].upper() in LOGICAL}
-    logical -= {n for n in logical if any(row[n].upper() not in LOGICAL for row in cells.rows)}
-    rows = [
-        [LOGICAL[cell.upper()] if place in logical else cell for place, cell in enumerate(row)]
-        for row in (cells.rows if logical else [])
-    ]
-    return cells._replace(rows=rows) if logical else cells
+    places = (cells.header.index(name) for name in names)
+    logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
+    if not logical or not cells.rows:
+        return cells
+    as_number = lambda place, cell: LOGICAL[cell.upper()] if place in logical else cell
+    rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
+    return cells._replace(rows=rows)
 
 
 def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, np.ndarray]:

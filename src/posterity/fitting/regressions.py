@@ -40,11 +40,9 @@ unit size; the step of differences of slopes; Newton steps; the squared length o
 
 
 def model_of(recipe: Recipe, spread: float | None = None) -> Any:
-    """The library's model of a recipe; of counts, which have exposures.
+    """The library's model of a recipe, of counts one with exposures.
 
-    Args:
-        recipe: what is asked.
-        spread: the noise variance or dispersion; if left out the recipe's, or one.
+    ``spread`` is the noise variance or dispersion; if left out the recipe's, or one.
     """
     known = getattr(recipe, recipe.spread) if recipe.spread else None
     spread = spread or (1.0 if known in (None, ESTIMATE) else float(known))
@@ -88,11 +86,7 @@ def fitted(
     prior: Any,
     progress: ProgressCallback | None = None,
 ) -> Run:
-    """A federation of the one site, whose records these are.
-
-    Raises:
-        ConvergenceError: if the log likelihood is not finite.
-    """
+    """A federation of the one site, whose records these are."""
     model = model_of(recipe, spread)
     try:
         with warnings.catch_warnings():
@@ -131,11 +125,7 @@ class Residuals(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance of the noise.
-
-        Raises:
-            ParameterError: if there are no records to spare, or nothing is left.
-        """
+        """The variance of the noise."""
         variance = self.sum / self.spare if self.spare > 0 else 0.0
         if not variance > (1e-13 * self.top) ** 2:
             raise ParameterError(
@@ -170,10 +160,6 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
     Each of the sites has coefficients of its own, at the top of its likelihood.
 
     Of counts that vary no more than Poisson's it is the least that is looked for.
-
-    Raises:
-        ParameterError: for records that do not tell it: zeros alone, values that are all the same,
-            no more records than coefficients.
     """
     pairs = [data_of(recipe, data) for data in sites]
     scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs if len(x)]
@@ -220,12 +206,7 @@ def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> 
 
 
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The standard deviations (d,) of a Gaussian of these natural parameters.
-
-    Raises:
-        ParameterError: if columns are so alike, or so far from 0, that float64 does not tell them
-            apart, or displaces a mean.
-    """
+    """The standard deviations (d,) of a Gaussian of these natural parameters."""
     size = np.sqrt(np.diagonal(precision))
     scaled, rounding = precision / np.outer(size, size), np.finfo(float).eps
     values, vectors = np.linalg.eigh(scaled)
