@@ -26,6 +26,7 @@ from posterity.families.supports import (
 )
 from posterity.families.unconstrained import Supports
 from posterity.families.vector_space import VectorSpace
+from posterity.lazy import jax
 
 
 class Line(NamedTuple):
@@ -291,8 +292,6 @@ class ExponentialFamily(VectorSpace):
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
-        import jax
-
         vector = self.natural_parameters
         one = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
         flat = vector.reshape(-1, vector.shape[-1])
@@ -303,8 +302,6 @@ class ExponentialFamily(VectorSpace):
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""
-        import jax
-
         along = step.natural_parameters
         with jax.enable_x64(self.natural_parameters.dtype == np.float64):
             squared = _squared_length(self, jax.numpy.asarray(along))
@@ -321,8 +318,6 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
 
     One after the other: a Hessian of many dimensions is large.
     """
-    import jax
-
     normalizer = lambda eta: like.with_natural_parameters(eta).log_normalizer()
     return jax.lax.map(jax.hessian(normalizer), vectors)
 
@@ -330,8 +325,6 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
 @compiled()
 def _squared_length(q: ExponentialFamily, along: Flat) -> Float[Real, ""]:
     """``alongᵀ F(q) along``, summed over a batch, by one derivative of the mean parameters."""
-    import jax
-
     means = lambda eta: q.with_natural_parameters(eta).mean_parameters
     _, moved = jax.jvp(means, (jax.numpy.asarray(q.natural_parameters),), (along,))
     return (along * moved).sum()

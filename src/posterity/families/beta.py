@@ -13,6 +13,7 @@ from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_c
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import UnitInterval
+from posterity.lazy import jax, jnp
 
 
 class Beta(MixingWeights):
@@ -82,7 +83,7 @@ class Beta(MixingWeights):
 
     def marginals(self) -> list[Marginal]:
         """Beta."""
-        return [Closed(BETA, same_shape(self.a, self.b)).expanded()]
+        return [Closed(BETA, same_shape(self.a, self.b)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log B(a, b)``."""
@@ -124,9 +125,6 @@ class Beta(MixingWeights):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """The share of one gamma variate in two."""
-        import jax
-        import jax.numpy as jnp
-
         from posterity.families.draws import log_gamma
 
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)

@@ -11,6 +11,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.marginals import Marginal, known_moments, numbered
 from posterity.families.supports import Labels
+from posterity.lazy import jax, jnp
 
 
 class Categorical(ExponentialFamily):
@@ -115,9 +116,6 @@ class Categorical(ExponentialFamily):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
         """Labels ``0 .. K - 1``."""
-        import jax
-        import jax.numpy as jnp
-
         logits = jnp.asarray(self._logits())
         return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])
 

@@ -12,6 +12,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
 from posterity.families.distribution import Distribution
 from posterity.families.supports import map_supports
+from posterity.lazy import jax
 
 
 class Composite(ExponentialFamily):
@@ -173,8 +174,6 @@ class Composite(ExponentialFamily):
         return self._sampled(key, lambda part, key: part.sample_members(key, labels))
 
     def _sampled(self, key: KeyArray, one: Callable[[Any, KeyArray], Any]) -> Any:
-        import jax
-
         parts = self.parts()
         keys = jax.random.split(key, len(parts))
         return self.join_event([one(part, key) for part, key in zip(parts, keys, strict=True)])

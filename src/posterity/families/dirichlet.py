@@ -11,6 +11,7 @@ from posterity.families.emitting import EmittingSymbols
 from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import Simplex
+from posterity.lazy import jax, jnp
 
 
 class Dirichlet(MixingWeights, EmittingSymbols):
@@ -96,9 +97,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
         """Draws by JAX's log-space gamma sampler."""
-        import jax
-        import jax.numpy as jnp
-
         alpha = jnp.asarray(self.concentration)
         return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
 

@@ -18,6 +18,7 @@ from posterity.families.layers import Layers
 from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
 from posterity.families.names import checked_tree, names_of, not_reordered, with_names
 from posterity.families.supports import Continuous, map_supports
+from posterity.lazy import jax, jnp
 from posterity.notebook import html
 
 
@@ -155,7 +156,7 @@ class Distribution(Node, abc.ABC):
         and quantiles are those of draws.
         """
         if self.event_shape == () and isinstance(self._support_or_none(), Continuous):
-            return [numeric.by_quadrature(self).expanded()]
+            return [numeric.by_quadrature(self).picked((..., None))]
         return [numeric.from_draws(self)]
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -208,8 +209,6 @@ class Distribution(Node, abc.ABC):
 
         They are not those of :meth:`sample`.
         """
-        import jax
-
         key = jax.random.key(rng.integers(2**32))
         return np.asarray(self.sample(key, (count,)))
 
@@ -293,9 +292,6 @@ class Distribution(Node, abc.ABC):
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         """For each label a draw of that member of a batch (K,): ``labels.shape + event``."""
-        import jax
-        import jax.numpy as jnp
-
         return jax.tree.map(jnp.asarray, self)[labels].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:

@@ -8,6 +8,7 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
+from posterity.lazy import jax, jnp
 
 
 class Gamma(ExponentialFamily):
@@ -66,7 +67,7 @@ class Gamma(ExponentialFamily):
 
     def marginals(self) -> list[Marginal]:
         """Gamma."""
-        return [Closed(GAMMA, same_shape(self.shape, self.rate)).expanded()]
+        return [Closed(GAMMA, same_shape(self.shape, self.rate)).picked((..., None))]
 
     def log_base_measure(self) -> float:
         """Zero: ``h = 1``."""
@@ -111,9 +112,6 @@ class Gamma(ExponentialFamily):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draws by JAX's rejection sampler."""
-        import jax
-        import jax.numpy as jnp
-
         a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)
         return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 

@@ -14,6 +14,7 @@ from posterity.families.distribution import Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
+from posterity.lazy import jax, jnp
 
 
 class LowRankGaussian(Distribution):
@@ -160,9 +161,6 @@ class LowRankGaussian(Distribution):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + F ε + sqrt(v) ε'``."""
-        import jax
-        import jax.numpy as jnp
-
         mean, factor, variance = (jnp.asarray(leaf) for leaf in self.children())
         first, second = jax.random.split(key)
         few = jax.random.normal(first, (*shape, *self.batch_shape, self.rank), mean.dtype)

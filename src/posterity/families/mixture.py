@@ -16,6 +16,7 @@ from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
 from posterity.families.names import alike, joined, names_of, with_names
 from posterity.families.supports import map_supports
+from posterity.lazy import jax, jnp
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -164,9 +165,6 @@ class Mixture(Distribution):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws, of shape ``shape + event``: first of the component, then from it."""
-        import jax
-        import jax.numpy as jnp
-
         first, second = jax.random.split(key)
         labels = jax.random.categorical(first, jnp.asarray(self.log_weights), shape=shape)
         return self.components.sample_members(second, labels)

@@ -6,20 +6,9 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
-from posterity.families.coordinates import (
-    ABOVE_MINUS_ONE,
-    POSITIVE,
-    Coordinates,
-    vector,
-)
+from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import (
-    INVERSE_GAMMA,
-    STUDENT_T,
-    Closed,
-    Marginal,
-    same_shape,
-)
+from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.normal_wishart import NormalPrecision, NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 

@@ -27,15 +27,10 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import (
-    INVERSE_GAMMA,
-    STUDENT_T,
-    Closed,
-    Marginal,
-    same_shape,
-)
+from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root
+from posterity.lazy import jax, jnp
 
 
 class NormalPrecision(Emitting):
@@ -334,9 +329,6 @@ class NormalWishart(NormalPrecision):
         self, key: KeyArray, shape: tuple[int, ...] = ()
     ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]:
         """``Λ`` from its marginal, then ``μ`` given ``Λ``."""
-        import jax
-        import jax.numpy as jnp
-
         first, second = jax.random.split(key)
         root = self.wishart.sample_root(first, shape)
         transposed = jnp.swapaxes(root, -1, -2)

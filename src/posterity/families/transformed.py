@@ -12,9 +12,9 @@ from posterity.arrays.typing import Bool, Float, Index, Int, KeyArray, PyTree, R
 from posterity.errors import StructureError
 from posterity.families.description import called
 from posterity.families.distribution import Distribution
-from posterity.families.marginals import Marginal, Names, Sampled, Table, numbered, unknown
+from posterity.families.marginals import Marginal, Names, Table, numbered, unknown
 from posterity.families.names import not_reordered, with_names
-from posterity.families.numeric import DRAWS
+from posterity.families.numeric import DRAWS, Sampled
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
