@@ -16,7 +16,6 @@ from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
 from posterity.errors import StructureError, UsageError
-from posterity.families.batches import broadcasts
 from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
     PositiveDefiniteMatrices,
@@ -25,7 +24,7 @@ from posterity.families.supports import (
     listed,
 )
 from posterity.families.unconstrained import Supports
-from posterity.families.vector_space import VectorSpace
+from posterity.families.vector_space import VectorSpace, broadcasts
 from posterity.lazy import jax
 
 
@@ -154,12 +153,6 @@ class ExponentialFamily(VectorSpace):
             supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
             least[name] = float(bound) if bound > -math.inf else 0.0
         return Supports(supports), least
-
-    def free_form(self) -> Any:
-        """The general form, where draws can be differentiated."""
-        from posterity.families.free_forms import StandardForm
-
-        return StandardForm.like(self) if self.reparameterized else None
 
     @property
     def degrees_of_variation(self) -> int:

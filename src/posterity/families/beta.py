@@ -7,12 +7,12 @@ import numpy as np
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real
 from posterity.families.base import Line
-from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
+from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
-from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import UnitInterval
+from posterity.families.vector_space import place
 from posterity.lazy import jax, jnp
 
 
@@ -125,7 +125,7 @@ class Beta(MixingWeights):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """The share of one gamma variate in two."""
-        from posterity.families.draws import log_gamma
+        from posterity.arrays.jax_namespace import log_gamma
 
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         ones, zeros = jax.random.split(key)

@@ -55,12 +55,6 @@ class DiagonalGaussian(AnyGaussian):
     def _factor(self) -> Real:
         return self.xp.np.sqrt(self.precision)
 
-    def free_form(self) -> Any:
-        """Means in standard deviations, which are multiplied."""
-        from posterity.families.free_forms import DiagonalForm
-
-        return DiagonalForm(self.own_size)
-
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ (m²/v + log v) / 2``."""
         log = self.xp.np.log

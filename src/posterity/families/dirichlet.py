@@ -7,9 +7,8 @@ import numpy as np
 from posterity.arrays.namespace import Namespace, compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
-from posterity.families.emitting import EmittingSymbols
+from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal
-from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import Simplex
 from posterity.lazy import jax, jnp
 

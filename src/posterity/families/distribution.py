@@ -94,7 +94,9 @@ class Distribution(Node, abc.ABC):
 
         A :class:`posterity.families.free_forms.FreeForm`; None for a law that has none.
         """
-        return None
+        from posterity.families.free_forms import form_of
+
+        return form_of(self)
 
     def __repr__(self) -> str:
         """One line: the family, its dimensions, the first means and standard deviations.

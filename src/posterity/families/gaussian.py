@@ -280,12 +280,6 @@ class Gaussian(AnyGaussian):
     def _spread(self) -> Real:
         return self.covariance
 
-    def free_form(self) -> Any:
-        """Means in standard deviations, and the triangle of the covariance."""
-        from posterity.families.free_forms import FullForm
-
-        return FullForm(self.own_size)
-
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(mᵀ C⁻¹ m + log|C|) / 2``."""
         logdet = self.xp.logdet(self._factor)

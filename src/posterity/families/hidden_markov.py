@@ -10,12 +10,12 @@ from posterity.arguments import POSITIVE, Constraint
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.base import ExponentialFamily
-from posterity.families.batches import stack
+from posterity.families.composite import Product
 from posterity.families.dirichlet import Dirichlet
 from posterity.families.distribution import Members
 from posterity.families.marginals import Names, Table, numbered
 from posterity.families.plate import Plate
-from posterity.families.product import Product
+from posterity.families.vector_space import stack
 
 BLOCKS = ("emissions", "initial", "transitions")
 SHARED = {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}

@@ -8,11 +8,11 @@ import numpy as np
 from posterity.arrays.tree import static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError
-from posterity.families.batches import place
 from posterity.families.description import batch, called
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.layers import Layers
 from posterity.families.marginals import Names, Table
+from posterity.families.vector_space import place
 
 
 class Network(DiagonalGaussian):
