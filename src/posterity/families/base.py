@@ -15,7 +15,8 @@ import numpy as np
 from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError
+from posterity.families.distribution import unsaid
 from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
     PositiveDefiniteMatrices,
@@ -42,11 +43,7 @@ class Line(NamedTuple):
     at: Any
 
 
-class Evaluated(NamedTuple):
-    """Log normalizers (n,), and a function that finds their gradients (n, dim)."""
-
-    log_normalizer: Float[np.ndarray, " n"]
-    mean_parameters: Callable[[], Float[np.ndarray, "n dim"]]
+Evaluated = tuple[Float[np.ndarray, " n"], Callable[[], Float[np.ndarray, "n dim"]]]
 
 
 class ExponentialFamily(VectorSpace):
@@ -85,12 +82,15 @@ class ExponentialFamily(VectorSpace):
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
         """``s(z)``, flat."""
 
-    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> "Evaluated":
-        """``A``, and its gradient where that is asked for, at natural parameters of members like
-        this one: what a search looks for again and again, so that families may write it faster.
+    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
+        """Log normalizers (n,) at natural parameters of members like this one, and a function that
+        finds their gradients (n, dim): searches ask for them again and again.
         """
         made = self.with_natural_parameters(vector)
-        return Evaluated(made.log_normalizer(), lambda: made.mean_parameters)
+        return made.log_normalizer(), lambda: made.mean_parameters
+
+    base_measure: ClassVar[float | None] = None
+    """``log h`` in nats, for each of the ``own_size`` numbers; None if the author does not say."""
 
     def log_base_measure(self) -> float:
         """``log h``, in nats: a constant, zero for many a choice of natural parameters.
@@ -98,10 +98,13 @@ class ExponentialFamily(VectorSpace):
         Raises:
             UsageError: of a family whose author does not say.
         """
-        raise UsageError(
-            found=f"a {type(self).__name__}, which does not say its base measure",
-            expected="a family with the constant that its density is multiplied by",
-            fix="Give its class the method log_base_measure, which returns log h; 0.0 where h = 1.",
+        if self.base_measure is not None:
+            return self.own_size * self.base_measure
+        raise unsaid(
+            self,
+            "the method log_base_measure, which returns log h; 0.0 where h = 1",
+            "its base measure",
+            "the constant that its density is multiplied by",
         )
 
     # --- what a family may know beside -------------------------------------------------------
@@ -147,8 +150,7 @@ class ExponentialFamily(VectorSpace):
         """The supports of the textbook parameters, less the least value of each."""
         supports, least, size = {}, {}, self.own_size
         for name, coordinate in type(self).standard.items():
-            shape, bound = coordinate.shape(size), coordinate.domain.above
-            bound = bound(size) if callable(bound) else bound
+            shape, bound = coordinate.shape(size), coordinate.domain.bound(size)
             kind = PositiveNumbers if bound > -math.inf else RealNumbers
             supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
             least[name] = float(bound) if bound > -math.inf else 0.0
@@ -292,6 +294,11 @@ class ExponentialFamily(VectorSpace):
             each = _hessians(one, jax.numpy.asarray(flat))
         each = each.reshape(*vector.shape, vector.shape[-1])
         return np.asarray(each) if self.xp.np is np else each
+
+    def _matrix(self, first: Real, cross: Real, second: Real) -> Real:
+        """Symmetric 2 x 2 matrices (..., 2, 2) of these entries."""
+        rows = [[first, cross], [cross, second]]
+        return self.xp.np.stack([self.xp.np.stack(row, axis=-1) for row in rows], axis=-2)
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""

@@ -101,10 +101,9 @@ class Beta(MixingWeights):
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
-        np_, trigamma = self.xp.np, self.xp.trigamma
+        trigamma = self.xp.trigamma
         shared = -trigamma(self.a + self.b)
-        rows = [[trigamma(self.a) + shared, shared], [shared, trigamma(self.b) + shared]]
-        return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
+        return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The Dirichlet's formula, in two dimensions."""

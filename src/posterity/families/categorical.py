@@ -28,6 +28,7 @@ class Categorical(ExponentialFamily):
 
     coordinates: ClassVar[Coordinates] = {"log_odds": vector()}
     standard: ClassVar[Coordinates] = {"probabilities": vector(POSITIVE)}
+    base_measure: ClassVar[float | None] = 0.0
     reparameterized: ClassVar[bool] = False
 
     @classmethod
@@ -65,10 +66,6 @@ class Categorical(ExponentialFamily):
         """Moments of the indicator of each label, whose quantiles say nothing."""
         p = np.asarray(self.probabilities, float)
         return [known_moments(p, np.sqrt(p * (1 - p)))]
-
-    def log_base_measure(self) -> float:
-        """Zero: ``h = 1``."""
-        return 0.0
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""

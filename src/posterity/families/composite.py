@@ -13,10 +13,9 @@ from posterity.arrays.typing import Bool, Flat, Float, Int, KeyArray, PyTree, Re
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
-from posterity.families.description import called
 from posterity.families.distribution import Distribution
 from posterity.families.marginals import Names, Table
-from posterity.families.names import joined
+from posterity.families.names import called, joined
 from posterity.families.supports import map_supports
 from posterity.lazy import jax
 from posterity.text import short_name
@@ -41,18 +40,12 @@ class Composite(ExponentialFamily):
     @property
     def event_shape(self) -> Any:
         """The parts', with axes for the members of a part's own batch."""
-
-        def copied(part: ExponentialFamily) -> Any:
-            inner = self._inner(part)
-            return map_supports(lambda shape: (*inner, *shape), part.event_shape)
-
-        return self.join_event([copied(part) for part in self.parts()])
+        return self._joined("event_shape", lambda shape, inner: (*inner, *shape))
 
     @property
     def degrees_of_variation(self) -> int:
-        """Those of all members of all parts."""
-        parts = self.parts()
-        return sum(math.prod(self._inner(part)) * part.degrees_of_variation for part in parts)
+        """That of all members of all parts."""
+        return self._counted("degrees_of_variation")
 
     @property
     def reparameterized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -69,10 +62,13 @@ class Composite(ExponentialFamily):
         """Those of all members of all parts."""
         return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
 
+    def _counted(self, what: str) -> int:
+        return sum(math.prod(self._inner(p)) * getattr(p, what) for p in self.parts())
+
     @property
     def dimension(self) -> int:
         """That of all members of all parts."""
-        return sum(math.prod(self._inner(part)) * part.dimension for part in self.parts())
+        return self._counted("dimension")
 
     @property
     def natural_parameters(self) -> Flat:
@@ -120,8 +116,7 @@ class Composite(ExponentialFamily):
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Part by part: the Fisher information of independent parts is block-diagonal."""
         self._check_length(vector)
-        pieces = self._cut(vector, [part.dimension for part in self.parts()])
-        pairs = zip(self.parts(), pieces, strict=True)
+        pairs = self._cut(vector, "dimension")
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
@@ -151,26 +146,26 @@ class Composite(ExponentialFamily):
 
     def log_base_measure(self) -> float:
         """The sum over parts."""
-        copies = ((math.prod(self._inner(part)), part) for part in self.parts())
-        return float(sum(n * part.log_base_measure() for n, part in copies))
+        each = (math.prod(self._inner(p)) * p.log_base_measure() for p in self.parts())
+        return float(sum(each))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """True if all parts are distributions."""
-        flags = []
-        for part in self.parts():
-            flag, inner = part.is_proper(), len(self._inner(part))
-            flags.append(flag.all(tuple(range(-inner, 0))) if inner else flag)
+        flags = [_over(len(self._inner(p)), p.is_proper(), "all") for p in self.parts()]
         return namespace(*flags).np.stack(flags).all(0)
 
     @property
     def support(self) -> Any:
         """The parts', with axes for the members of a part's own batch."""
+        return self._joined("support", lambda support, inner: support.copies(inner))
 
-        def copied(part: ExponentialFamily) -> Any:
-            inner = self._inner(part)
-            return map_supports(lambda support: support.copies(inner), part.support)
+    def _joined(self, what: str, copied: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+        """The trees of the parts as one, each leaf copied for the members of a part's batch."""
 
-        return self.join_event([copied(part) for part in self.parts()])
+        def one(part: ExponentialFamily) -> Any:
+            return map_supports(lambda leaf: copied(leaf, self._inner(part)), getattr(part, what))
+
+        return self.join_event(list(map(one, self.parts())))
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws of the parts."""
@@ -187,8 +182,8 @@ class Composite(ExponentialFamily):
 
     @property
     def free_size(self) -> int:
-        """The number for all parts, the members of plates counted each."""
-        return sum(math.prod(self._inner(part)) * part.free_size for part in self.parts())
+        """That of all members of all parts."""
+        return self._counted("free_size")
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
         """Part by part."""
@@ -207,30 +202,32 @@ class Composite(ExponentialFamily):
         flat = [vector.reshape(*vector.shape[:own], -1) for vector in vectors]
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
-    def _cut(self, vector: Real, sizes: Sequence[int]) -> list[Real]:
-        """The piece of a flat vector for each part, shaped as the part's own batch."""
-        start, pieces = 0, []
-        for part, size in zip(self.parts(), sizes, strict=True):
-            inner = self._inner(part)
-            end = start + math.prod(inner) * size
-            pieces.append(vector[..., start:end].reshape(*vector.shape[:-1], *inner, size))
+    def _cut(self, vector: Real, size: str) -> list[tuple[ExponentialFamily, Real]]:
+        """Each part with its piece of a flat vector, shaped as the part's own batch."""
+        start, pairs = 0, []
+        for part in self.parts():
+            inner, own = self._inner(part), getattr(part, size)
+            end = start + math.prod(inner) * own
+            piece = vector[..., start:end].reshape(*vector.shape[:-1], *inner, own)
+            pairs.append((part, piece))
             start = end
-        return pieces
+        return pairs
 
     def _of_pieces(self, kind: Literal["natural", "mean", "free"], vector: Real) -> Self:
         """Parts made from flat parameters, each from its own piece."""
-        parts = self.parts()
-        sizes = [part.free_size if kind == "free" else part.dimension for part in parts]
-        pairs = zip(parts, self._cut(vector, sizes), strict=True)
+        pairs = self._cut(vector, "free_size" if kind == "free" else "dimension")
         return self.rebuild([getattr(p, f"with_{kind}_parameters")(piece) for p, piece in pairs])
 
     def _total(self, terms: list[Real]) -> Real:
         """The sum of the parts' terms, those of a part's own batch added up."""
-        sums = []
-        for part, term in zip(self.parts(), terms, strict=True):
-            inner = len(self._inner(part))
-            sums.append(term.sum(tuple(range(-inner, 0))) if inner else term)
+        pairs = zip(self.parts(), terms, strict=True)
+        sums = [_over(len(self._inner(part)), term, "sum") for part, term in pairs]
         return sum(sums[1:], start=sums[0])
+
+
+def _over(inner: int, values: Real, reduced: str) -> Real:
+    """Summed, or another reduction, over the last axes."""
+    return getattr(values, reduced)(tuple(range(-inner, 0))) if inner else values
 
 
 class Product(Composite):
@@ -258,9 +255,7 @@ class Product(Composite):
         shapes = {} if strange else {name: b.batch_shape for name, b in self.blocks.items()}
         if strange or len(set(shapes.values())) != 1:
             raise StructureError(
-                found=f"blocks of types {strange}"
-                if strange
-                else f"blocks of batch shapes {shapes}",
+                found=f"blocks of {f'types {strange}' if strange else f'batch shapes {shapes}'}",
                 expected="at least one named block, all exponential families of one batch shape",
                 fix="Give every block the same leading axes.",
             )
@@ -327,40 +322,9 @@ class Product(Composite):
             )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
-    def relabel(
-        self,
-        labels: Int[np.ndarray, " k"],
-        size: int,
-        axes: Sequence[int] | Mapping[str, Sequence[int]] = (0,),
-    ) -> Self:
-        """Each block along its own axes; those that ``axes`` does not name stay.
-
-        The states of a hidden Markov model are the members of the plates of emissions and of
-        transitions, each state's own row, and the entries of those rows and of the initial
-        probabilities; the units of a layer are the members of the weights that come in, and
-        entries of those that go out.
-
-        >>> from posterity.families import Dirichlet, Plate
-        >>> rows = Plate(Dirichlet(np.array([[1.0, 2.0], [3.0, 4.0]])))
-        >>> q = Product(initial=Dirichlet(np.array([5.0, 6.0])), transitions=rows)
-        >>> q = q.relabel(np.array([1, 0]), 2, {"initial": (0,), "transitions": (0, 1)})
-        >>> q.transitions.members.concentration_minus_one
-        array([[4., 3.],
-               [2., 1.]])
-        """
-        named = axes if isinstance(axes, Mapping) else dict.fromkeys(self.blocks, axes)
-        if strangers := sorted(set(named) - set(self.blocks)):
-            raise StructureError(
-                found=f"axes of {strangers}",
-                expected=f"axes of blocks among {list(self.blocks)}",
-                fix="Name blocks of this product.",
-            )
-        return type(self)(
-            {
-                name: block.relabel(labels, size, named[name]) if name in named else block
-                for name, block in self.blocks.items()
-            }
-        )
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
+        """All blocks relabelled alike."""
+        return self.rebuild([block.relabel(labels, size, axes) for block in self.parts()])
 
     def named_parts(self) -> dict[str, Any]:
         """The blocks."""

@@ -54,12 +54,9 @@ class EmittingSymbols(Emitting):
 class MixingWeights(ExponentialFamily):
     """A law of the weights of ``K`` components that mean nothing but what they weigh."""
 
+    base_measure: ClassVar[float | None] = 0.0
     shows_prior: ClassVar[bool]
     """True if counts are known without the prior."""
-
-    def log_base_measure(self) -> float:
-        """Zero: ``h = 1``."""
-        return 0.0
 
     @property
     @abc.abstractmethod

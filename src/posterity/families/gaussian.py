@@ -41,6 +41,7 @@ class AnyGaussian(ExponentialFamily):
     precision_mean: Float[Real, "..."]
     precision: Float[Real, "..."]
 
+    base_measure: ClassVar[float | None] = -LOG_2PI / 2
     gaussian: ClassVar[bool] = True
     diagonal: ClassVar[bool]
     """True if coordinates are independent: precisions and covariances are (..., d) then."""
@@ -78,10 +79,6 @@ class AnyGaussian(ExponentialFamily):
     def support(self) -> RealNumbers:
         """All vectors."""
         return RealNumbers((self.own_size,))
-
-    def log_base_measure(self) -> float:
-        """``-d/2 log 2π``."""
-        return -self.own_size / 2 * LOG_2PI
 
     def location(self) -> Float[Real, "*batch d"]:
         """The mean."""

@@ -11,10 +11,9 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
-from posterity.families.description import called, copies, few
 from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
-from posterity.families.names import alike, joined, names_of, with_names
+from posterity.families.names import alike, called, copies, few, joined, names_of, with_names
 from posterity.families.supports import map_supports
 from posterity.lazy import jax, jnp
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,8 @@ class Quadrature(Marginal):
         """Node by node."""
         ends = [function(a) for a in (self.low, self.high, self.expected, self.deviation)]
         nodes = [along_first(function)(a) for a in (self.cumulative, self.density)]
-        return Quadrature(*ends, *nodes, self.support)
+        fields: list[Any] = [*ends, *nodes, self.support]
+        return Quadrature(*fields)
 
     def _at(self, t: Array) -> Array:
         """Hermite's cubic of the distribution function, at ``t``."""

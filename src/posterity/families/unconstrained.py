@@ -17,10 +17,9 @@ from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, labelled, static
 from posterity.arrays.typing import Bool, Float, Index, Int, KeyArray, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families.description import called
 from posterity.families.distribution import Distribution, fitted
 from posterity.families.marginals import Marginal, Names, Table, numbered, unknown
-from posterity.families.names import not_reordered, with_names
+from posterity.families.names import called, not_reordered, with_names
 from posterity.families.numeric import DRAWS, Sampled
 from posterity.families.supports import (
     Continuous,
@@ -80,9 +79,12 @@ class Supports:
             ParameterError: if an event is outside the support; of traced arrays, which nobody knows
                 yet, it is NaN or an infinity there.
         """
-        z = _floating(fitted(self.shape, z))
-        map_supports(_check_inside, self.tree, z)
-        return map_supports(lambda own, part: own.inverse(namespace(part), part), self.tree, z)
+
+        def one(support: Continuous, part: Real) -> Real:
+            _check_inside(support, part)
+            return support.inverse(namespace(part), part)
+
+        return map_supports(one, self.tree, _floating(fitted(self.shape, z)))
 
     def log_det(self, u: PyTree) -> Float[Real, "..."]:
         """``log |det dz/du|`` in nats, one number for each event.
@@ -286,7 +288,7 @@ class Transformed(Distribution):
         """
         try:
             tree = _moved(self.supports.tree, np.asarray(places))
-        except _Torn:
+        except ValueError:
             raise not_reordered(self, places) from None
         return type(self)(self.law.reordered(places), Supports(tree))
 
@@ -313,31 +315,29 @@ class Transformed(Distribution):
         Quantiles of numbers are those of the law of real vectors, mapped. What is mapped together,
         such as probabilities and covariances, is drawn 4,096 times, always with the same seed.
         """
-        every, proper = names.get(path, ()), bool(np.all(self.is_proper()))
-        numbers = (
-            self.law.marginals()[0] if proper else unknown((*self.batch_shape, self.supports.size))
-        )
-        paths, draws = list(_paths(self.supports.tree, "")), None
-        tables, start = [], 0
-        for index, support in enumerate(listed(self.supports.tree)):
-            place, where = paths[index], slice(start, start + math.prod(support.free_shape))
+        every, proper, batch = names.get(path, ()), bool(np.all(self.is_proper())), self.batch_shape
+        numbers = self.law.marginals()[0] if proper else unknown((*batch, self.supports.size))
+        tables, draws, start = [], None, 0
+        for index, (place, support) in enumerate(_paths(self.supports.tree, "")):
+            where = slice(start, start + math.prod(support.free_shape))
             own, start = every[where], where.stop
             if support.normal_image is not None:
-                place, own = _named_within(place, own) if own else _numbered(place, support)
+                place, own = _labelled(place, support, own)
                 law = numbers.mapped_normal(support.normal_image).picked((..., where))
             else:
-                draws = self._event_draws(proper) if draws is None else draws
-                values = _entries(support, listed(draws)[index], len(self.batch_shape))
+                if draws is None:  # of an improper law only shapes mean something
+                    flat = np.zeros((1, *batch, self.supports.size))
+                    if proper:
+                        flat = self.law.numpy_draws(np.random.default_rng(0), DRAWS)
+                    draws = listed(self.supports.forward(self.supports.unravel(flat)))
+                values = np.asarray(draws[index], float)
+                if isinstance(support, PositiveDefiniteMatrices):  # symmetric: each entry once
+                    values = values[(..., *np.triu_indices(support.shape[-1]))]
+                values = values.reshape((*values.shape[: 1 + len(batch)], -1))
                 own = _entry_names(support, values.shape[-1])
                 law = Sampled(values) if proper else unknown(values.shape[1:])
             tables.append(Table("/".join(filter(None, (block, place))), "", (), own, law))
         return tables
-
-    def _event_draws(self, proper: bool) -> Any:
-        """Draws of the event; of an improper law only their shapes mean something."""
-        blank = np.zeros((1, *self.batch_shape, *self.law.event_shape))
-        flat = self.law.numpy_draws(np.random.default_rng(0), DRAWS) if proper else blank
-        return self.supports.forward(self.supports.unravel(flat))
 
     def marginals(self) -> list[Marginal]:
         """The marginals of each part of the event."""
@@ -364,7 +364,7 @@ class Transformed(Distribution):
             xp = namespace(part)
             holds = support.holds(xp, part)
             axes = tuple(range(-len(support.outer), 0))
-            inside = inside & (holds.all(axes) if axes else holds)
+            inside = inside & holds.all(axes)
             element = support.forward(xp, xp.np.zeros(support.free_shape, part.dtype))
             return xp.np.where(holds.reshape((*holds.shape, *(1,) * support.axes)), part, element)
 
@@ -373,36 +373,31 @@ class Transformed(Distribution):
         return namespace(density).np.where(inside, density, -np.inf)
 
 
-class _Torn(ValueError):
-    """Numbers that must stay together would be torn apart."""
-
-
 def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
-    """The tree of which the numbers lie at these places of the old one's; an error if torn."""
+    """The tree of which the numbers lie at these places of the old one's.
+
+    A ValueError if numbers that must stay together would be torn apart.
+    """
     if not isinstance(tree, dict | tuple):
         one_by_one = isinstance(tree, Continuous) and not tree.axes and len(tree.shape) <= 1
-        if one_by_one or np.array_equal(places, np.arange(len(places))):
-            return tree
-        raise _Torn
-    items = dict(tree) if isinstance(tree, dict) else dict(enumerate(tree))
-    sizes = {name: Supports(part).size for name, part in items.items()}
-    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()])[:-1], strict=True))
-    moved: dict[Any, Any] = {}
-    begin = 0
-    while begin < len(places):
-        name = next(n for n in items if 0 <= places[begin] - starts[n] < sizes[n])
-        inner = places[begin : begin + sizes[name]] - starts[name]
-        if name in moved or inner.min() < 0 or inner.max() >= sizes[name]:
-            raise _Torn
-        moved[name] = _moved(items[name], inner)
-        begin += sizes[name]
-    moved |= {name: part for name, part in items.items() if name not in moved}
-    if isinstance(tree, dict):
-        return moved
-    numbered = [name for name in moved if sizes[name]]
-    if numbered != sorted(numbered):
-        raise _Torn
-    return tuple(moved[i] for i in range(len(tree)))
+        if not one_by_one and not np.array_equal(places, np.arange(len(places))):
+            raise ValueError("torn apart")
+        return tree
+    names, parts = list(tree), list(tree.values() if isinstance(tree, dict) else tree)
+    starts = np.cumsum([0, *(Supports(part).size for part in parts)])
+    owner = np.searchsorted(starts[1:], places, side="right")
+    moved: dict[int, Any] = {}
+    for k in dict.fromkeys(owner.tolist()):
+        at = np.flatnonzero(owner == k)
+        if np.ptp(at) >= len(at):
+            raise ValueError("torn apart")
+        moved[k] = _moved(parts[k], places[at] - starts[k])
+    if isinstance(tree, tuple):
+        if list(moved) != sorted(moved):
+            raise ValueError("torn apart")
+        return tuple(moved.get(k, part) for k, part in enumerate(parts))
+    rest = {k: part for k, part in enumerate(parts) if k not in moved}
+    return {names[k]: part for k, part in (moved | rest).items()}
 
 
 # --- tables of events ----------------------------------------------------------------------------
@@ -417,44 +412,37 @@ def _outline(tree: PyTree) -> str:
     return type(tree).__name__
 
 
-def _paths(tree: PyTree, path: str) -> Iterator[str]:
-    """The paths of supports, in the order in which their numbers lie."""
+def _paths(tree: PyTree, path: str) -> Iterator[tuple[str, Any]]:
+    """Path and support of each part, in the order in which their numbers lie."""
     if isinstance(tree, dict | tuple):
         for name, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
             yield from _paths(part, f"{path}/{name}" if path else str(name))
     elif tree is not None:
-        yield path
+        yield path, tree
 
 
-def _named_within(path: str, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Names that begin with their part's, ``sigma`` or ``beta[0]``, already say where they are."""
+def _labelled(
+    path: str, support: Continuous, names: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The block and labels of numbers; without names, one goes by its part's, several by place.
+
+    Names that begin with their part's, ``sigma`` or ``beta[0]``, already say where they are.
+    """
     head, _, last = path.rpartition("/")
-    within = last and all(name == last or name.startswith(f"{last}[") for name in names)
-    return (head if within else path), names
-
-
-def _numbered(path: str, support: Continuous) -> tuple[str, tuple[str, ...]]:
-    """A number goes by its part's name, several by their places in it."""
+    if names:
+        within = last and all(name == last or name.startswith(f"{last}[") for name in names)
+        return (head if within else path), names
     if not support.shape:
-        head, _, last = path.rpartition("/")
         return head, (last or "0",)
     index = np.ndindex(*support.shape)
     return path, tuple(str(i[0]) if len(i) == 1 else str(i) for i in index)
-
-
-def _entries(support: Continuous, values: Real, batch: int) -> np.ndarray:
-    """All numbers of one part on the last axis, of symmetric matrices each once."""
-    values = np.asarray(values, float)
-    if isinstance(support, PositiveDefiniteMatrices):
-        values = values[(..., *np.triu_indices(support.shape[-1]))]
-    return values.reshape((*values.shape[: 1 + batch], -1))
 
 
 def _entry_names(support: Continuous, count: int) -> tuple[str, ...]:
     if isinstance(support, PositiveDefiniteMatrices):
         inner = [f"({i}, {j})" for i, j in zip(*np.triu_indices(support.shape[-1]), strict=True)]
     else:
-        inner = [str(i) for i in range(support.shape[-1])] if support.axes else [""]
+        inner = list(numbered(support.shape[-1])) if support.axes else [""]
     outer = [", ".join(map(str, index)) for index in np.ndindex(*support.outer)]
     names = tuple(" ".join(filter(None, (o, i))) or "0" for o in outer for i in inner)
     return names if len(names) == count else numbered(count)

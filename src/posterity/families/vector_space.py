@@ -62,7 +62,8 @@ def at_rest(law: Law) -> Law:
     """The same parameters as NumPy float64 arrays; no zero has a sign."""
     if all(_rests(leaf) for leaf in leaves(law)):
         return law
-    return map_leaves(_rested, law)
+    # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
+    return map_leaves(lambda leaf: np.asarray(np.asarray(leaf, np.float64) + 0.0), law)
 
 
 def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
@@ -74,24 +75,19 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
             expected=f"numbers below {size}, or -1 for what is left out",
             fix="Number entries from 0 on.",
         )
-    front = namespace(leaf).np.moveaxis(leaf, axis, 0)
-    if namespace(leaf).np is np:
-        out = np.zeros((size, *front.shape[1:]), front.dtype)
+    np_ = namespace(leaf).np
+    front = np_.moveaxis(leaf, axis, 0)
+    out = np_.zeros((size, *front.shape[1:]), front.dtype)
+    if np_ is np:
         np.add.at(out, labels[kept], front[kept])
     else:
-        out = namespace(leaf).np.zeros((size, *front.shape[1:]), front.dtype)
         out = out.at[labels[kept]].add(front[kept])
-    return namespace(leaf).np.moveaxis(out, 0, axis)
+    return np_.moveaxis(out, 0, axis)
 
 
 def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
-    def kind(member: Any) -> Any:
-        shape = member.batch_shape if batch else None
-        return member.outline(), shape, names_of(member)
-
-    kinds = map(kind, members)
-    first = next(kinds, None)
-    if first is None or any(other != first for other in kinds):
+    kinds = [(m.outline(), m.batch_shape if batch else None, names_of(m)) for m in members]
+    if not kinds or any(kind != kinds[0] for kind in kinds):
         raise StructureError(
             found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
             expected="members of one family, blocks, dimensions and names, at least one",
@@ -103,14 +99,8 @@ def _rests(leaf: ArrayLike) -> bool:
     """True if an array is NumPy's, of float64, and without a signed zero."""
     if type(leaf) is not np.ndarray or leaf.dtype != np.float64:
         return False
-    if np.count_nonzero(leaf) == leaf.size:
-        return True
-    return not np.any((leaf == 0) & np.signbit(leaf))
-
-
-def _rested(leaf: ArrayLike) -> np.ndarray:
-    # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
-    return np.asarray(np.asarray(leaf, dtype=np.float64) + 0.0)
+    whole = np.count_nonzero(leaf) == leaf.size
+    return bool(whole or not np.any((leaf == 0) & np.signbit(leaf)))
 
 
 def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
@@ -142,11 +132,7 @@ def _axes(index: Any) -> int:
 
 
 class VectorSpace(Distribution):
-    """Arrays named in ``coordinates``, of shape ``batch + own``: made, shaped, added, flattened.
-
-    Flat vectors hold a symmetric matrix as its upper triangle, scaled so that inner products are
-    kept.
-    """
+    """Arrays named in ``coordinates``, of shape ``batch + own``: made, shaped, added, flattened."""
 
     coordinates: ClassVar[Coordinates]
     standard: ClassVar[Coordinates]
@@ -175,7 +161,7 @@ class VectorSpace(Distribution):
 
     @classmethod
     def _checked(cls, **values: Any) -> dict[str, Real]:
-        """Textbook parameters as arrays; errors as :func:`checked`."""
+        """Textbook parameters as arrays, by :func:`checked`."""
         return checked(cls.standard, values, cls.__name__)
 
     def _held(self) -> Self:
@@ -206,9 +192,9 @@ class VectorSpace(Distribution):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The axes before those of one member."""
-        name, axes = _first(type(self))
+        name, coordinate = next(iter(self.coordinates.items()))
         shape = getattr(self.__dict__[name], "shape", ())
-        return shape[: len(shape) - axes]
+        return shape[: len(shape) - coordinate.axes]
 
     @property
     def own_size(self) -> int:
@@ -217,13 +203,13 @@ class VectorSpace(Distribution):
         return 1 if name is None else self.__dict__[name].shape[-1]
 
     @property
-    def event_size(self) -> int:
-        """The length of a member's own axes, or 1."""
+    def named_size(self) -> int | None:
+        """A member's own axes, or its one number."""
         return self.own_size
 
     @property
-    def named_size(self) -> int | None:
-        """A member's own axes, or its one number."""
+    def event_size(self) -> int:
+        """The length of a member's own axes, or 1."""
         return self.own_size
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
@@ -248,9 +234,7 @@ class VectorSpace(Distribution):
     @property
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
-        own = self.__dict__
-        named = [own[name] for name in self.coordinates]
-        return namespace(*(named or leaves(self)))
+        return namespace(*([self.__dict__[name] for name in self.coordinates] or leaves(self)))
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
@@ -307,14 +291,12 @@ class VectorSpace(Distribution):
     def _scale(self, operation: Callable[..., Any], scalar: Any) -> Any:
         if isinstance(scalar, Node):
             return NotImplemented
+        if not np.ndim(scalar):
+            return map_leaves(lambda leaf: operation(leaf, scalar), self)
         # An array of scalars goes along the batch, never along a member's own axes.
-        batch, axes = len(self.batch_shape), np.ndim(scalar)
-
-        def one(leaf: Real) -> Real:
-            own = (1,) * (np.ndim(leaf) - batch) if axes else ()
-            return operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar)
-
-        return map_leaves(one, self)
+        own = lambda leaf: (1,) * (np.ndim(leaf) - len(self.batch_shape))
+        along = lambda leaf: operation(leaf, scalar.reshape(scalar.shape + own(leaf)))
+        return map_leaves(along, self)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
         """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
@@ -327,10 +309,8 @@ class VectorSpace(Distribution):
         Raises:
             StructureError: if an axis is none of the member's, or has other than ``k`` entries.
         """
-        relabelled = self
-        for axis in axes:
-            relabelled = relabelled._relabel_axis(np.asarray(labels), size, axis)
-        return relabelled
+        one = lambda law, axis: law._relabel_axis(np.asarray(labels), size, axis)
+        return functools.reduce(one, axes, self)
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         batch = len(self.batch_shape)
@@ -391,13 +371,6 @@ def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
     """The columns of each coordinate in a flat vector, of members of a size."""
     ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
     return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
-
-
-@functools.cache
-def _first(family: type[VectorSpace]) -> tuple[str, int]:
-    """The first coordinate, and its own axes."""
-    name, coordinate = next(iter(family.coordinates.items()))
-    return name, coordinate.axes
 
 
 @functools.cache

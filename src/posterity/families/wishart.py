@@ -85,6 +85,7 @@ class Wishart(ExponentialFamily):
         """Symmetric positive definite matrices."""
         return PositiveDefiniteMatrices((self.own_size, self.own_size))
 
+    base_measure: ClassVar[float | None] = 0.0
     quantities: ClassVar[tuple[str, ...]] = ("precision",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,10 +103,6 @@ class Wishart(ExponentialFamily):
         rho = np.clip(scale[..., rows, columns] / size, -1.0, 1.0)
         nu = np.asarray(self.degrees_of_freedom, float)[..., None]
         return [Closed(WISHART_ENTRY, same_shape(size, rho, nu))]
-
-    def log_base_measure(self) -> float:
-        """Zero: ``h = 1``."""
-        return 0.0
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
