@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.plates import MEMBERS
-from posterity.adapters.shared import Laws, at_site, check_undetermined, library, prior_and_law
-from posterity.errors import StructureError, UsageError
+from posterity.adapters.shared import (
+    Laws,
+    at_site,
+    check_undetermined,
+    library,
+    prior_and_law,
+    unsupported,
+)
+from posterity.errors import UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
-from posterity.families.names import unfit
+from posterity.families.names import checked
 from posterity.ledger import Ledger
 
 DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
@@ -36,9 +43,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
         dictionary, whose words are the names of the categories if there is one.
 
     Raises:
-        MissingExtraError: gensim is not installed.
         UsageError: something else, or a model that has seen no documents.
-        ParameterError: NaN, infinite or improper parameters.
 
     >>> from gensim.models import LdaModel
     >>> corpus = [[(0, 8), (1, 1)], [(1, 1), (2, 8)]]
@@ -47,18 +52,18 @@ def to_ledger(model: Any, site: str) -> Ledger:
     ('ship', 'sea', 'moon')
     """
     if not isinstance(model, _lda_model()):
-        raise UsageError(
-            found=f"a {type(model).__name__}",
-            expected="a fitted gensim.models.LdaModel",
-            fix="Other topic models of gensim are no Dirichlet posteriors over topics.",
+        raise unsupported(
+            model,
+            "a fitted gensim.models.LdaModel",
+            "Other topic models of gensim are no Dirichlet posteriors over topics.",
         )
-    counts = np.asarray(model.state.sstats, dtype=np.float64)
     if not model.state.numdocs:  # before any, the counts are random numbers to start from
         raise UsageError(
             found="an LdaModel that has seen no documents",
             expected="a fitted one",
             fix="Pass a corpus, or call update(corpus).",
         )
+    counts = np.asarray(model.state.sstats, dtype=np.float64)
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
     with at_site(site):
         before = Plate(Dirichlet.from_standard(prior))
@@ -84,10 +89,8 @@ def to_model(
             here without it, so that nothing is lost).
 
     Raises:
-        MissingExtraError: gensim is not installed.
         UsageError: ``parameters`` that the posterior already determines.
         StructureError: a posterior that no such model can hold, or words that do not fit.
-        ParameterError: NaN, infinite or improper parameters.
 
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
     >>> model = to_model(topics, ["ship", "sea", "moon"])
@@ -95,33 +98,24 @@ def to_model(
     0
     """
     check_undetermined(parameters, DETERMINED)
+    topics = lambda law: isinstance(law.members, Dirichlet) and law.weights is None
     prior, plate = prior_and_law(
         posterior,
-        lambda law: (
-            isinstance(law, Plate) and isinstance(law.members, Dirichlet) and law.weights is None
-        ),
+        lambda law: isinstance(law, Plate) and topics(law),
         "gensim",
         expected="topics: a Plate of Dirichlet without weights",
         fix="In a topic model each document has weights of its own.",
     )
     values = np.asarray(plate.members.concentration)
     known = plate.members.names or [str(index) for index in range(values.shape[1])]
-    names = list(known if words is None else words)
-    wrong = f", of which {why}" if (why := unfit(names)) else ""
-    if len(names) != values.shape[1] or wrong:
-        raise StructureError(
-            found=f"{len(names)} words for topics over {values.shape[1]}{wrong}",
-            expected="a distinct word for each category",
-            fix="Pass the words in the order of the posterior's categories.",
-        )
+    names = checked(known if words is None else words, values.shape[1], plate.members)
     parameters.setdefault("dtype", np.float64)
     eta: Any = "symmetric"
     if prior is not None:  # one row if all topics share it, else one a topic
         eta = np.asarray(prior.members.concentration).astype(parameters["dtype"])
         eta = eta[0] if (eta == eta[:1]).all() else eta
-    model = _lda_model()(
-        num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters
-    )
+    words_by_number = dict(enumerate(names))
+    model = _lda_model()(num_topics=plate.size, id2word=words_by_number, eta=eta, **parameters)
     model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
     model.state.numdocs = 1  # how many there were is not known, but not that there were none
     model.sync_state()

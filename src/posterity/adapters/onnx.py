@@ -50,7 +50,7 @@ def to_onnx(
     *,
     provenance: Mapping[str, str] | None = None,
 ) -> Any:
-    """A student as an ONNX graph, written to ``path`` if there is one.
+    """A student as an ONNX graph (a ``ModelProto``), written to ``path`` if there is one.
 
     Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
     ``noise_variance`` where it is known, the version of posterity, and what is passed as
@@ -58,19 +58,13 @@ def to_onnx(
 
     Args:
         student: whose network is :class:`~posterity.networks.Layers`.
-        path: of the file, conventionally ``*.onnx``; written whole or not at all.
+        path: of the file, conventionally ``*.onnx``; written whole or not at all, else there is an
+            ArtifactError.
         provenance: text by key, kept in the metadata, as ``posterity.inspect(file).provenance``.
 
-    Returns:
-        An ``onnx.ModelProto``.
-
     Raises:
-        MissingExtraError: onnx is not installed.
-        UsageError: a student whose network is a function, and what is no student.
-        ParameterError: weights that are not finite.
-        StructureError: a network of more than 2 GiB, which one such file cannot hold, or one
-            that ends in a convolution.
-        ArtifactError: if the file cannot be written; what was there is then as it was.
+        UsageError, ParameterError, StructureError: as :func:`check_layers`, and for a network of
+            more than 2 GiB, which one such file cannot hold.
 
     >>> from posterity.distillation.heads import Head
     >>> from posterity.networks import Layers
@@ -132,15 +126,10 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
-    def takes(self, name: str, dtype: DTypeLike, *shape: int) -> str:
-        """An input of the graph."""
-        self.inputs.append(self._described(name, dtype, shape))
-        return name
-
     def gives(self, name: str, what: str, dtype: DTypeLike, *shape: int) -> None:
         """An output of the graph: ``what``, by another name."""
         self.add("Identity", what, name=name)
-        self.outputs.append(self._described(name, dtype, shape))
+        self.outputs.append(self.described(name, dtype, shape))
 
     def cast(self, what: str, dtype: DTypeLike) -> str:
         """The same in another precision."""
@@ -151,7 +140,8 @@ class _Graph:
         ends = [self.constant([end], np.int64) for end in (start, stop, 1)]
         return self.add("Slice", what, *ends)
 
-    def _described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
+    def described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
+        """An input or output of the graph: rows of this shape."""
         kind = self._kind(dtype)
         return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])
 
@@ -170,10 +160,9 @@ def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> An
         doc_string=repr(student),
     )
     about = {"likelihood": head.likelihood, "split": str(head.split), "posterity": __version__}
-    about = {**provenance, **about}
     if head.noise_variance is not None:
         about["noise_variance"] = repr(head.noise_variance)
-    helper.set_model_props(model, about)
+    helper.set_model_props(model, {**provenance, **about})
     graph.onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -183,13 +172,13 @@ def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> An
 
 def _inputs(graph: _Graph, student: Student) -> str:
     image, scaling = student.network.image, student.scaling
-    if scaling.x_shift is None or scaling.x_scale is None:
-        return graph.takes("x", np.float32, *image)
-    dtype = scaling.precision(scaling.x_shift, scaling.x_scale)
-    flow = graph.takes("x", dtype, *image)
-    shift = graph.constant(scaling.x_shift.reshape(image), dtype, "x_shift")
-    scale = graph.constant(scaling.x_scale.reshape(image), dtype, "x_scale")
-    flow = graph.add("Div", graph.add("Sub", flow, shift), scale)
+    shift, scale = scaling.x_shift, scaling.x_scale
+    dtype = scaling.precision(shift, scale)
+    graph.inputs.append(graph.described("x", dtype, image))
+    if shift is None or scale is None:
+        return "x"
+    centred = graph.add("Sub", "x", graph.constant(shift.reshape(image), dtype, "x_shift"))
+    flow = graph.add("Div", centred, graph.constant(scale.reshape(image), dtype, "x_scale"))
     return flow if dtype is np.float32 else graph.cast(flow, np.float32)
 
 

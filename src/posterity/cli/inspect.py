@@ -269,11 +269,7 @@ def _label(node: Data) -> str:
     return label
 
 
-@verb(
-    files="A file written by posterity.",
-    report=report,
-    examples=["posterity inspect both.safetensors"],
-)
+@verb("inspect", report=report)
 def inspect(settings: Settings) -> Data:
     """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
     return inspected(*settings.arguments("a file"))

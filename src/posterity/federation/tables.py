@@ -162,7 +162,6 @@ def _ordered(data: Any, wanted: Sequence[str], site: str) -> Any:
 
 
 def _frame(data: Any) -> Any:
-    """The table of inputs, if it has columns with names."""
     x = data[0] if isinstance(data, tuple | list) and len(data) else data
     return x if hasattr(x, "columns") and hasattr(x, "to_numpy") else None
 
