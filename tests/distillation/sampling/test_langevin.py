@@ -188,8 +188,8 @@ def test_a_direction_that_is_too_warm_is_said() -> None:
     assert not any("too warm (" in reason for reason in found.diagnostics.reasons)
     at = jax.tree.map(jnp.zeros_like, part.target.start(4, key=KEY))
     scale = jax.tree.map(lambda leaf: np.full((1,) * leaf.ndim, size), at)
-    assert warmth(whole.target, at, 4, scale, 1.0, key=KEY) == (pytest.approx(1, rel=0.01), 0)
-    noise = warmth(part.target, at, 4, scale, 1.0, key=KEY)[1]
+    assert warmth(whole.target, at, scale, 1.0, key=KEY) == (pytest.approx(1, rel=0.01), 0)
+    noise = warmth(part.target, at, scale, 1.0, key=KEY)[1]
     wanted = size / 4 * np.linalg.eigvalsh(400**2 / 40 * np.cov(design.T * y))[-1]
     assert noise == pytest.approx(wanted, rel=4 * (2 / 31 / 4) ** 0.5)
 

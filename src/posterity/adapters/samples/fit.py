@@ -13,9 +13,9 @@ from posterity.adapters.samples.variables import EVENT, Variable, variable, with
 from posterity.arguments import COUNT
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
+from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
 from posterity.families.names import some, unfit
-from posterity.families.product import Product
 from posterity.families.supports import RealNumbers
 
 OF_ONE = ("gamma", "beta")
