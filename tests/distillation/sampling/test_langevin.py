@@ -202,7 +202,7 @@ def test_steps_are_tuned_where_chains_are(monkeypatch: pytest.MonkeyPatch) -> No
     x, y = load_digits(return_X_y=True)
     layers = Layers.dense(64, 30, 10)
     network, prior = NeuralNetwork.of_layers(layers), GaussianPrior(10.0).network(layers)
-    data = (np.float32(x[:1000] / 16), y[:1000])
+    data = np.asarray(x, np.float32)[:1000] / 16, np.asarray(y)[:1000]
     teacher = Langevin(network, prior, data, chains=2, burn_in=1000)
 
     def warmest() -> float:
