@@ -14,11 +14,11 @@ from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
+from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
 from posterity.families.mixture import Mixture
 from posterity.families.plate import Plate
-from posterity.families.product import Product
-from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Transformed
 
 SEPARATOR = "."
 """Between the names of a block and of what is in it; in a ``DataTree`` a slash is a path."""

@@ -16,8 +16,7 @@ from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
 from posterity.families.names import entry_names
-from posterity.families.transformed import Transformed
-from posterity.families.unconstrained import Supports
+from posterity.families.unconstrained import Supports, Transformed
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""

@@ -118,21 +118,15 @@ def to_ledger(
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
     array([0.31])
     """
-    if not flat_prior:
-        if prior is None:
-            raise UsageError(
-                found="neither a prior nor flat_prior",
-                expected="what the site started from, or that it started from nothing",
-                fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
-            )
+    if not flat_prior and prior is not None:
         return Ledger.of_site(site, prior=prior, posterior=law)
+    if not flat_prior or (prior is None and not isinstance(law, DiagonalGaussian | Gaussian)):
+        raise UsageError(
+            found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
+            expected="what the site started from, or of a Gaussian that it started from nothing",
+            fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
+        )
     if prior is None:
-        if not isinstance(law, DiagonalGaussian | Gaussian):
-            raise UsageError(
-                found=f"a flat prior of a {type(law).__name__}",
-                expected="a prior, which only Gaussians can do without",
-                fix="Pass the prior that all sites are to start from (--prior FILE).",
-            )
         table = to_table(law)
         sd = np.sqrt(np.diagonal(table["covariance"])) if "covariance" in table else table["sd"]
         for name, mean, width in zip(table["names"], table["mean"], sd, strict=True):
@@ -170,14 +164,13 @@ def to_table(law: Any) -> dict[str, Any]:
     law = law.posterior if isinstance(law, Ledger) else law
     one = getattr(law, "batch_shape", None) == ()
     blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, Product) else {}
-    kinds = {type(block) for block in blocks.values()}
-    if kinds == {Gamma}:
-        mean = [float(block.mean) for block in blocks.values()]
-        sd = [float(block.shape) ** 0.5 / float(block.rate) for block in blocks.values()]
-        return _columns("gamma", list(blocks), mean, sd)
-    if kinds == {Beta}:
-        mean = [float(block.mean) for block in blocks.values()]
-        total = [float(block.a + block.b) for block in blocks.values()]
+    kinds, parts = {type(block) for block in blocks.values()}, blocks.values()
+    if kinds in ({Gamma}, {Beta}):
+        mean = [float(block.mean) for block in parts]
+        if kinds == {Gamma}:
+            sd = [float(block.shape) ** 0.5 / float(block.rate) for block in parts]
+            return _columns("gamma", list(blocks), mean, sd)
+        total = [float(block.a + block.b) for block in parts]
         sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
         return _columns("beta", list(blocks), mean, sd)
     if not one or not isinstance(law, DiagonalGaussian | Gaussian):
@@ -192,15 +185,15 @@ def to_table(law: Any) -> dict[str, Any]:
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
     if isinstance(law, DiagonalGaussian):
         return _columns("diagonal", names, law.mean, law.variance**0.5)
-    covariance = [[tidy(value) for value in row] for row in (law.covariance + law.covariance.T) / 2]
-    mean = [tidy(value) for value in law.mean]
+    symmetric = (law.covariance + law.covariance.T) / 2
+    mean, covariance = list(map(tidy, law.mean)), [list(map(tidy, row)) for row in symmetric]
     return {"family": "gaussian", "names": names, "mean": mean, "covariance": covariance}
 
 
 def _columns(
     family: str, names: list[str], mean: Iterable[float], sd: Iterable[float]
 ) -> dict[str, Any]:
-    mean, sd = [tidy(value) for value in mean], [tidy(value) for value in sd]
+    mean, sd = list(map(tidy, mean)), list(map(tidy, sd))
     return {"family": family, "names": names, "mean": mean, "sd": sd}
 
 
@@ -220,20 +213,16 @@ def tidy(value: float) -> float:
 def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
     """Finite numbers along as many axes, each as long as there are names."""
     size, shape = len(names), (len(names),) * axes
+    expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
+    fix = "Pass a number a parameter."
     try:
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            found=f"{what} {str(values)[:80]}",
-            expected="numbers" + f", in {size} rows of {size}" * (axes > 1),
-            fix="Pass a number a parameter.",
+            found=f"{what} {str(values)[:80]}", expected=expected, fix=fix
         ) from error
     if result.shape != shape:
-        raise StructureError(
-            found=f"{what} of shape {result.shape} for {size} names",
-            expected=f"shape {shape}",
-            fix="Pass a number a parameter.",
-        )
+        raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
     for name, value in zip(names, result, strict=True):
         if not np.isfinite(value).all():
             raise _unfit(name, f"{what} {value}", "a finite number")
@@ -249,21 +238,17 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 
 def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     """Symmetric and positive definite, as its correlations are within rounding."""
-    size = len(names)
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     correlation = matrix / np.outer(sd, sd)
     skew = abs(correlation - correlation.T)
     if skew.max(initial=0) > _EDGE:
-        i, j = divmod(int(np.argmax(skew)), size)
-        raise _unfit(
-            f"{names[i]!r}, {names[j]!r}",
-            f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other",
-            "a symmetric matrix",
-        )
+        i, j = divmod(int(np.argmax(skew)), len(names))
+        both = f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other"
+        raise _unfit(f"{names[i]!r}, {names[j]!r}", both, "a symmetric matrix")
     correlation = (correlation + correlation.T) / 2
     values, vectors = np.linalg.eigh(correlation)
-    if values[0] <= size * np.finfo(float).eps:
+    if values[0] <= len(names) * np.finfo(float).eps:
         most = np.argsort(-abs(vectors[:, 0]))[:3]
         raise ParameterError(
             found=f"a covariance that is not positive definite (smallest eigenvalue of its "
@@ -281,16 +266,12 @@ def _of_moments(family: str, name: str, mean: float, sd: float) -> Gamma | Beta:
         rate = mean / sd / sd
         return Gamma.from_standard(mean * rate, rate)
     if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
-        raise _unfit(
-            name,
-            f"mean {mean} and sd {sd}",
-            "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta",
-        )
+        expected = "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta"
+        raise _unfit(name, f"mean {mean} and sd {sd}", expected)
     count = mean * (1 - mean) / sd**2 - 1
     return Beta.from_standard(mean * count, (1 - mean) * count)
 
 
 def _unfit(name: str, found: str, expected: str) -> ParameterError:
-    return ParameterError(
-        found=f"{found} of parameter {name!r}", expected=expected, fix="Mend the table there."
-    )
+    found = f"{found} of parameter {name!r}"
+    return ParameterError(found=found, expected=expected, fix="Mend the table there.")
