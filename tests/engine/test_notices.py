@@ -21,7 +21,6 @@ from posterity.engine.messages import Handover, Letter, Notice
 from posterity.engine.notices import Author, Known, Standing, read, standing_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PrivateKey
-from posterity.errors import UsageError
 from posterity.families import Gaussian
 from posterity.federation import Sequential, Token, federate
 from posterity.federation.messages import Report, dumps
@@ -300,18 +299,6 @@ def test_notices_come_back_as_they_were():
     ):
         assert Known.from_bytes(known.content) == known
         assert read(author.terms, known.envelope) == known
-
-
-def test_terms_with_an_unknown_walk_or_server_are_refused():
-    for options in (
-        {"schedule": {"kind": "synchronous"}},
-        {"schedule": {"kind": "gossip", "damping": 0.5}},
-        {"server": "z"},
-        {"steps": 0},
-        {"tolerance": -1.0},
-    ):
-        with pytest.raises(UsageError):
-            terms(**options)
 
 
 def test_reports_with_numbers_beyond_what_was_agreed_are_refused():

@@ -1,8 +1,6 @@
 """A site by itself: what it keeps, what it takes in and sends on, and what all agree on."""
 
 import dataclasses
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 
 import jax
 import numpy as np
@@ -137,25 +135,6 @@ def test_a_site_leaves_once_something_is_left_without_it():
     assert last.exact_sum == TreeSum.of([agreement.prior])
 
 
-def test_a_site_without_records_relays():
-    agreement, _ = alone()
-    own, token, visit = turn(
-        Site.of(agreement, "yew", np.zeros(0)), SiteState("yew"), first_token(agreement), key=KEY
-    )
-    assert visit.outcome == "relayed" and own.entry is None and own.answered == 0
-    assert token.sender == "yew" and token.exact_sum == first_token(agreement).exact_sum
-
-
-def test_a_site_does_not_work_on_what_is_no_distribution():
-    agreement, sites = alone("quadrature")
-    entry = Entry(0, 3, Gaussian(np.zeros(2), -5 * np.eye(2)))
-    own, token, visit = turn(
-        sites["ash"], SiteState("ash", entry, 3), first_token(agreement), key=KEY
-    )
-    assert visit.outcome == "refused" and own.entry == entry and own.counted
-    assert token.exact_sum == TreeSum.of([agreement.prior, entry.factor])
-
-
 def test_a_site_that_fails_passes_the_token_on_if_that_was_agreed():
     agreement, sites = alone()
     patient = dataclasses.replace(agreement, on_error="pass")
@@ -174,16 +153,6 @@ def test_tokens_of_another_kind_are_refused():
 
 
 # --- what all agree on ---------------------------------------------------------------------------
-
-
-def digest_elsewhere(kind):
-    return alone(kind)[0].digest
-
-
-def test_an_agreement_has_one_digest_in_every_process():
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for kind in KINDS:
-            assert pool.submit(digest_elsewhere, kind).result() == alone(kind)[0].digest
 
 
 def test_what_is_agreed_on_tells_and_membership_does_not():

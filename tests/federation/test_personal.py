@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from scipy.special import expit, gammaln, logsumexp
 
-from posterity import load, save
-from posterity.arrays.tree import structure
 from posterity.errors import (
     ArtifactError,
     ConvergenceWarning,
@@ -121,13 +119,6 @@ def assert_alike(found, expected, *, mean, deviation):
 # --- every way to federate -----------------------------------------------------------------------
 
 
-def test_only_what_is_shared_travels():
-    run = small()
-    for name in run.ledger.sites:
-        assert structure(run.ledger.factor(name)) == structure(run.ledger.prior)
-    assert set(run.posterior.event_shape) == {"coefficients", "log_spread"}
-
-
 def test_a_token_that_walks_comes_to_the_same():
     run = federate(
         SITES,
@@ -178,12 +169,6 @@ def test_a_sites_predictions_are_a_distribution():
     chance = own.predict(x)
     found = own.log_predictive((x, np.array([0.0, 1.0])))
     np.testing.assert_allclose(np.exp(found), [1 - chance[0], chance[1]])
-
-
-def test_a_sites_posterior_is_a_file(tmp_path):
-    own = small_site(NAMES[0]).posterior
-    save(own, tmp_path / "own")
-    assert load(tmp_path / "own") == own
 
 
 def test_a_site_needs_what_it_has_and_what_reached_it():

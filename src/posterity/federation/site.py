@@ -145,12 +145,7 @@ class Site:
         return self._improved(self.update, view, factor, count, key)
 
     def _improved(
-        self,
-        update: LocalUpdate,
-        view: ExponentialFamily,
-        factor: ExponentialFamily,
-        count: int,
-        key: KeyArray,
+        self, update: LocalUpdate, view: Any, factor: Any, count: int, key: KeyArray
     ) -> Improvement:
         if update.conjugate:
             exact = self.exact
@@ -193,12 +188,12 @@ class Site:
         known: dict[str, Any] = {}
         errors = [0.0]
         if "gradient" in parts:
-            gradient, error = self._gradient(posterior, factor, samples, key)
-            known, errors = known | gradient, [*errors, error]
+            known, error = self._gradient(posterior, factor, samples, key)
+            errors.append(error)
         if "improved" in parts and self.agreement.line_search is not None:
             better = self._improved(self.agreement.line_search, posterior, factor, 0, key)
             known |= {"improved": better.factor, "residual": better.residual}
-            errors = [*errors, better.quadrature_error]
+            errors.append(better.quadrature_error)
         if "value" in parts:
             known |= {"value": self._value(posterior)}
         if "elsewhere" in parts:
@@ -206,11 +201,12 @@ class Site:
             known |= {"elsewhere": values_elsewhere(values)}
         if "curvature" in parts:
             curvature, error = self._curvature(posterior)
-            known, errors = known | curvature, [*errors, error]
+            known |= curvature
+            errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _gradient(
-        self, posterior: ExponentialFamily, factor: ExponentialFamily, samples: int, key: KeyArray
+        self, posterior: Any, factor: Any, samples: int, key: KeyArray
     ) -> tuple[dict[str, Any], float]:
         update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
@@ -222,31 +218,30 @@ class Site:
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
-            direction, variance, error = self._estimated(posterior, factor, samples, key)
+            others = posterior, factor, samples, key
+            direction, variance, error = self._by_enough_nodes(_gradient, update, *others)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
             return {"direction": None}, 0.0
         return {"direction": direction, "variance": float(variance)}, float(error)
 
-    def _estimated(
-        self, posterior: ExponentialFamily, factor: ExponentialFamily, samples: int, key: KeyArray
-    ) -> tuple[Any, Any, Any]:
-        """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        return self._by_enough_nodes(_gradient, self.update, posterior, factor, samples, key)
+    @property
+    def _evaluator(self) -> LocalUpdate | None:
+        """The rule of a line search, if expectations of the log likelihood can be computed."""
+        update = self.agreement.line_search
+        return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
     def _value(self, posterior: ExponentialFamily) -> float | None:
         """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
-        update: Any = self.agreement.line_search
-        if update is None or not isinstance(update.estimator, Evaluator):
+        if (update := self._evaluator) is None:
             return None
-        value, _ = map(float, self._by_enough_nodes(_value, update, posterior))
+        value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
-        update: Any = self.agreement.line_search
-        if update is None or not isinstance(update.estimator, Evaluator):
+        if (update := self._evaluator) is None:
             return {}, 0.0
         *result, error = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
@@ -256,9 +251,7 @@ class Site:
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
         return known, float(error)
 
-    def _by_enough_nodes(
-        self, function: Any, update: LocalUpdate, posterior: ExponentialFamily, *others: Any
-    ) -> Any:
+    def _by_enough_nodes(self, function: Any, update: Any, posterior: Any, *others: Any) -> Any:
         """Call a function with as many nodes as it needs; its last part is the error they leave."""
         records = self._records(update)
         while True:
@@ -279,9 +272,7 @@ class Site:
             return jax.tree.map(jnp.asarray, records)
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
-        """What a function of update, model and others gives, as NumPy's arrays, by which it is
-        made or else by a program of JAX.
-        """
+        """The value of a function as NumPy's arrays: made by NumPy, or by a program of JAX."""
         if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)

@@ -166,21 +166,29 @@ def _perceptron(
 
 
 def _function(folder: Path, *, function: str) -> models.FunctionModel:
-    module, _, attribute = function.partition(":")
     sys.path.insert(0, str(folder.resolve()))
     try:
-        density = getattr(importlib.import_module(module), attribute)
-        if not callable(density):
-            raise TypeError(f"a {type(density).__name__}")
-        return models.FunctionModel(density)
-    except (Exception, SystemExit) as error:  # whatever the module does while it is imported
-        raise UsageError(
-            found=f"function {function!r} that cannot be imported ({error!r})",
-            expected="'module:function', the log likelihood of a batch",
-            fix="Put the module beside the configuration, or install it.",
-        ) from error
+        return models.FunctionModel(imported(function, "model.function"))
     finally:
         sys.path.pop(0)
+
+
+def imported(path: str, place: str) -> Callable[..., Any]:
+    """The class or function of an import path, ``package.module:name``; a UsageError, which names
+    the ``place`` of the path, if there is none.
+    """
+    module, _, name = path.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), name)
+        if not callable(made):
+            raise TypeError(f"a {type(made).__name__}")
+    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
+        raise UsageError(
+            found=f"{place} = {path!r}, which cannot be imported ({error!r})",
+            expected="'package.module:name' of a class or function",
+            fix="Install its package at every site, or put the module beside the configuration.",
+        ) from error
+    return made
 
 
 # --- a model of one table, and its prior ---------------------------------------------------------
@@ -290,9 +298,7 @@ def _gossip(
         )
     import networkx
 
-    linked = networkx.Graph()
-    for one, other in links:
-        linked.add_edge(one, other)
+    linked = networkx.Graph([(one, other) for one, other in links])
     linked.add_nodes_from(sites)
     network = linked if graph is None else one_of(GRAPHS, graph, "schedule.graph")(sites)
     route = one_of(WALKS, walk, "schedule.walk")(**options)
