@@ -7,7 +7,7 @@ import time
 import pytest
 
 from posterity.engine import post as module
-from posterity.engine.post import FIRST, LONGEST, Post
+from posterity.engine.post import FIRST, LONGEST, MOST_ONCE, Post
 from posterity.engine.store import Outgoing
 
 

@@ -26,9 +26,8 @@ class Agent:
         self.memory: Memory = machine.load(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
-        """Take letters in, all in one write to the disk; returns what is to be sent after it.
-
-        One at which the machine fails, as nobody meant it to, is as if it had been lost.
+        """Take letters in, all in one write to the disk; returns what is to be sent after it. One
+        at which the machine fails, as nobody meant it to, is as if it had been lost.
         """
         return self._made(functools.partial(self._received, letter) for letter in letters)
 
@@ -92,9 +91,8 @@ class Agent:
         return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
 
     def inbox(self, sender: str) -> Path:
-        """The folder of what a member hands over, ``inbox/SENDER`` beside the store.
-
-        Its name is written as in a URL, and so is a dot at the beginning.
+        """The folder of what a member hands over, ``inbox/SENDER`` beside the store. Its name is
+        written as in a URL, and so is a dot at the beginning.
         """
         quoted = urllib.parse.quote(sender, safe="")
         quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted

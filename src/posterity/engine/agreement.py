@@ -136,11 +136,8 @@ class Terms:
         the options. Without ``links`` everybody may talk to everybody, or to the server alone if
         there is one. ``schedule`` has a ``kind`` and its options. With ``steps`` and no
         ``tolerance`` all steps are made; with neither it ends at
-        :data:`posterity.federation.status.TOLERANCE`.
-
-        Raises:
-            UsageError: if a value makes no sense, or nothing can be imported by a path.
-            LedgerError: if names of two members look alike.
+        :data:`posterity.federation.status.TOLERANCE`. A UsageError if a value makes no sense, or
+        nothing can be imported by a path; a LedgerError if names of two members look alike.
         """
         made = build(imported(model, "model.path"), model_options or {}, "model")
         rule = None
@@ -232,10 +229,9 @@ class Terms:
         return self.walk(gone).hop(site, before, key=self.step_key(sequence, gone))
 
     def listeners(self, site: str, gone: frozenset[str]) -> tuple[str, ...]:
-        """Members to whom a site passes notices on: all neighbours, or a few of many.
-
-        Where everybody may talk to everybody, those at distances of powers of two in the order of
-        names: every notice still reaches all, in a few hops.
+        """Members to whom a site passes notices on: all neighbours, or a few of many. Where
+        everybody may talk to everybody, those at distances of powers of two in the order of names:
+        every notice still reaches all, in a few hops.
         """
         around, names = self.neighbours(site, gone), self.staying(gone - {site})
         pairs = len(names) * (len(names) - 1) // 2

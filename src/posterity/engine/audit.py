@@ -97,7 +97,6 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
 
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
     """Check the log of a member, as ``posterity site audit`` wrote it, and who cosigned it.
-
     ``since`` is a checkpoint that the auditor kept: the log must continue it. A Refusal if the
     bundle cannot be read.
     """

@@ -125,7 +125,6 @@ def verify_consistency(
 
 def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> tuple[bytes, bytes]:
     """The roots of the first ``old`` entries and of all, from a path, which it takes apart.
-
     ``known`` is the former one where it need not come from the path.
     """
     if old >= size:
@@ -207,9 +206,8 @@ class TreeHead:
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
-        """With the cosignature of a witness, at a time in seconds since 1970.
-
-        A witness calls :func:`continues` before, with the last checkpoint that it cosigned.
+        """With the cosignature of a witness, at a time in seconds since 1970. A witness calls
+        :func:`continues` before, with the last checkpoint that it cosigned.
         """
         signature = time.to_bytes(8, "big") + key.sign(self._stamped(time))
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)

@@ -48,13 +48,8 @@ class Post:
     def collect(
         self, wait: float, *, most: int, size: int, to: Collection[str] | None = None
     ) -> list[Outgoing]:
-        """Letters that are due, for which it waits some seconds; they then rest.
-
-        Args:
-            wait: Seconds after which it gives up, and returns none.
-            most: How many at most.
-            size: Bytes of all of them at most; the first may be larger.
-            to: Receivers, all by default.
+        """Letters ``to`` some receivers, all by default, that are due; they then rest. It waits for
+        one so many seconds. They are ``most`` and have ``size`` bytes at most, but for the first.
         """
         deadline = time.monotonic() + wait
         with self._changed:

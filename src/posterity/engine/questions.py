@@ -55,9 +55,8 @@ def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
 
 
 class Order(NamedTuple):
-    """A question as it came to a site; its place is the epoch and how many were asked before.
-
-    With a ``survey`` it asks how the site stands to the posterior of that.
+    """A question as it came to a site; its place is the epoch and how many were asked before. With
+    a ``survey`` it asks how the site stands to the posterior of that.
     """
 
     question: Question
@@ -127,7 +126,6 @@ def admitted_answer(
     terms: Terms, question: Question, content: bytes, proposed: ExponentialFamily
 ) -> tuple[Answer, ExponentialFamily]:
     """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
-
     ``proposed`` is that posterior before it. A Refusal if it is no answer to that, or what it holds
     is beyond what was agreed.
     """

@@ -210,9 +210,8 @@ class Envelope:
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; a Refusal if it is anything else.
-
-    An escape of half a surrogate pair is no character, and could not be written as bytes again.
+    """A JSON object without keys that come twice; a Refusal if it is anything else. An escape of
+    half a surrogate pair is no character, and could not be written as bytes again.
     """
     with reading(f"a {what}", "a JSON object, each key once"):
         text = content.decode("utf-8")

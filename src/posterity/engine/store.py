@@ -42,7 +42,6 @@ class Outgoing(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Change:
     """The result of messages: a site's state and outbox after them, and new entries of the log.
-
     With ``erase`` nothing of what the change replaces or takes out stays in the file.
     """
 
@@ -107,11 +106,9 @@ class Store:
         return store
 
     def commit(self, change: Change) -> None:
-        """Make a change durable, as a whole or not at all.
-
-        Who has several messages waiting commits what follows from all of them at once: the time
-        that takes is that of forcing it to disk. An ArtifactError if it fails; the store is then
-        closed; opened again, it is as it was before.
+        """Make a change durable, as a whole or not at all. Who has several messages waiting commits
+        what follows from all of them at once: the time that takes is that of forcing it to disk. An
+        ArtifactError if it fails; the store is then closed; opened again, it is as it was before.
         """
         with self._lock:
             try:

@@ -38,8 +38,8 @@ def kept(
     step is done and saved; Ctrl-C again ends it at once.
 
     Raises:
-        ArtifactError: if the file is no checkpoint, or one of another federation, if another
-            process writes it, or if it cannot be written.
+        ArtifactError: if the file is no such checkpoint, another process writes it, or it cannot be
+            written.
         UsageError: if the run that is kept is beyond the last step, or a function cannot be told
             from a changed one (see :func:`posterity.fingerprint.versioned`).
         KeyboardInterrupt, Terminated: if it was interrupted.
@@ -201,7 +201,6 @@ def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, .
 
 class Members:
     """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
-
     Each is kept once, however many maps hold it.
     """
 

@@ -53,9 +53,8 @@ def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int)
 
 
 def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
-    """A narrow member on the other side of the prior's mean, and some noise away from there.
-
-    Of a family without a mean to move, one about the least likely of some draws from the prior.
+    """A narrow member on the other side of the prior's mean, and some noise away from there. Of a
+    family without a mean to move, one about the least likely of some draws from the prior.
     """
     if part.batch_shape:
         return prior

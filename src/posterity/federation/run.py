@@ -125,12 +125,8 @@ class Run(Position):
         progress: ProgressCallback | None = None,
     ) -> "Run":
         """The run once its status says converged, or after so many more steps of its schedule.
-
         ``tolerance`` is in nats, the run's own by default; ``steps`` are those of a hundred rounds
-        by default. It ends early where rounds diverge.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        by default. It ends early where rounds diverge. Errors are those of ``advance``.
         """
         POSITIVE.or_none().check(tolerance=tolerance)
         NATURAL.or_none().check(steps=steps)
@@ -159,10 +155,8 @@ class Run(Position):
         return run._reported(progress, run.state.step, steps)
 
     def refined(self, *, sweeps: int = ROUNDS, progress: ProgressCallback | None = None) -> "Run":
-        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most. Errors
+        are those of ``advance``.
         """
         run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
@@ -173,9 +167,8 @@ class Run(Position):
         return run
 
     def from_better(self) -> "Run":
-        """The run where a second start led, if one was made and that is better; else itself.
-
-        One is made too where rounds do not end: a saddle may hold them, with no optimum in sight.
+        """The run where a second start led, if one was made and that is better; else itself. One is
+        made too where rounds do not end: a saddle may hold them, with no optimum in sight.
         """
         rounds = self.state.step / self.round
         second: Any = self.__dict__.get("second")
@@ -187,9 +180,8 @@ class Run(Position):
         return self._restarted_at(second.state)
 
     def newton_step(self) -> "Run":
-        """The run after a joint Newton step on the mean, where that is needed; else itself.
-
-        That is over a server, for diagonal Gaussians and Products of Gaussians
+        """The run after a joint Newton step on the mean, where that is needed; else itself. That is
+        over a server, for diagonal Gaussians and Products of Gaussians
         (:mod:`posterity.federation.optima`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
@@ -218,10 +210,8 @@ class Run(Position):
         return run
 
     def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
-        """The run after every site has had its turn ``sweeps`` times, whatever the schedule.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        """The run after every site has had its turn ``sweeps`` times, whatever the schedule. Errors
+        are those of ``advance``.
         """
         NATURAL.check(sweeps=sweeps)
         run = self
@@ -283,10 +273,8 @@ class Run(Position):
 
     @property
     def token(self) -> Token:
-        """The token on its way to the next site (gossip only).
-
-        Raises:
-            UsageError: without gossip, or if a function cannot be told from a changed one.
+        """The token on its way to the next site (gossip only). A UsageError without gossip, or if a
+        function cannot be told from a changed one.
         """
         GOSSIP.check(schedule=self.schedule)
         return token_of(self.state, self.agreement.digest)

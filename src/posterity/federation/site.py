@@ -102,10 +102,8 @@ class Site:
 
     @functools.cached_property
     def exact(self) -> ExponentialFamily:
-        """The factor of a conjugate model, at rest: one, whatever the site is asked.
-
-        Raises:
-            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """The factor of a conjugate model, at rest: one, whatever the site is asked. A
+        StructureError or ParameterError if what the model gives is no factor, or not finite.
         """
         found = exact_factor(self.update, self.model, self.records)
         check_same_structure(self.agreement.prior, found, "what the model found")
@@ -131,12 +129,9 @@ class Site:
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray
     ) -> Improvement:
-        """A better factor than ``factor``, as part of the posterior ``view``.
-
-        ``count`` is the number of local steps that the site has taken.
-
-        Raises:
-            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """A better factor than ``factor``, as part of the posterior ``view``. ``count`` is the
+        number of local steps that the site has taken. A StructureError or ParameterError if what
+        the model gives is no factor, or not finite.
         """
         if isinstance(self.update, TrainedApart):
             key = of_jax(key)
@@ -181,9 +176,7 @@ class Site:
         key: KeyArray,
     ) -> Report:
         """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
-
-        Raises:
-            StructureError, ParameterError: as ``improve`` does.
+        Errors are those of ``improve``.
         """
         known: dict[str, Any] = {}
         errors = [0.0]
@@ -282,9 +275,8 @@ class Site:
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
-    """The error of a site that could not do its part.
-
-    Where it is told ``elsewhere`` it lacks what others' code said, which may hold records.
+    """The error of a site that could not do its part. Where it is told ``elsewhere`` it lacks what
+    others' code said, which may hold records.
     """
     place = f"the update of site {site!r}"
     if isinstance(error, PosterityError):
@@ -342,9 +334,8 @@ def _symmetric(part: Any) -> Any:
 
 
 def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    """Raise a StructureError if the shapes of a site's data do not fit the prior's.
-
-    What else is wrong with a model is told at the visit of the site where it shows.
+    """Raise a StructureError if the shapes of a site's data do not fit the prior's. What else is
+    wrong with a model is told at the visit of the site where it shows.
     """
     model, update, prior = agreed.model, agreed.update, agreed.prior
     if update.trains:  # which checks data as it trains

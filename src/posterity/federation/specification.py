@@ -100,10 +100,9 @@ def build(make: Callable[..., Any], options: Options, place: str) -> Any:
 def make_model(
     kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: KeyArray
 ) -> Any:
-    """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
-
-    ``data`` are the records by site, whose inputs a network's first layer fits; modules are found
-    in ``folder`` too; ``key`` draws a network's first weights, which only give shapes.
+    """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``. ``data``
+    are the records by site, whose inputs a network's first layer fits; modules are found in
+    ``folder`` too; ``key`` draws a network's first weights, which only give shapes.
     """
     network = functools.partial(_perceptron, data, key)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
@@ -197,10 +196,9 @@ def imported(path: str, place: str) -> Callable[..., Any]:
 def make_model_and_prior(
     kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
-    """A ``network`` of dense layers or one of the regressions, for inputs ``x`` (n, ...) and
-    labels ``y`` (n, ...), and independent Gaussians of mean zero as its prior.
-
-    ``variance`` is that of a coefficient; of a network one for all weights, or one a layer.
+    """A ``network`` of dense layers or one of the regressions, for inputs ``x`` (n, ...) and labels
+    ``y`` (n, ...), and independent Gaussians of mean zero as its prior. ``variance`` is that of a
+    coefficient; of a network one for all weights, or one a layer.
     """
     kinds = {"network": _network} | {name: _regression for name in REGRESSIONS}
     return one_of(kinds, kind, "model.kind")(kind, options, variance, x, y)
@@ -306,9 +304,8 @@ def _gossip(
 
 
 def make_update(options: Options) -> LocalUpdate | None:
-    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``.
-
-    None without options: then the model's own rule is taken, as where none is passed in Python.
+    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``. None
+    without options: then the model's own rule is taken, as where none is passed in Python.
     """
     if not options:
         return None

@@ -177,10 +177,9 @@ class Participant:
         return self._letter("masked", roster=keys, words=_text(raw))
 
     def survivors(self, letters: Iterable[bytes]) -> bytes:
-        """The third letter: whose masked factors there are, this site's among them.
-
-        From here on a site that is not among them is left out, whatever comes late. A Refusal if
-        they are fewer than the plan's least, or of other keys than this site's.
+        """The third letter: whose masked factors there are, this site's among them. From here on a
+        site that is not among them is left out, whatever comes late. A Refusal if they are fewer
+        than the plan's least, or of other keys than this site's.
         """
         mine = self._sent("masked")
         masked = {**_read(self.plan, letters)["masked"], self.site: mine}

@@ -92,10 +92,8 @@ class GaussianMechanism:
         releases: int = 1,
         **options: Any,
     ) -> Self:
-        """The mechanism whose ``releases`` together have this ``epsilon``, or hardly less.
-
-        Raises:
-            MissingExtraError: without the extra ``privacy``.
+        """The mechanism whose ``releases`` together have this ``epsilon``, or hardly less. A
+        MissingExtraError without the extra ``privacy``.
         """
         POSITIVE.check(epsilon=epsilon)
         BETWEEN.check(delta=delta)
@@ -111,9 +109,7 @@ class GaussianMechanism:
 
         Of one contribution (``relation``) that may be in each of them; of releases from different
         records it is the greatest. Exact to four digits up to about 19, and an upper bound beyond.
-
-        Raises:
-            MissingExtraError: without the extra ``privacy``.
+        A MissingExtraError without the extra ``privacy``.
         """
         BETWEEN.check(delta=delta)
         COUNT.check(releases=releases)
@@ -141,10 +137,8 @@ class GaussianMechanism:
 
         Each row is one unit of privacy, flat as ``natural_parameters`` are. A generator is for
         experiments: who knows its seed takes the noise off again. Without one the noise is made of
-        the system's own randomness.
-
-        Raises:
-            ParameterError, StructureError: for rows that are not finite, or of another length.
+        the system's own randomness. A ParameterError or StructureError for rows that are not
+        finite, or of another length.
         """
         total = self.clipped(contributions).sum(0)
         total = total + self.deviation * _normal(len(total), rng)
