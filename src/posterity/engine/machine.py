@@ -222,7 +222,8 @@ class Machine:
             return self._answer(memory, token), Acknowledgement(digest)
         # Where no token of a newer epoch was seen there may be none: its sender begins one.
         void = reason == "epoch" and not memory.own.epoch[1]
-        refusal = _forbidden(f"a token of {_place(token)}", reason)
+        place = f"epoch {token.epoch}, sequence {token.sequence}"
+        refusal = _forbidden(f"a token of {place}", reason)
         return refused(memory, refusal, token.digest), Acknowledgement(digest, void)
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
@@ -693,10 +694,6 @@ class Machine:
         gone = tuple(sorted(memory.gone))
         letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
         return Outgoing(receiver, letter.sealed(self.key))
-
-
-def _place(token: Token) -> str:
-    return f"epoch {token.epoch}, sequence {token.sequence}"
 
 
 def _forbidden(

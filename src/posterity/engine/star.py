@@ -293,7 +293,10 @@ class Server(Machine):
         course = known.course
         if site not in course.run.agreement.sites:
             return known
-        run, state = course.run, self._caught_up(known)
+        run = course.run
+        if course.phase == "step" and course.live is None:  # as it was read from the disk
+            course = self._stepping(known).course
+        state = course.state
         try:
             left = leave(run.agreement, state, site)
         except ParameterError:
@@ -309,12 +312,6 @@ class Server(Machine):
             phase = "certify"
         course = course.at(run, phase, recent={}, **more)
         return self._at(_without_questions(known), course, run.agreement.sites)
-
-    def _caught_up(self, memory: ServerMemory) -> State:
-        course = memory.course
-        if course.phase == "step" and course.live is None:
-            course = self._stepping(memory).course
-        return course.state
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         if known.site == self.name:

@@ -236,6 +236,7 @@ NOT_NEGATIVE = (
     *("count", "halvings", "samples", "step", "sequence"),
     *("variance", "quadrature_error", "residual"),
 )
+UNREADABLE = LookupError, TypeError, ValueError, AttributeError, RecursionError, ParameterError
 
 
 def dumps(message: Message | Token) -> bytes:
@@ -303,18 +304,9 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         if head.keys() | body.keys() != {field.name for field in dataclasses.fields(kind)}:
             raise TypeError("fields that are not those of its kind")
         return kind(**head, **body)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        ParameterError,
-    ) as error:
-        raise _foreign(
-            f"a message that cannot be read ({error})", "one that a site sent"
-        ) from error
+    except UNREADABLE as error:
+        found = f"a message that cannot be read ({error})"
+        raise _foreign(found, "one that a site sent") from error
 
 
 def _digest(plain: Any, *values: Any) -> str:

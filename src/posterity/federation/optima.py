@@ -112,7 +112,8 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
         slope, curvature = slope + answer.slope, curvature + answer.curvature
         there = there + answer.fixed_point
     step, _ = step_by_curvature(slope, curvature)
-    energy = _energy(prior, q, answers)
+    values = [math.nan if answer.value is None else answer.value for answer in answers]
+    energy = float(q.kl(prior)) - math.fsum(values)
     if not (np.isfinite(step).all() and there.is_proper()):
         return Newton(step, None, math.inf, energy)
     # In the mean by Newton's step; in the precision by what the sites would now say.
@@ -219,11 +220,6 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
     alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
     # None has the shape of a number.
     return alike and all(np.isfinite(part).all() for part in parts)
-
-
-def _energy(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> float:
-    values = [math.nan if report.value is None else report.value for report in reports]
-    return float(q.kl(prior)) - math.fsum(values)
 
 
 @dataclasses.dataclass(frozen=True)

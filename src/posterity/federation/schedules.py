@@ -258,7 +258,9 @@ class Synchronous(Schedule):
         visits = tuple(visit for _, visit in alone.values())
         together = _together(agreed, state, changed, self.damping)
         if together is None:
-            together, visits = state, tuple(map(_refused, visits))
+            refused = lambda v: dataclasses.replace(v, outcome="refused")
+            visits = tuple(refused(v) if v.outcome == "updated" else v for v in visits)
+            together = state
         return _ended(together), (Done(visits),)
 
 
@@ -379,8 +381,3 @@ def _together(
         if agreed.admits(state.posterior):
             return dataclasses.replace(state, counts=counts)
     return None
-
-
-def _refused(visit: Visit) -> Visit:
-    updated = visit.outcome == "updated"
-    return dataclasses.replace(visit, outcome="refused") if updated else visit

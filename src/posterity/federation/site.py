@@ -270,8 +270,14 @@ class Site:
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)
         with jax.enable_x64(True):
-            own = (_key(update, one) if isinstance(one, Words) else one for one in others)
-            return jax.tree.map(np.asarray, _compiled(function, update, self.model, *own))
+            # A key is JAX's; an update without noise has no use for it.
+            key_of = lambda key: of_jax(key) if update.noisy else None
+            own = [key_of(one) if isinstance(one, Words) else one for one in others]
+            of_arrays, program = _PROGRAMS[function]
+            # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+            if function is _improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):
+                program = of_arrays
+            return jax.tree.map(np.asarray, program(update.traced, self.model, *own))
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
@@ -446,20 +452,7 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
-def _key(update: LocalUpdate, key: Words) -> Any:
-    """A key of JAX's, of which an update without noise has no use."""
-    return of_jax(key) if update.noisy else None
-
-
 _PROGRAMS = {
     each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
 }
 """Of trees of arrays alone, and of any."""
-
-
-def _compiled(function: Any, update: LocalUpdate, model: Any, *others: Any) -> Any:
-    of_arrays, of_any = _PROGRAMS[function]
-    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
-    if function is _improve and all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
-        return of_arrays(update.traced, model, *others)
-    return of_any(update.traced, model, *others)

@@ -292,10 +292,6 @@ def _integers(plan: Plan, factor: ExponentialFamily) -> Any:
     return np.array([int(number) for number in np.rint(flat * GRID)], dtype=object)
 
 
-def _size(plan: Plan) -> int:
-    return sum(np.size(leaf) for leaf in leaves(plan.prior))
-
-
 def _tree(like: ExponentialFamily, flat: np.ndarray) -> Any:
     sizes = np.cumsum([np.size(leaf) for leaf in leaves(like)])[:-1]
     parts = iter(np.split(flat, sizes))
@@ -349,7 +345,8 @@ def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
         case "keys", {"key": key, **more}:
             return is_key(key) and not more
         case "masked", {"roster": roster, "words": words, **more}:
-            return every(is_key, roster) and len(_raw(words)) == 16 * _size(plan) and not more
+            size = sum(np.size(leaf) for leaf in leaves(plan.prior))
+            return every(is_key, roster) and len(_raw(words)) == 16 * size and not more
         case "survivors", {"masked": masked, **more}:
             return every(is_sha, masked) and not more
         case "opening", {"masked": masked, "own": own, "dropped": gone, **more}:

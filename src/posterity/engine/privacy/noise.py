@@ -97,7 +97,13 @@ class GaussianMechanism:
         """
         POSITIVE.check(epsilon=epsilon)
         BETWEEN.check(delta=delta)
-        exceeds = lambda log_noise: _delta(math.exp(log_noise), epsilon) - delta
+
+        def exceeds(log_noise: float) -> float:
+            """The delta of one release, less the one that is allowed (balle2018, theorem 8)."""
+            noise = math.exp(log_noise)
+            half, far = 0.5 / noise, epsilon * noise
+            return float(ndtr(half - far) - math.exp(log_ndtr(-half - far) + epsilon)) - delta
+
         noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
         mechanism = cls(reference, clip, noise, **options)
         while mechanism.epsilon(delta, releases) > epsilon:  # by the accountant
@@ -255,12 +261,6 @@ def _raised(prior: Any, factor: Any) -> Any:
             leaf = np.maximum(leaf, 0.0)
         made[name] = leaf
     return type(factor)(**made)
-
-
-def _delta(noise: float, epsilon: float) -> float:
-    """The delta of one release for this epsilon (balle2018, theorem 8)."""
-    beyond = log_ndtr(-0.5 / noise - epsilon * noise) + epsilon
-    return float(ndtr(0.5 / noise - epsilon * noise) - math.exp(beyond))
 
 
 def _accounting() -> Any:
