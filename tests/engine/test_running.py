@@ -141,18 +141,6 @@ def test_couriers_collect_what_is_due_and_bring_it(sites):
                 courier.collect(**{"wait": 0.0, "most": 1, "encrypted": True} | wrong)
 
 
-def test_all_letters_that_wait_are_taken_in_by_one_write(sites, monkeypatch):
-    running = sites.made("b")
-    letters = [b"junk %d" % number for number in range(20)]
-    for letter in [*letters, letters[0]]:
-        running.answer({"do": "deliver"}, letter)
-    writes, commit = [], running.agent.store.commit
-    monkeypatch.setattr(running.agent.store, "commit", lambda *c: (writes.append(c), commit(*c)))
-    running._take_in()
-    assert len(writes) == 1 and running.status()["refused"] == {"schema": 20}
-    running.agent.store.close()
-
-
 def test_an_inbox_is_bounded_in_number_and_size(sites, monkeypatch):
     monkeypatch.setattr("posterity.engine.running.PATIENCE", 0.01)
     for size, count in ((10, MOST_LETTERS), (20_000, 4)):

@@ -274,15 +274,6 @@ def test_a_server_that_lost_its_store_hears_of_the_epochs_before():
     assert stands_at(star, in_process())
 
 
-def test_a_site_that_lost_its_store_answers_again():
-    star = Star(terms("asynchronous"), killed=0.0)
-    star.command("server", "begin")
-    star.run(20)
-    star.memories["b"] = star.memories["b"].empty("b", 1)
-    star.run()
-    assert stands_at(star, in_process(kind="asynchronous"))
-
-
 def test_a_site_that_lost_its_store_after_a_forgetting_is_let_in_by_the_present_epoch():
     star = Star(terms(), killed=0.0)
     star.command("server", "begin")

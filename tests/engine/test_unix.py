@@ -152,15 +152,6 @@ def test_a_client_does_not_wait_for_ever(server):
         assert client.ask("wait", wait=20.0, seconds=0.4)[0]["ok"]
 
 
-def test_a_client_without_a_server_says_so(tmp_path):
-    for path in (tmp_path / "site.sock", tmp_path / "no folder" / ("x" * 90)):
-        with pytest.raises(Absent, match="posterity site run"):
-            once(path)
-    (tmp_path / "site.sock").write_text("a file")
-    with pytest.raises(Absent):
-        once(tmp_path / "site.sock")
-
-
 def test_clients_at_once_get_their_own_answers(server):
     wrong = []
 

@@ -204,19 +204,6 @@ def test_who_was_to_leave_in_turn_is_on_the_receipt(trained):
     assert verify(done.receipt, run.ledger, done.ledger).passed
 
 
-def test_a_walk_that_had_not_met_everyone(retrained):
-    schedule = Gossip(complete(list(NAMES)), start="oak")
-    run = start(SITES, LogisticRegression(), NORMAL, schedule=schedule).advance(3)
-    assert 1 < len(run.ledger.sites) < 4
-    done = forget(run, "oak", sweeps=6)
-    assert float(done.ledger.posterior.kl(retrained)) < 1e-6
-    assert set(done.receipt.refinement.joined) == set(STAY) - set(run.ledger.sites)
-    assert verify(done.receipt, run.ledger, done.ledger).passed
-    later = done.run.advance(20)
-    assert later.ledger.forgotten == ("oak",)
-    assert float(later.posterior.kl(retrained)) < 1e-9
-
-
 def improper_without_ash():
     factor = lambda precision: Gaussian(np.zeros(2), precision * np.eye(2))
     run = start(SITES, LogisticRegression(), NORMAL)

@@ -77,18 +77,6 @@ def test_sites_by_themselves_walk_as_one_process_does(kind):
     assert token.exact_sum == TreeSum.of([agreement.prior, *factors])
 
 
-def test_a_token_is_answered_once():
-    agreement, sites = alone()
-    own, second, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
-    assert own.has_answered(first_token(agreement)) and not own.has_answered(second)
-    for token in (first_token(agreement), dataclasses.replace(second, sequence=0)):
-        with pytest.raises(LedgerError, match=r"sequence 0 .* above epoch 0, sequence 0"):
-            turn(sites["ash"], own, token, key=KEY)
-    later, third, visit = turn(sites["ash"], own, second, key=KEY)
-    assert visit.change is None and third.exact_sum == second.exact_sum
-    assert third.previous == second.digest and later.answered == 1
-
-
 def test_an_epoch_counts_the_whole_factor_once_and_fences_off_the_one_before():
     agreement, sites = alone("quadrature")
     ash, token, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)

@@ -105,19 +105,6 @@ def test_blocks_of_a_product_move_together(update):
     assert divergence(together, spread, mean, covariance) < 1e-4
 
 
-def test_noisy_updates_end_at_the_optimum_and_know_what_is_left():
-    data = sites(12, mean=130.0)
-    prior = DiagonalGaussian.from_standard(np.zeros(12), np.ones(12))
-    mean, covariance = optimum(data, [1] * 12)
-    far = lambda q: divergence(mean, covariance, q.mean, np.diag(q.variance))
-    update = LocalUpdate("variational-online-newton")
-    run = quietly(data, logistic, prior, update=update)
-    assert run.status.converged and far(run.posterior) < 1e-4
-    noisy = run.advance(1)
-    assert noisy.status.left > 1e-3
-    assert 1 / 3 < noisy.status.left / far(noisy.posterior) < 3
-
-
 def test_raw_columns_of_a_regression_end_where_newton_s_step_is_nothing():
     """Means of 1000 and deviations of .02: coordinates one after the other would go to and fro."""
     rng = np.random.default_rng(11)

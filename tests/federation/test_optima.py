@@ -122,22 +122,6 @@ def test_models_of_one_optimum_are_not_asked_twice():
         assert is_due(start(SQUARES, square, CENTRED, update=update).agreement)
 
 
-class Squared(LogisticRegression):
-    """Another likelihood, and all else as it was."""
-
-    def predictor_log_likelihood(self, f, y):
-        return -0.5 * (f**2 - y) ** 2
-
-    def predictor_value_and_slope(self, f, y):
-        return self.predictor_log_likelihood(f, y), -2 * f * (f**2 - y)
-
-
-def test_a_model_that_derives_from_one_of_one_optimum_says_nothing_of_its_own():
-    assert LogisticRegression().known_optima == "one"
-    assert type("Named", (LogisticRegression,), {})().known_optima == "one"
-    assert Squared().known_optima == "unknown"
-
-
 def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):
     run = start(SQUARES, square, CENTRED).advance(2)
     answer = type(run.federation).answered

@@ -12,7 +12,6 @@ import pytest
 from scipy.special import expit, gammaln, logsumexp
 
 from posterity.errors import (
-    ArtifactError,
     ConvergenceWarning,
     LedgerError,
     ParameterError,
@@ -21,7 +20,6 @@ from posterity.errors import (
 )
 from posterity.families import Gaussian, Product
 from posterity.federation import Gossip, federate, forget
-from posterity.federation.personal import site_posterior
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature
@@ -131,15 +129,6 @@ def test_a_token_that_walks_comes_to_the_same():
     assert run.posterior.kl(fitted().posterior) < 1e-2
 
 
-def test_a_checkpoint_carries_it(tmp_path):
-    options = {"personal": True, "checkpoint": tmp_path / "run"}
-    federate(SOME, LogisticRegression(), PRIOR, steps=1, **options)
-    resumed = federate(SOME, LogisticRegression(), PRIOR, steps=2, **options)
-    assert resumed.ledger == small(2).ledger
-    with pytest.raises(ArtifactError):
-        federate(SOME, LogisticRegression(), PRIOR, steps=2, **options | {"personal": {0: 2.0}})
-
-
 def test_a_site_can_be_forgotten():
     left = forget(fitted(), NAMES[0]).run
     others = {name: data for name, data in SITES.items() if name != NAMES[0]}
@@ -169,13 +158,6 @@ def test_a_sites_predictions_are_a_distribution():
     chance = own.predict(x)
     found = own.log_predictive((x, np.array([0.0, 1.0])))
     np.testing.assert_allclose(np.exp(found), [1 - chance[0], chance[1]])
-
-
-def test_a_site_needs_what_it_has_and_what_reached_it():
-    run = small()
-    problem = run.federation.sites[NAMES[1]]
-    own = site_posterior(problem.model, run.population.law, problem.records)
-    np.testing.assert_array_equal(own.mean, small_site(NAMES[1]).mean)
 
 
 class Counts(PersonalModel):

@@ -8,7 +8,6 @@ from experiments.gfvl.theory import (
     expected_cover_time,
     expected_hitting_time,
 )
-from experiments.gfvl.walks import positions
 from posterity.graphs import Network, complete, ring, star
 from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.walks import MetropolisHastings, WeightedMetropolisHastings
@@ -62,17 +61,6 @@ def test_measured_times_on_an_uneven_network_have_the_expected_mean(walk):
         cover_times(LOLLIPOP, walk, sites=[6], start="0", **draw),
         expected_hitting_time(LOLLIPOP, walk, 6, "0"),
     )
-
-
-def test_times_are_those_of_the_positions_walked():
-    network = Network.from_graph(star(40))
-    draw = {"repetitions": 20, "key": KEY}
-    cover = cover_times(network, WALK, **draw)
-    hit = cover_times(network, WALK, sites=[3], **draw)
-    walked = np.asarray(positions(network, WALK, hops=int(cover.max()), **draw))
-    for one, covered, met in zip(walked, cover, hit, strict=True):
-        assert len(set(one[: covered + 1])) == 40 > len(set(one[:covered]))
-        assert np.flatnonzero(one == 3)[0] == met
 
 
 def test_nothing_to_walk_takes_no_hops():

@@ -1,5 +1,3 @@
-import functools
-
 import jax
 import jax.numpy as jnp
 import networkx as nx
@@ -146,37 +144,6 @@ def test_neighbours_of_hubs_are_picked_evenly(degree):
 
 
 # --- how it is used ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [0, pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_loop_a_scan_and_a_map_of_steps_agree(kind):
-    network = Network.from_graph(LOLLIPOP)
-    walk = walks_of(network)[kind]
-    keys = jax.random.split(KEY, 20)
-
-    def scanned(start):
-        def hop(state, key):
-            state = walk.step(network, state, key=key)
-            return state, state.position
-
-        return jax.lax.scan(hop, walk.init(network, start), keys)[1]
-
-    looped, state = [], walk.init(network, "2")
-    for key in keys:
-        before, state = state, walk.step(network, state, key=key)
-        assert state.previous == before.position
-        looped.append(int(state.position))
-    assert looped == scanned(2).tolist()
-    assert jax.vmap(scanned)(jnp.arange(3))[2].tolist() == looped
-
-
-def test_starts():
-    network = Network.from_graph(star(["hub", "a", "b"]))
-    walk = functools.partial(positions, network, MetropolisHastings(), hops=5, key=KEY)
-    assert walk(start="hub").shape == (6,)
-    assert walk(start="hub")[0] == 2
-    assert walk(start=1, repetitions=4)[:, 0].tolist() == [1] * 4
-    assert walk(start=np.array([0, 2]), repetitions=2)[:, 0].tolist() == [0, 2]
 
 
 # --- weights ----------------------------------------------------------------------------------
