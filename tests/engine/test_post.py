@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from posterity.engine import post as module
-from posterity.engine.post import FIRST, LONGEST, MOST_ONCE, Post
+from posterity.engine import agent as module
+from posterity.engine.agent import FIRST, LONGEST, MOST_ONCE, Post
 from posterity.engine.store import Outgoing
 
 

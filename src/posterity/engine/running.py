@@ -17,12 +17,11 @@ from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
 from posterity.artifact.artifact import to_bytes
-from posterity.engine.agent import Agent
+from posterity.engine.agent import Agent, Post
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
 from posterity.engine.messages import FILE_NAME, Handover
 from posterity.engine.notices import posterior_bytes
-from posterity.engine.post import Post
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server

@@ -59,8 +59,7 @@ class Agreement:
         """The agreement with every default filled in; arguments as of :func:`federate`.
 
         Raises:
-            ParameterError, StructureError: if the prior is no distribution of an exponential
-                family.
+            ParameterError, StructureError: if the prior is no law of an exponential family.
             UsageError: if the model has no posterior in the prior's family, or the update does not
                 fit it, or one that trains apart comes without the total weight.
 

@@ -88,11 +88,9 @@ class Run(Position):
         self._check_known(name)
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
-            raise LedgerError(
-                found=f"site {name!r}, which was forgotten",
-                expected=f"one of {list(self.sites)}",
-                fix="Ask for `new_site()`, or `readmit` it first.",
-            )
+            found, expected = f"site {name!r}, which was forgotten", f"one of {list(self.sites)}"
+            fix = "Ask for `new_site()`, or `readmit` it first."
+            raise LedgerError(found=found, expected=expected, fix=fix)
         shared, model = self.population.law, self.agreement.model
         own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
@@ -263,9 +261,9 @@ class Run(Position):
         known = {*self.agreement.sites, *self.federation.before}
         strangers = sorted(set(ledger.entries) - known)
         if strangers or ledger.prior != self.state.prior:
+            what = f"{strangers} among them" if strangers else "another prior"
             raise LedgerError(
-                found=f"a ledger of sites {sorted(ledger.entries)} with "
-                + ("another prior" if not strangers else f"{strangers} among them"),
+                found=f"a ledger of sites {sorted(ledger.entries)} with {what}",
                 expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
                 fix="Set the federation up with the prior and the sites that made the ledger.",
             )
