@@ -78,11 +78,9 @@ class SitePosterior:
             return np.asarray(_log_predictive(self.model, self._shared_draws, self.laws, data))
 
     def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
-        """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1.
-
-        Raises:
-            UsageError: if the model is no regression, or does not say what it predicts.
-            ParameterError, StructureError: if ``x`` cannot be the regression's.
+        """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1. A UsageError
+        if the model is no regression, or does not say what it predicts; a ParameterError or
+        StructureError if ``x`` cannot be the regression's.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(

@@ -101,10 +101,9 @@ class Schedule(abc.ABC):
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
         """The state after a message, and the messages to be sent.
 
-        Raises:
-            LedgerError: if the message is an answer that nobody waits for.
-            SiteError: if an answer is of no use, and the federation does not pass over that.
-            ParameterError: if a site is to leave, and what is left would be no distribution.
+        A LedgerError if the message is an answer that nobody waits for; a SiteError if an answer is
+        of no use, and the federation does not pass over that; a ParameterError if a site is to
+        leave, and what is left would be no distribution.
         """
         if isinstance(message, Turn):
             pending = self._begun(agreed, state, message)

@@ -157,11 +157,9 @@ class Participant:
         return self._letter("keys", key=_text(self._secret.public_key().public_bytes_raw()))
 
     def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:
-        """The second letter, for those whose keys came: the factor, and what hides it.
-
-        Raises:
-            ParameterError, StructureError: if the factor is not finite, or not like the prior.
-            Refusal: if a number is too large, or there are fewer keys than the plan's least.
+        """The second letter, for those whose keys came: the factor, and what hides it. A
+        ParameterError or StructureError if the factor is not finite, or not like the prior; a
+        Refusal if a number is too large, or there are fewer keys than the plan's least.
         """
         numbers = _integers(self.plan, factor)
         keys = {site: content["key"] for site, content in _read(self.plan, letters)["keys"].items()}
