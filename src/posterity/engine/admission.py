@@ -84,10 +84,10 @@ def check_report(terms: Terms, report: Report) -> None:
     """Check that a site's report has the family and shapes of the prior, and no number too large; a
     Refusal if not.
     """
-    laws = (report.direction, report.improved, report.fixed_point)
-    for law in (law for law in laws if law is not None):
-        check_structure(terms, law)
-        check_size(terms, law.natural_parameters)
+    for law in (report.direction, report.improved, report.fixed_point):
+        if law is not None:
+            check_structure(terms, law)
+            check_size(terms, law.natural_parameters)
     arrays = (report.slope, report.curvature)
     for axes, array in enumerate(arrays, start=1):
         shape = (terms.agreement.prior.event_size,) * axes

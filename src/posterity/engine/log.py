@@ -198,11 +198,9 @@ class TreeHead:
 
     def verify(self, key: PublicKey) -> None:
         """Check that who keeps the log signed it; a Refusal if not."""
-        start = key_id(self.origin, SIGNATURE, key)
-        if not any(
-            name == self.origin and raw[:4] == start and key.verifies(raw[4:], self.body)
-            for name, raw in self.signatures
-        ):
+        own = self.origin, key_id(self.origin, SIGNATURE, key)
+        signatures = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == own]
+        if not any(key.verifies(signature, self.body) for signature in signatures):
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:

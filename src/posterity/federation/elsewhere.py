@@ -33,9 +33,8 @@ def is_due(agreed: Agreement) -> bool:
     each look, or with many that are moved by draws.
     """
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > FEW)
-    if agreed.update.conjugate or agreed.line_search is None or long:
-        return False
-    return agreed.model.known_optima == "unknown"
+    exact = agreed.update.conjugate or agreed.line_search is None
+    return not (exact or long) and agreed.model.known_optima == "unknown"
 
 
 def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:

@@ -255,15 +255,9 @@ class Gossip(OverGraph):
             "previous": token.previous,
             "answered": SharedMap.of(own["answered"]) | {site: kept.answered},
         }
-        state = dataclasses.replace(
-            state,
-            exact_sum=token.exact_sum,
-            entries=state.entries | entries,
-            counts=state.counts | after.counts,
-            leaving=others,
-            schedule=sent,
-        )
-        return state, visit
+        maps = {"entries": state.entries | entries, "counts": state.counts | after.counts}
+        place: Any = {"exact_sum": token.exact_sum, "leaving": others, "schedule": sent}
+        return dataclasses.replace(state, **maps, **place), visit
 
     def learn(self, state: State, changed: Map) -> State:
         """A new epoch, of which every site is told: the sum holds what they contribute."""

@@ -273,10 +273,8 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
 
 
 def _there(session: Session) -> frozenset[str]:
-    clients = session.get_system_info().client_info
-    return frozenset(
-        each.name for each in clients if (each.last_connect_time or 0) > time.time() - HEARD
-    )
+    clients, since = session.get_system_info().client_info, time.time() - HEARD
+    return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 
 def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
