@@ -272,7 +272,7 @@ class Site:
         with jax.enable_x64(True):
             # A key is JAX's; an update without noise has no use for it.
             key_of = lambda key: of_jax(key) if update.noisy else None
-            own = [key_of(one) if isinstance(one, Words) else one for one in others]
+            own: list[Any] = [key_of(o) if isinstance(o, Words) else o for o in others]
             of_arrays, program = _PROGRAMS[function]
             # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
             if function is _improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):

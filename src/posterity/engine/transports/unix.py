@@ -106,7 +106,7 @@ def of_error(head: Any) -> PosterityError:
     """The error that :func:`as_error` tells of; a SiteError if it is of no kind that is known."""
     head = head if isinstance(head, dict) else {}
     sentences: Any = {name: str(head.get(name, "?")) for name in ("found", "expected", "fix")}
-    kind = {**vars(errors), "Refusal": Refusal}.get(str(head.get("kind")))
+    kind: Any = {**vars(errors), "Refusal": Refusal}.get(str(head.get("kind")))
     known = isinstance(kind, type) and issubclass(kind, PosterityError)
     return (kind if known else SiteError)(**sentences)
 
