@@ -15,7 +15,7 @@ from posterity.fusion.absorb import Absorbing, first_of_site
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
 from posterity.fusion.matching import Matching, check_components, match

@@ -25,7 +25,7 @@ from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
 from posterity.fusion.blocks import Block, one_member, resized
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence, moved, opposite
 from posterity.fusion.paths import assembled
 from posterity.fusion.rules import barycenter

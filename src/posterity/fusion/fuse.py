@@ -36,8 +36,7 @@ from posterity.fusion.alignment import (
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
-from posterity.fusion.divergences import Name
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy, Name
 from posterity.fusion.doubts import doubts_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName

@@ -11,7 +11,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
 from posterity.fusion.search import SearchResult, search
@@ -91,8 +91,7 @@ def match(
             effects = Effects.of(result.clustering)
             result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
     if other is not None:
-        masses = np.ones(len(order)) if counts is None else counts[order]
-        result = alternate(result, members[order], masses, other, fixed=fixed)
+        result = alternate(result, members[order], other, fixed=fixed)
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)
 
 
@@ -159,7 +158,6 @@ def check_components(
 def alternate(
     start: SearchResult,
     members: ExponentialFamily,
-    masses: Float[Array, " n"],
     divergence: Discrepancy,
     *,
     fixed: bool = False,
@@ -173,7 +171,6 @@ def alternate(
     Args:
         start: where to begin: components (N,) in their order there.
         members: the same components.
-        masses: how much each weighs in its site.
         divergence: between a barycentre and a component.
         fixed: keep the labels: only their cost is computed.
     """
@@ -193,7 +190,7 @@ def alternate(
         clustering = clustering.relabelled(labels)
         if costs is None or len(trace) > SWEEPS:
             break
-        labels = divergence.assign(finite(costs), starts, labels, masses)
+        labels = assign(finite(costs), starts)
         emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()
         if emptied or (labels == clustering.labels).all():
             break

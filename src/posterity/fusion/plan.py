@@ -8,8 +8,7 @@ from posterity.arguments import COUNT, Constraint, one_of
 from posterity.artifact import open_artifact
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import divergence_of
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy, divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.options import Options, is_network

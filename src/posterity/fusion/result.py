@@ -11,7 +11,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.description import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.rules import Rule
 from posterity.fusion.scale import Scale, scales_of

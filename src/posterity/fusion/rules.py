@@ -8,8 +8,7 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import Name, divergence_of
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy, Name, divergence_of
 from posterity.fusion.geometry import Divergence, moved, of_places, opposite
 
 Array = np.ndarray

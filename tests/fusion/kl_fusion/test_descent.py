@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from posterity.fusion.kl_fusion.descent import assign_descent, binary_objective
-from posterity.fusion.kl_fusion.relaxation import relax, round_plan
+from posterity.fusion.kl_fusion import assign_descent, binary_objective, relax, round_plan
 
 
 def uniform(seed, sites=6, components=4, columns=8):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from posterity.fusion.kl_fusion.relaxation import (
+from posterity.fusion.kl_fusion import (
     project_balls,
     project_simplex,
     relax,

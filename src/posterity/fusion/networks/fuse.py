@@ -14,7 +14,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.network import Network
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost

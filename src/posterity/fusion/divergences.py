@@ -1,20 +1,26 @@
-"""Rényi's and Jeffreys' divergences, and the member of a family that is least far from several."""
+"""Divergences of components other than the two directions of KL, and their barycentres."""
 
+import abc
 import dataclasses
 import warnings
 from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from posterity.arguments import Constraint
+from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.search import Point, search
 from posterity.arrays.typing import Bool, Float, Int, Real
-from posterity.errors import ConvergenceWarning
+from posterity.errors import ConvergenceWarning, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences.discrepancy import Discrepancy, shares, sums
-from posterity.fusion.geometry import kl_matrix
+from posterity.fusion.geometry import Divergence, chunks, kl_matrix, moved, of_places, opposite
+
+__all__ = ["Discrepancy", "Jeffreys", "Name", "Renyi", "divergence_of"]
 
 Array = np.ndarray
+Name = Literal["reverse", "forward", "jeffreys", "renyi"]
+Gradient = Callable[[ExponentialFamily], Float[Array, "g dim"]]
 ORDER = Constraint(
     "an order above 0 and up to 1: beyond 1 the divergence is infinite wherever the one is as "
     "wide as the other, and the middle of several need not exist",
@@ -31,6 +37,75 @@ DIGITS = 1e-6
 """How well, relatively, a member has to have the mean parameters that it was made of."""
 
 
+class Discrepancy(abc.ABC):
+    """A divergence of two members of a family, with the barycentre of several.
+
+    KL's two directions, which fusion takes by default, are none: what they have
+    beside, a Bregman geometry, is in :mod:`posterity.fusion.geometry`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def value(self) -> str:
+        """Its name, by which ``fuse`` finds it again."""
+
+    @abc.abstractmethod
+    def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
+        """From ``p``, the global one where that matters, to ``q``; batches broadcast.
+
+        Raises:
+            StructureError: if the two do not fit together, or the family has no such thing.
+        """
+
+    @abc.abstractmethod
+    def _middle(
+        self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
+    ) -> ExponentialFamily:
+        """The barycentres of members about the origin, as :meth:`barycenter` has them."""
+
+    def check(self, member: ExponentialFamily) -> None:
+        """Raise a StructureError for a family for which this is not defined."""
+        del member
+
+    def costs(self, members: ExponentialFamily, centroids: ExponentialFamily) -> Array:
+        """``between(centroid, member)`` (N, G) of all pairs of batches (N,) and (G,)."""
+        out = np.empty((*members.batch_shape, *centroids.batch_shape))
+        for rows in chunks(len(out), 32 * out.shape[1] * members.dimension):
+            out[rows] = self.between(centroids[None], members[rows][:, None])
+        return out
+
+    def barycenter(
+        self,
+        members: ExponentialFamily,
+        plan: Float[Array, "n g"] | Int[Array, " n"],
+        weights: Float[Array, " n"] | None = None,
+    ) -> ExponentialFamily:
+        """The ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)``, ``D`` being :meth:`between`.
+
+        With labels it does not depend on the order of members, to the last bit.
+
+        Args:
+            members: batch (N,).
+            plan: labels (N,) of which none below the largest is left out, or a relaxed assignment
+                (N, G) with non-negative entries.
+            weights: (N,) of each member; equal if None.
+
+        Warns:
+            ConvergenceWarning: if an iteration stopped before it converged.
+        """
+        self.check(members)
+        weights, labels = (
+            np.ones(len(plan)) if weights is None else np.asarray(weights, float),
+            plan,
+        )
+        if plan.ndim == 2:
+            rows, labels = np.nonzero(plan)
+            weights, members = weights[rows] * plan[rows, labels], members[rows]
+        # Squared means cancel in moments: they are averaged about a point amid the members.
+        origin = of_places(canonical_mean, members.location())
+        return moved(self._middle(moved(members, origin), labels, weights), opposite(origin))
+
+
 @dataclasses.dataclass(frozen=True)
 class Renyi(Discrepancy):
     """``D_α(p || q) = log ∫ p^α q^(1-α) / (α - 1)``, in nats, of an order ``0 < α <= 1``.
@@ -39,9 +114,6 @@ class Renyi(Discrepancy):
     ``α η_p + (1 - α) η_q``, which are proper for such orders. It never falls with the order; order
     1 is ``KL(p || q)``, and ``D_α / α`` tends to ``KL(q || p)`` for order 0. Order 1/2 is
     symmetric, twice the Bhattacharyya distance.
-
-    Attributes:
-        order: ``α``.
 
     Raises:
         UsageError: for an order outside ``(0, 1]``.
@@ -74,9 +146,8 @@ class Renyi(Discrepancy):
         p._check_alike(q)
         if order == 1:
             return np.maximum(p.kl(q), 0.0)
-        m = p.with_natural_parameters(
-            order * p.natural_parameters + (1 - order) * q.natural_parameters
-        )
+        mixed = order * p.natural_parameters + (1 - order) * q.natural_parameters
+        m = p.with_natural_parameters(mixed)
         return np.maximum(order / (1 - order) * m.kl(p) + m.kl(q), 0.0)
 
     def _middle(
@@ -89,21 +160,17 @@ class Renyi(Discrepancy):
 
         Source: nielsen2011, section 3.
         """
-        share, order = shares(labels, weights), self.order
-        total = members.with_natural_parameters(
-            sums(share[:, None] * members.natural_parameters, labels)
-        )
+        share, order = _shares(labels, weights), self.order
+        average = lambda values: _sums(share[:, None] * values, labels)
+        total = members.with_natural_parameters(average(members.natural_parameters))
         if order == 1:
             return total
         rest = (1 - order) * members.natural_parameters
-
-        def objective(c: ExponentialFamily) -> Float[Array, " g"]:
-            return sums(share * self.between(c[labels], members), labels)
+        objective = lambda c: _sums(share * self.between(c[labels], members), labels)
 
         def descent(c: ExponentialFamily) -> Float[Array, "g dim"]:
             mixed = members.with_natural_parameters(order * c.natural_parameters[labels] + rest)
-            gap = sums(share[:, None] * mixed.mean_parameters, labels) - c.mean_parameters
-            return order / (1 - order) * gap
+            return order / (1 - order) * (average(mixed.mean_parameters) - c.mean_parameters)
 
         return least(total, objective, descent, rate=1 / order)
 
@@ -131,10 +198,8 @@ class Jeffreys(Discrepancy):
         """``KL(p || q) + KL(q || p)``, in nats."""
         return np.maximum(p.kl(q) + q.kl(p), 0.0)
 
-    def costs(
-        self, members: ExponentialFamily, centroids: ExponentialFamily
-    ) -> Float[Array, "n g"]:
-        """All pairs of batches (N,) and (G,): two matrix products."""
+    def costs(self, members: ExponentialFamily, centroids: ExponentialFamily) -> Array:
+        """All pairs (N, G) of batches (N,) and (G,): two matrix products."""
         return kl_matrix(centroids, members) + kl_matrix(members, centroids).T
 
     def _middle(
@@ -149,31 +214,68 @@ class Jeffreys(Discrepancy):
         Source: nielsen2009, section 3 (the reduction; that the minimum lies on the geodesic between
         the two holds in one dimension, not in several, see ``docs/decisions.md``).
         """
-        share = shares(labels, weights)[:, None]
-        right = members.with_natural_parameters(sums(share * members.natural_parameters, labels))
-        left = members.with_mean_parameters(sums(share * members.mean_parameters, labels))
-
-        def objective(c: ExponentialFamily) -> Float[Array, " g"]:
-            return c.kl(right) + left.kl(c)
+        share = _shares(labels, weights)[:, None]
+        right = members.with_natural_parameters(_sums(share * members.natural_parameters, labels))
+        left = members.with_mean_parameters(_sums(share * members.mean_parameters, labels))
 
         def descent(c: ExponentialFamily) -> Float[Array, "g dim"]:
             # F (η_right - η_c) by central differences: the larger the divergence, the nearer.
             eta, apart = c.natural_parameters, np.abs(c.kl(right) + right.kl(c))
             step, way = (PROBE / (1 + apart))[:, None], right.natural_parameters - eta
-            ahead, behind = (
-                c.with_natural_parameters(eta + sign * step * way).mean_parameters
-                for sign in (1, -1)
-            )
-            return (ahead - behind) / (2 * step) - (c.mean_parameters - left.mean_parameters)
+            at = lambda eta: c.with_natural_parameters(eta).mean_parameters
+            slope = (at(eta + step * way) - at(eta - step * way)) / (2 * step)
+            return slope - (c.mean_parameters - left.mean_parameters)
 
-        middle = (right.natural_parameters + left.natural_parameters) / 2
-        return least(members.with_natural_parameters(middle), objective, descent, rate=0.5)
+        start = members.with_natural_parameters(
+            (right.natural_parameters + left.natural_parameters) / 2
+        )
+        return least(start, lambda c: c.kl(right) + left.kl(c), descent, rate=0.5)
+
+
+def divergence_of(choice: Divergence | Discrepancy | str) -> Divergence | Discrepancy:
+    """The divergence that is asked for: by name, as ``"renyi:0.3"`` with an order, or itself.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    if isinstance(choice, Renyi) and choice.order == 1:
+        return Divergence.REVERSE  # which it is
+    if isinstance(choice, Divergence | Discrepancy):
+        return choice
+    name, colon, order = choice.partition(":") if isinstance(choice, str) else ("", "", "")
+    if not colon and name in list(Divergence):
+        return Divergence(name)
+    if choice == "jeffreys":
+        return Jeffreys()
+    if name == "renyi":
+        try:
+            return divergence_of(Renyi(float(order) if colon else 0.5))
+        except ValueError:
+            pass  # no number
+    raise UsageError(
+        found=f"divergence={choice!r}",
+        expected=f"one of {list(get_args(Name))}, 'renyi:0.3' for another order, or an object of "
+        "posterity.fusion.divergences",
+        fix="Choose one of these for divergence.",
+    )
+
+
+def _shares(labels: Int[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Weights that add up to one within each label."""
+    return weights / _sums(weights, labels)[labels]
+
+
+def _sums(values: Any, labels: Int[Array, " n"]) -> Any:
+    """Sums (G, ...) of the values (N, ...) of each label, whatever their order."""
+    size = int(labels.max()) + 1
+    total = canonical_sums(values.reshape(len(values), -1), labels, size)
+    return total.reshape(size, *values.shape[1:])
 
 
 def least(
     start: ExponentialFamily,
     objective: Callable[[ExponentialFamily], Float[Array, " g"]],
-    descent: Callable[[ExponentialFamily], Float[Array, "g dim"]],
+    descent: Gradient,
     rate: float,
 ) -> ExponentialFamily:
     """The members (G,) of which each has the least objective, from ``start`` downhill.
@@ -184,7 +286,7 @@ def least(
     both ends say that it is level, a tenth of the way at least.
 
     Warns:
-        ConvergenceWarning: where 300 looks do not settle it.
+        ConvergenceWarning: where 300 evaluations do not suffice.
     """
 
     def look(at: Float[Array, "g dim"]) -> Point:
@@ -225,17 +327,14 @@ def _reached(member: ExponentialFamily, step: Float[Array, "g dim"]) -> Float[Ar
 def _members_at(
     like: ExponentialFamily, mean: Float[Array, "g dim"]
 ) -> tuple[Float[Array, "g dim"], Bool[Array, " g"]]:
-    """Natural parameters of given mean parameters, and which are those of any member at all.
-
-    A member that is about to degenerate loses its digits: one that does not have the mean
-    parameters which it was made of is none.
+    """Natural parameters of given mean parameters, and which are those of any member at all: of
+    one that is about to degenerate, and loses its digits, they are not.
     """
     try:
         with np.errstate(all="ignore"):
             member = like.with_mean_parameters(mean)
-            kept = np.abs(member.mean_parameters - mean) <= DIGITS * (
-                np.abs(mean) + np.abs(mean).max(-1, keepdims=True) / 1e3
-            )
+            size = np.abs(mean) + np.abs(mean).max(-1, keepdims=True) / 1e3
+            kept = np.abs(member.mean_parameters - mean) <= DIGITS * size
             return member.natural_parameters, np.asarray(member.is_proper() & kept.all(-1))
     except np.linalg.LinAlgError:  # one that is none, as a singular matrix, fails the whole batch
         return mean, np.zeros(len(mean), bool)
