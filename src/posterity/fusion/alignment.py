@@ -34,8 +34,7 @@ NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
 SAMPLED = 24
 """The share of the budget that the parameters of a sample may take: matching them takes ten times
 their memory."""
-LEAST = 1000
-"""Components of a sample, however small the budget."""
+LEAST = 1000  # Components of a sample, however small the budget
 NO_SCALE = (
     "Gaussian posteriors of two sites have no scale by which to tell components that differ "
     "between the sites from components that they do not share"
@@ -340,9 +339,6 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
 def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
     """Sums that tell what no rounding of their terms does."""
     return np.round(totals / np.maximum(np.abs(totals).max(0), np.finfo(float).tiny), 9)
-
-
-# --- matchings that are known: from the user, or by the names of members --------------------------
 
 
 def user_labels(

@@ -27,10 +27,8 @@ from posterity.fusion.geometry import (
 Array = np.ndarray
 MANY = 2**14
 """Components beyond which those that change their group are added to its sum and taken from it."""
-SEVERAL = 32
-"""Groups from which on those that stay as they were are not looked at again."""
-SMALL = 2**14
-"""Entries of a membership matrix below which a dense one is faster than a sparse one."""
+SEVERAL = 32  # Groups from which on those that stay as they were are not looked at again
+SMALL = 2**14  # Entries of a membership matrix below which a dense one is faster than a sparse one
 
 
 WIDE = 2**19

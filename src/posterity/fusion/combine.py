@@ -34,16 +34,12 @@ from posterity.ledger import Ledger
 Array = np.ndarray
 Alignments = Mapping[str, Alignment]
 Blocks = Mapping[str, Block | BlockTable]
-SAME = 1e-12
-"""Priors that agree to so many digits were meant to be one."""
+SAME = 1e-12  # Priors that agree to so many digits were meant to be one
 
 
 def _labels(block: Block | BlockTable, alignment: Alignment | None) -> Int[Array, " n"]:
     """The fused component of each local one; there is one where nothing was matched."""
     return np.zeros(len(block.used), int) if alignment is None else alignment.labels
-
-
-# --- the barycentre ------------------------------------------------------------------------------
 
 
 def average(
@@ -93,9 +89,6 @@ def average(
     return assembled(like, {path: one(path, block) for path, block in blocks.items()})
 
 
-# --- common priors -------------------------------------------------------------------------------
-
-
 def common_prior(
     priors: ExponentialFamily, prior: ExponentialFamily | None = None
 ) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
@@ -129,9 +122,6 @@ def common_total(
     total = float(totals[0]) if alike else math.fsum(share * totals) / math.fsum(share)
     total = total if prior is None else prior.total(prior)
     return total, ~np.isclose(totals, total, rtol=1e3 * SAME, atol=0.0)
-
-
-# --- the product ---------------------------------------------------------------------------------
 
 
 def add(
@@ -301,9 +291,6 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
         return out
     sums = canonical_sums(leaf.reshape(len(leaf), -1), rows, size)
     return sums.reshape(size, *leaf.shape[1:])
-
-
-# --- posteriors whose blocks share labels ---------------------------------------------------------
 
 
 def _averaged_labels(

@@ -15,7 +15,7 @@ from posterity.families import stack
 from posterity.fusion.blocks import Block, differing_members
 from posterity.fusion.combine import SAME, Blocks, common_prior, common_total
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.networks.ledgers import of_one_prior
+from posterity.fusion.networks.ledgers import of_other_prior
 from posterity.fusion.plan import Plan
 from posterity.fusion.rules import Choice, Rule
 
@@ -58,7 +58,7 @@ def _differ(sites: "Sites") -> bool:
     if sites.plan.prior is not None:
         return False
     if sites.networks:
-        return not of_one_prior({name: site.prior for name, site in sites.loaded.items()})
+        return bool(of_other_prior({name: site.prior for name, site in sites.loaded.items()}))
     try:
         return priors_differ(sites.blocks)
     except PosterityError:  # components of one site from priors that differ

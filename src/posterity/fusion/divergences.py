@@ -26,15 +26,11 @@ ORDER = Constraint(
     "wide as the other, and the middle of several need not exist",
     lambda order: 0 < float(order) <= 1,
 )
-PROBE = 1e-4
-"""How far derivatives look, as a part of the way, for each nat of the way."""
+PROBE = 1e-4  # How far derivatives look, as a part of the way, for each nat of the way
 LOOKS, HALVINGS = 300, 40
-ROUNDING = 1e-14
-"""Part of an objective that is its rounding."""
-LOOSE = 1e-9
-"""Nats that may be left to gain, for each nat of the objective, without a warning."""
-DIGITS = 1e-6
-"""How well, relatively, a member has to have the mean parameters that it was made of."""
+ROUNDING = 1e-14  # Part of an objective that is its rounding
+LOOSE = 1e-9  # Nats that may be left to gain, for each nat of the objective, without a warning
+DIGITS = 1e-6  # How well, relatively, a member has to have the mean parameters that it was made of
 
 
 class Discrepancy(abc.ABC):

@@ -229,12 +229,12 @@ class _Networks(_Problem):
             )
         return fuse_networks(
             sites.loaded,
+            importance,
             components=plan.components,
             rule=choice.rule,
             divergence=plan.divergence,
             matching=plan.matching,
             prior=sites.prior,
-            importance=importance,
             absorb=plan.absorb,
             budget=plan.budget,
             options=plan.networks,

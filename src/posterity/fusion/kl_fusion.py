@@ -77,9 +77,6 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
     return SearchResult(Clustering(local, labels), trace)
 
 
-# --- the relaxed problem -------------------------------------------------------------------------
-
-
 class Relaxation(NamedTuple):
     """A feasible plan and a proof of how far it is from optimal.
 
@@ -309,9 +306,6 @@ def project_balls(
     """Each column's closest point in the Euclidean ball of this radius."""
     norms = np.sqrt(np.einsum("rg,rg->g", points, points))
     return points * (radius / np.maximum(norms, max(radius, np.finfo(float).tiny)))
-
-
-# --- descent on binary assignments ---------------------------------------------------------------
 
 
 class Descent(NamedTuple):

@@ -17,8 +17,7 @@ from posterity.fusion.geometry import Divergence, Points, finite, middle, moved,
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
-SWEEPS = 50
-"""Turns of matching components and moving barycentres, at most."""
+SWEEPS = 50  # Turns of matching components and moving barycentres, at most
 
 
 class Matched(NamedTuple):

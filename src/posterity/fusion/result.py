@@ -20,8 +20,7 @@ from posterity.notebook import html
 from posterity.status import Status
 from posterity.text import clean, cut
 
-LEFT = 1e-3
-"""Nats by which putting one component elsewhere may still shorten the description."""
+LEFT = 1e-3  # Nats by which putting one component elsewhere may still shorten the description
 
 
 @dataclasses.dataclass(frozen=True)

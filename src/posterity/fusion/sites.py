@@ -52,8 +52,7 @@ from posterity.ledger import Ledger
 
 AT_A_TIME = 256
 """Sites that are checked together: many share a call, and few leave the processor's cache."""
-SOME = 4
-"""Sites without a prior that are remembered: an error names three."""
+SOME = 4  # Sites without a prior that are remembered: an error names three
 
 
 class Site(NamedTuple):

@@ -15,14 +15,10 @@ from posterity.families import Distribution, ExponentialFamily
 from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
-BUDGET = 512 * 2**20
-"""Bytes of memory that fusing works in, by default."""
-SHARE = 8
-"""The part of it, one in so many, up to which parameters are matched in memory."""
-IN_MEMORY = BUDGET // SHARE
-"""Bytes of parameters up to which all sites are matched in memory."""
-TOGETHER = 512
-"""Files that are read, and sites that are laid down in tables, at a time."""
+BUDGET = 512 * 2**20  # Bytes of memory that fusing works in, by default
+SHARE = 8  # The part of it, one in so many, up to which parameters are matched in memory
+IN_MEMORY = BUDGET // SHARE  # Bytes of parameters up to which all sites are matched in memory
+TOGETHER = 512  # Files that are read, and sites that are laid down in tables, at a time
 SUFFIX = ".safetensors"
 
 Fusible = Posterior | Alone | Several | str | os.PathLike[str]

@@ -18,8 +18,7 @@ Arrays = list[dict[str, Array]]
 """The arrays of each layer, as :meth:`Layers.unravel` gives them."""
 Labels = Sequence[Int[Array, " _"]]
 """By site, the fused unit of each of its own; -1 for one that has no room."""
-LARGEST = 1e30
-"""The largest weight: over a few layers, and squared, it is still finite."""
+LARGEST = 1e30  # The largest weight: over a few layers, and squared, it is still finite
 
 
 class Local(NamedTuple):

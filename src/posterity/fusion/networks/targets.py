@@ -22,11 +22,9 @@ from posterity.fusion.networks.options import Options
 Array = np.ndarray
 DENSE, IMAGES = 3000, 600
 """Random inputs unless a number is asked for: an image is seen at many places."""
-LEAST = 1e-9
-"""The least that a site learnt of an output, relative to what the others did."""
+LEAST = 1e-9  # The least that a site learnt of an output, relative to what the others did
 SEED = 0
-AT_ONCE = 100
-"""Images that are drawn together, which bounds memory."""
+AT_ONCE = 100  # Images that are drawn together, which bounds memory
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0.0),
     "tanh": np.tanh,
@@ -145,9 +143,6 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
     gained = np.maximum(gained, LEAST)
     shares = np.array([local.weight for local in locals_])[:, None] * gained
     return shares / shares.sum(0)
-
-
-# --- inputs ---------------------------------------------------------------------------------------
 
 
 def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, Array]:
