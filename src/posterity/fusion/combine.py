@@ -20,21 +20,18 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, HiddenMarkov, Plate, stack
 from posterity.families.mixing import MixingWeights
-from posterity.fusion import paths
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import Block, one_member, resized
-from posterity.fusion.divergences import Discrepancy
+from posterity.fusion.blocks import SAME, Block, assembled, one_member, resized
+from posterity.fusion.blocks import blocks as blocks_of
+from posterity.fusion.divergences import Discrepancy, barycenter
 from posterity.fusion.geometry import Divergence, moved, opposite
-from posterity.fusion.paths import assembled
-from posterity.fusion.rules import barycenter
 from posterity.ledger import Ledger
 
 Array = np.ndarray
 Alignments = Mapping[str, Alignment]
 Blocks = Mapping[str, Block | BlockTable]
-SAME = 1e-12  # Priors that agree to so many digits were meant to be one
 
 
 def _labels(block: Block | BlockTable, alignment: Alignment | None) -> Int[Array, " n"]:
@@ -146,7 +143,7 @@ def add(
     Warns:
         UserWarning: if priors differ and ``prior`` is None; of one factor for all.
     """
-    wanted = {} if prior is None else paths.blocks(prior)
+    wanted = {} if prior is None else blocks_of(prior)
     terms = {
         path: TiedTerms(block, alignments[path], wanted.get(path))
         if isinstance(block, Block) and block.whole

@@ -23,9 +23,9 @@ from posterity.families import (
     at_rest,
     stack,
 )
+from posterity.fusion.blocks import blocks
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of
-from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
 __all__ = ["diff"]

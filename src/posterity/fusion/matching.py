@@ -44,6 +44,18 @@ class Matching(enum.StrEnum):
 MatchingName = Literal["evidence", "hungarian", "kl-fusion", "identity"]
 
 
+class Rule(enum.StrEnum):
+    """The rules by which matched posteriors become one."""
+
+    BARYCENTER = "barycenter"
+    """The member closest to all in summed KL: as sure as one site is on average."""
+    PRODUCT = "product"
+    """The prior once, and every site's contribution: as sure as the pooled data would be."""
+
+
+RuleName = Literal["barycenter", "product"]
+
+
 def match(
     members: ExponentialFamily,
     starts: Int[Array, " bounds"],

@@ -13,7 +13,7 @@ from posterity.families.description import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.rules import Rule
+from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
 from posterity.notebook import html

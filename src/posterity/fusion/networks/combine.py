@@ -11,8 +11,17 @@ import scipy.linalg
 from posterity.arrays.typing import Float
 from posterity.families.layers import Conv, Layers
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.networks.locals import Arrays, Labels, Local, Placed, placed
-from posterity.fusion.networks.targets import Targets, after, features, preactivation
+from posterity.fusion.networks.targets import (
+    Arrays,
+    Labels,
+    Local,
+    Placed,
+    Targets,
+    after,
+    features,
+    placed,
+    preactivation,
+)
 
 Array = np.ndarray
 ROWS = 20_000  # Places of images that a refit looks at, at most

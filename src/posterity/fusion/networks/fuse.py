@@ -16,15 +16,20 @@ from posterity.families.network import Network
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching
+from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
 from posterity.fusion.networks.ledgers import RECORD, as_ledger, beside, fused_prior, of_other_prior
-from posterity.fusion.networks.locals import Labels, Local, in_order
 from posterity.fusion.networks.options import Options, Widths, by_layer
-from posterity.fusion.networks.targets import Targets, output_shares, pair_of_inputs
+from posterity.fusion.networks.targets import (
+    Labels,
+    Local,
+    Targets,
+    in_order,
+    output_shares,
+    pair_of_inputs,
+)
 from posterity.fusion.networks.units import Units, masses, same_units
 from posterity.fusion.result import Fusion
-from posterity.fusion.rules import Rule
 from posterity.fusion.sites import Site
 from posterity.status import Progress, ProgressCallback, Status
 

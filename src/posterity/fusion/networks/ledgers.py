@@ -8,9 +8,9 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean
 from posterity.families.layers import Layers
 from posterity.families.network import Network
+from posterity.fusion.matching import Rule
 from posterity.fusion.networks.combine import Combined, as_arrays
-from posterity.fusion.networks.locals import Local, placed
-from posterity.fusion.rules import Rule
+from posterity.fusion.networks.targets import Local, placed
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -40,10 +40,10 @@ def of_other_prior(priors: Mapping[str, Any], common: Network | None = None) -> 
     """The sites whose prior is not the common one, by default the first's, beside all units of a
     layer being alike; priors may be of any widths.
     """
-    common = next(iter(priors.values())) if common is None else common
+    base: Any = next(iter(priors.values())) if common is None else common
     names = []
     for name, mine in priors.items():
-        alike = (_alike([(common.layers, getattr(common, leaf))], mine.layers) for leaf in LEAVES)
+        alike = (_alike([(base.layers, getattr(base, leaf))], mine.layers) for leaf in LEAVES)
         pairs = zip(alike, (getattr(mine, leaf) for leaf in LEAVES), strict=True)
         if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
             names.append(name)

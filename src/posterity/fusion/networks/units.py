@@ -13,8 +13,7 @@ from posterity.families import DiagonalGaussian
 from posterity.families.network import Network
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
-from posterity.fusion.networks.locals import Labels, Local, placed
-from posterity.fusion.networks.targets import Targets
+from posterity.fusion.networks.targets import Labels, Local, Targets, placed
 
 Array = np.ndarray
 LEAST = 1e-6  # What a unit weighs at least, of what units weigh on average: none is of no account
