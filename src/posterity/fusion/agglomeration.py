@@ -16,7 +16,8 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents, sums
+from posterity.fusion.clustering import Clustering, sums
+from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray

@@ -407,14 +407,14 @@ def matching_by_name(
     (path, *others), without = plates or [""], sorted(set(sites) - set(labels))
     if others or without or any(set(own) != {path} for own in labels.values()):
         why = f"there are none at {some(without)}" if without else f"there are plates {plates}"
-        warn_of_names(why, stacklevel=6)
+        warn_of_names(why, stacklevel=5)
         return None
     union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
     place = {name: index for index, name in enumerate(union)}
     return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
 
 
-def warn_of_names(why: str, stacklevel: int = 5) -> None:
+def warn_of_names(why: str, stacklevel: int = 4) -> None:
     """Warn that members are not matched by their names."""
     warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=stacklevel)
 

@@ -164,7 +164,7 @@ def add(
             f"a factor for each of {len(names)} sites would take {size:,} bytes, beyond the "
             f"budget: the ledger holds one for all, {name!r}, and no single site can be forgotten; "
             "pass a larger budget= to keep them apart",
-            stacklevel=5,
+            stacklevel=4,
         )
         whole = {path: own.all() for path, own in terms.items() if isinstance(own, Terms)}
         factors = {name: assembled(like, whole)}
@@ -181,7 +181,7 @@ def add(
             "result), which is the average of all sites': of natural parameters, and of the "
             "total concentration of mixing weights. Contributions, posterior "
             "less own prior, were added to it. Pass prior= to choose another, and to silence this",
-            stacklevel=5,
+            stacklevel=4,
         )
     return Ledger(common).extend(factors, independent=alone), rebased
 
@@ -368,7 +368,7 @@ def _spread(
             warnings.warn(
                 "priors of one state do not tell staying from moving: all of their concentration "
                 "counts as moving. Pass prior= of two states or more to say otherwise",
-                stacklevel=6,
+                stacklevel=5,
             )
         known = ~known
     kept, rows = importance[known], rows[known]

@@ -27,7 +27,8 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, LocalComponents
+from posterity.fusion.clustering import Clustering
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import finite
 from posterity.fusion.search import SearchResult, search
 

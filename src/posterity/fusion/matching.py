@@ -10,7 +10,8 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
+from posterity.fusion.clustering import Clustering, assign, polish, refine
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts

@@ -16,7 +16,8 @@ from posterity.arrays.typing import Float, Int
 from posterity.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assign
+from posterity.fusion.clustering import assign
+from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search

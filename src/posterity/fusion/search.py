@@ -11,15 +11,8 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.agglomeration import Merging, agglomerate, merge_slices
-from posterity.fusion.clustering import (
-    Clustering,
-    LocalComponents,
-    assign,
-    contested,
-    packed,
-    polish,
-    refine,
-)
+from posterity.fusion.clustering import Clustering, assign, contested, packed, polish, refine
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
 from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, PIECE, chunks
