@@ -298,7 +298,7 @@ def test_notices_come_back_as_they_were():
         author.survey((3, "b"), 4, PRIOR),
         author.agreement(2, 1, (0, "")),
     ):
-        assert Known.from_bytes(known.to_bytes()) == known
+        assert Known.from_bytes(known.content) == known
         assert read(author.terms, known.envelope) == known
 
 

@@ -139,6 +139,7 @@ def _checked(call: Callable[[], Any], error: type[PosterityError], words: str) -
     assert caught.value.found and caught.value.expected and caught.value.fix
 
 
+@pytest.mark.parametrize(("posteriors", "arguments", "error", "words"), FUSE)
 def test_fuse_refuses(
     posteriors: Any, arguments: dict[str, Any], error: type[PosterityError], words: str
 ) -> None:

@@ -44,10 +44,8 @@ class Agent:
             return failed(memory, error, digest=digest_of(letter))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
-        """Carry out a command of the machine; returns what is to be sent after it.
-
-        Raises:
-            Refusal: if the state of the site forbids it.
+        """Carry out a command of the machine; returns what is to be sent after it; a Refusal if the
+        state of the site forbids it.
         """
         return self._made([command])
 
@@ -76,7 +74,6 @@ class Agent:
                     yield line("files stay", of=site, names=names)
 
     def _keep(self, sender: str, handover: Handover) -> None:
-        """Write a file that a member handed over; a Refusal if it has too much in its folder."""
         name, content = handover.name, handover.content
         others = [size for other, size in self._kept(sender).items() if other != name]
         if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
@@ -89,7 +86,6 @@ class Agent:
         write_file(folder / name, content)
 
     def _kept(self, sender: str) -> dict[str, int]:
-        """Sizes in bytes of the files that a member handed over, by name."""
         folder = self.inbox(sender)
         if not folder.is_dir():
             return {}

@@ -291,10 +291,8 @@ def _key_of(text: str, place: str) -> PublicKey:
 
 
 def imported(path: str, place: str) -> Callable[..., Any]:
-    """The class or function of an import path, ``package.module:name``.
-
-    Raises:
-        UsageError: if there is none; it names the ``place`` of the path.
+    """The class or function of an import path, ``package.module:name``; a UsageError if there is
+    none; it names the ``place`` of the path.
     """
     module, _, name = path.partition(":")
     try:

@@ -41,11 +41,8 @@ class Audit:
 
 
 def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
-    """Check a certificate: who signed it, and whether it follows from what the members signed.
-
-    Raises:
-        Refusal: if it is no certificate that a member of these terms signed, or lacks what it
-            names.
+    """Check a certificate: who signed it, and whether it follows from what the members signed; a
+    Refusal if it is no certificate that a member of these terms signed, or lacks what it names.
     """
     known = read(terms, envelope)
     if known.claim != "certificate":
@@ -101,10 +98,8 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
     """Check the log of a member, as ``posterity site audit`` wrote it, and who cosigned it.
 
-    ``since`` is a checkpoint that the auditor kept: the log must continue it.
-
-    Raises:
-        Refusal: if the bundle cannot be read.
+    ``since`` is a checkpoint that the auditor kept: the log must continue it. A Refusal if the
+    bundle cannot be read.
     """
     with reading("an audit", "what `posterity site audit` wrote, of a member of these terms"):
         site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]

@@ -183,10 +183,8 @@ class TreeHead:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The checkpoint that :meth:`to_bytes` gave.
-
-        Raises:
-            Refusal: if it is none, or one with other lines than origin, size and root.
+        """The checkpoint that :meth:`to_bytes` gave; a Refusal if it is none, or one with other
+        lines than origin, size and root.
         """
         with reading("a checkpoint", "origin, size and root, and who signed them"):
             body, _, lines = content.decode().partition("\n\n")
@@ -217,10 +215,8 @@ class TreeHead:
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)
 
     def witnesses(self, keys: Mapping[str, PublicKey], threshold: int = 0) -> dict[str, int]:
-        """When those of ``keys`` cosigned it that did, by name.
-
-        Raises:
-            Refusal: if these are fewer than ``threshold``.
+        """When those of ``keys`` cosigned it that did, by name; a Refusal if these are fewer than
+        ``threshold``.
         """
         times = {}
         for name, raw in self.signatures:
@@ -254,11 +250,9 @@ def key_id(name: str, kind: int, key: PublicKey) -> bytes:
 def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey) -> None:
     """Check that a checkpoint is signed, and that its log continues the one of an older.
 
-    An auditor calls it with what they kept, and a witness before each cosignature. Without an
-    older one the log is taken as it is.
-
-    Raises:
-        Refusal: if its log is another one or was rewritten, or it is not signed.
+    An auditor calls it with what they kept, and a witness before each cosignature. Without an older
+    one the log is taken as it is. A Refusal if its log is another one or was rewritten, or it is
+    not signed.
     """
     new.verify(key)
     if old is None:

@@ -17,8 +17,6 @@ MOST_ONCE = 4096
 
 @dataclasses.dataclass
 class _Due:
-    """When a letter is due, by the monotonic clock, and for how long it then rests."""
-
     time: float
     rest: float = FIRST
 

@@ -35,8 +35,7 @@ MOST_CHARACTERS = 300
 
 def failed(question: Question, error: str) -> Failure:
     """The answer that says that there is none, and why."""
-    about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-    return Failure(question.site, error[:MOST_CHARACTERS], **about)
+    return Failure(question.site, error[:MOST_CHARACTERS], **question.about)
 
 
 def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
@@ -129,10 +128,8 @@ def admitted_answer(
 ) -> tuple[Answer, ExponentialFamily]:
     """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
 
-    ``proposed`` is that posterior before it.
-
-    Raises:
-        Refusal: if it is no answer to that, or what it holds is beyond what was agreed.
+    ``proposed`` is that posterior before it. A Refusal if it is no answer to that, or what it holds
+    is beyond what was agreed.
     """
     answer = _read(content)
     if not isinstance(answer, Answer) or not answer.answers(question):

@@ -38,14 +38,7 @@ class Refusal(ArtifactError):
     ``reason`` is what the site's log says of it.
     """
 
-    def __init__(
-        self,
-        *,
-        found: str,
-        expected: str,
-        fix: str = DROP,
-        reason: Reason = "schema",
-    ):
+    def __init__(self, *, found: str, expected: str, fix: str = DROP, reason: Reason = "schema"):
         super().__init__(found=found, expected=expected, fix=fix)
         self.reason: Reason = reason
 

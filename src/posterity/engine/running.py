@@ -117,7 +117,6 @@ class Running:
                     self._command(lambda memory: failed(memory, raised))
 
     def _take_in(self) -> None:
-        """Wait for letters, and take in all that have come."""
         with self._moved:
             self._moved.wait_for(lambda: self._inbox or self._stopping, 1.0)
             letters, self._inbox = list(self._inbox), dict[bytes, None]()
@@ -126,7 +125,6 @@ class Running:
             self._done(lambda: self.agent.receive(*letters), True)
 
     def _look_around(self) -> None:
-        """Do what is due now and then: a checkpoint of the log, and going on without others."""
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
         size, last = self._checkpoint
         if self._stopping or not memory.highest:
@@ -149,7 +147,6 @@ class Running:
         self._done(lambda: self.agent.command(command), False)
 
     def _done(self, act: Callable[[], Iterable[Outgoing]], arrived: bool) -> None:
-        """Do something durable, and then what follows from it: of letters, if some arrived."""
         try:
             sent = act()
         except Exception as error:
@@ -274,7 +271,6 @@ class Running:
         return {"letters": lengths}, b"".join(letter.content for letter in letters)
 
     def _asked(self, do: str, **arguments: Any) -> tuple[Head, bytes]:
-        """Carry out a command of the machine; how the site stands then."""
         COUNT.or_none().check(number=arguments.get("number"))
         _NAMES.check(sites=arguments.get("sites", []))
         command = getattr(self.agent.machine, do)
@@ -282,7 +278,6 @@ class Running:
         return self.status(), b""
 
     def _send(self, content: bytes, *, to: str = "", name: str = "") -> tuple[Head, bytes]:
-        """Hand a file over to another member, which will take it as it is agreed on."""
         machine = self.agent.machine
 
         def command(memory: Memory) -> Step:
@@ -300,7 +295,6 @@ class Running:
         return self.status(), b""
 
     def _post(self, envelope: bytes) -> tuple[Head, bytes]:
-        """Take a notice in that did not come by a letter."""
         self._command(lambda memory: self.agent.machine.post(memory, envelope))
         return self.status(), b""
 

@@ -46,11 +46,7 @@ class PublicKey:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The key that a text stands for.
-
-        Raises:
-            Refusal: if it is none.
-        """
+        """The key that a text stands for; a Refusal if it is none."""
         fix = "Ask the member for the key that `posterity site init` printed."
         with reading(f"public key {str(text)[:60]!r}", "an Ed25519 key, 32 bytes in base64", fix):
             raw = base64.b64decode(text, validate=True)
@@ -100,10 +96,8 @@ class PrivateKey:
             return cls(key.private_bytes_raw())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a PEM file that its owner alone can read, unless there is one.
-
-        Raises:
-            ArtifactError: if there is a file already, or it cannot be written.
+        """Write a PEM file that its owner alone can read, unless there is one; an ArtifactError if
+        there is a file already, or it cannot be written.
         """
         text = self._key.private_bytes(
             serialization.Encoding.PEM,
@@ -168,10 +162,8 @@ class Envelope:
         return dataclasses.replace(self, signatures=signatures)
 
     def verify(self, keys: Mapping[str, PublicKey], threshold: int = 1) -> tuple[str, ...]:
-        """The names, sorted, of those of ``keys`` that signed it.
-
-        Raises:
-            Refusal: unless at least ``threshold`` different keys did.
+        """The names, sorted, of those of ``keys`` that signed it; a Refusal unless at least
+        ``threshold`` different keys did.
         """
         encoding = self.encoding
         signers = {
@@ -198,10 +190,8 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, most: int = MOST_BYTES) -> Self:
-        """The envelope that :meth:`to_bytes` gave.
-
-        Raises:
-            Refusal: if it is none, another spelling of one, or larger than ``most`` bytes.
+        """The envelope that :meth:`to_bytes` gave; a Refusal if it is none, another spelling of
+        one, or larger than ``most`` bytes.
         """
         if len(content) > most:
             raise Refusal.of(f"{len(content)} bytes", f"at most {most}", "size")
@@ -297,10 +287,8 @@ class Statement:
 def statement_of(
     envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
 ) -> tuple[Statement, tuple[str, ...]]:
-    """The statement in an envelope, and which of ``keys`` signed it.
-
-    Raises:
-        Refusal: if too few did, or it is none of this claim.
+    """The statement in an envelope, and which of ``keys`` signed it; a Refusal if too few did, or
+    it is none of this claim.
     """
     signers = envelope.verify(keys, threshold)
     statement = Statement.from_bytes(envelope.payload)

@@ -60,11 +60,9 @@ class Store:
     """True while it can be used: a commit that failed closes it."""
 
     def __init__(self, path: Path | str, wait: float = 0.0):
-        """Open the store in a file, for which it waits some seconds where another has it open.
-
-        Raises:
-            ArtifactError: if there is none, another process has it open, it is of another form, or
-                was altered.
+        """Open the store in a file, for which it waits some seconds where another has it open; an
+        ArtifactError if there is none, another process has it open, it is of another form, or was
+        altered.
         """
         self.path, self._lock = Path(path), threading.RLock()
         if not os.path.isfile(self.path):  # also where its name is too long for one
@@ -85,10 +83,8 @@ class Store:
 
     @classmethod
     def create(cls, path: Path | str, first: Change) -> Self:
-        """Make the store of a new site, with its first state, and open it.
-
-        Raises:
-            ArtifactError: if there is a store already, or it cannot be written.
+        """Make the store of a new site, with its first state, and open it; an ArtifactError if
+        there is a store already, or it cannot be written.
         """
         store = cls.__new__(cls)
         store.path, store._lock = Path(path), threading.RLock()
@@ -114,11 +110,8 @@ class Store:
         """Make a change durable, as a whole or not at all.
 
         Who has several messages waiting commits what follows from all of them at once: the time
-        that takes is that of forcing it to disk.
-
-        Raises:
-            ArtifactError: if it fails; the store is then closed; opened again, it is as it was
-                before.
+        that takes is that of forcing it to disk. An ArtifactError if it fails; the store is then
+        closed; opened again, it is as it was before.
         """
         with self._lock:
             try:
@@ -199,7 +192,6 @@ class Store:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turns what SQLite says into an ArtifactError."""
         try:
             yield
         # UnicodeDecodeError: of what SQLite says about a table whose name was altered.

@@ -97,11 +97,8 @@ class Agreement:
     def digest(self) -> str:
         """SHA-256 of what a site's numbers depend on; equal in every process that agrees.
 
-        Membership is no part of it: sites may join and leave.
-
-        Raises:
-            UsageError: if a function cannot be told from a changed one
-                (:func:`posterity.fingerprint.versioned`).
+        Membership is no part of it: sites may join and leave. A UsageError if a function cannot be
+        told from a changed one (:func:`posterity.fingerprint.versioned`).
         """
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 

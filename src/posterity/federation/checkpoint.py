@@ -79,10 +79,8 @@ def kept(
 
 
 def fingerprint(run: Run) -> dict[str, str]:
-    """Digests of the parts that a run is set up from, equal in every process.
-
-    Raises:
-        UsageError: if a function cannot be told from a changed one.
+    """Digests of the parts that a run is set up from, equal in every process; a UsageError if a
+    function cannot be told from a changed one.
     """
     agreement, federation = run.agreement, run.federation
     schedule = {
@@ -104,10 +102,8 @@ def fingerprint(run: Run) -> dict[str, str]:
 
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
-    """Keep a later state of the run; the data stay out of the file.
-
-    Raises:
-        ArtifactError: if the file cannot be written; what was there before stays.
+    """Keep a later state of the run; the data stay out of the file; an ArtifactError if the file
+    cannot be written; what was there before stays.
     """
     state, members = run.state, Members(run.state.entries)
     position = {
@@ -131,10 +127,8 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def load(run: Run, checkpoint: Checkpoint) -> Run:
-    """The run that was saved last, given one that was set up in the same way; itself if none was.
-
-    Raises:
-        ArtifactError: if the file is no checkpoint, or one of another federation.
+    """The run that was saved last, given one that was set up in the same way; itself if none was;
+    an ArtifactError if the file is no checkpoint, or one of another federation.
     """
     saved = checkpoint.load(_gone)
     if saved is None:

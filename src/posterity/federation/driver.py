@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
@@ -43,19 +42,16 @@ class Federation:
         """
 
     def ask(self, question: Question) -> Answer:
-        """The answer of the site that a question is for.
-
-        Raises:
-            SiteError: if the site fails, unless the federation passes over such sites: then the
-                answer is a :class:`~posterity.federation.messages.Failure`.
+        """The answer of the site that a question is for; a SiteError if the site fails, unless the
+        federation passes over such sites: then the answer is a
+        :class:`~posterity.federation.messages.Failure`.
         """
         try:
             return self.demand(question)
         except SiteError as failure:
             if self.agreement.on_error == "raise":
                 raise
-            about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-            return Failure(question.site, str(failure), **about)
+            return Failure(question.site, str(failure), **question.about)
 
     def demand(self, question: Question) -> Answer:
         """The answer to a question that nobody can be passed over for; a SiteError if it fails."""

@@ -14,11 +14,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.entries import check_names
-from posterity.errors import (
-    ConvergenceWarning,
-    PosterityError,
-    UsageError,
-)
+from posterity.errors import ConvergenceWarning, PosterityError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
@@ -261,7 +257,6 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
 
 
 def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
-    """Every site's data, by sorted name."""
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(
@@ -291,7 +286,6 @@ def _check_data(model: Model, records: Mapping[str, Records]) -> None:
 
 
 def _check_cost(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    """Raise a UsageError where partial pooling would take minutes a pass."""
     estimator = agreed.update.estimator
     if not agreed.model.joint or not isinstance(estimator, Cubature):
         return

@@ -201,7 +201,6 @@ class OverGraph(Schedule):
 
     @functools.cached_property
     def _checked(self) -> Walk:
-        """The walk, found once to fit the network and not at each hop."""
         return self.walk.checked(self.network)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -228,10 +227,8 @@ class Gossip(OverGraph):
     start: str | None = None
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """Where the token is, its number, and the last number that each site has answered.
-
-        Raises:
-            StructureError: if the nodes of the graph are not exactly these sites.
+        """Where the token is, its number, and the last number that each site has answered; a
+        StructureError if the nodes of the graph are not exactly these sites.
         """
         check_sites(self.network.names, sites, "nodes for")
         if self.start is None:

@@ -55,6 +55,11 @@ class Question(Message):
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return _digest([type(self).__name__], *values)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """The fields by which its answer refers to it."""
+        return {"epoch": self.epoch, "step": self.step, "asked": self}
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer(Message):
@@ -265,10 +270,8 @@ def dumps(message: Message | Token) -> bytes:
 
 
 def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
-    """The message that :func:`dumps` was given, bit for bit.
-
-    Raises:
-        ArtifactError: if the bytes are more than ``most``, or none that ``dumps`` gives.
+    """The message that :func:`dumps` was given, bit for bit; an ArtifactError if the bytes are more
+    than ``most``, or none that ``dumps`` gives.
     """
     if len(content) > most:
         raise _foreign(f"{len(content)} bytes", f"at most {most}")

@@ -125,10 +125,8 @@ class SitePosterior:
 
 
 def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -> Law:
-    """The law of a site's own parameters given each draw of what is shared, by its records.
-
-    Raises:
-        UsageError: if the model has no parameters of a site's own.
+    """The law of a site's own parameters given each draw of what is shared, by its records; a
+    UsageError if the model has no parameters of a site's own.
     """
     check_personal(model)
     z = _draws(shared)
@@ -152,10 +150,8 @@ def check_personal(model: Model) -> None:
 def site_posterior(
     model: Model, shared: ExponentialFamily, records: Records | None = None
 ) -> SitePosterior:
-    """What a site of these records, or none, knows of its own parameters.
-
-    Raises:
-        UsageError: if the model has no parameters of a site's own.
+    """What a site of these records, or none, knows of its own parameters; a UsageError if the model
+    has no parameters of a site's own.
     """
     laws = own_laws(model, shared, records)
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
@@ -164,10 +160,8 @@ def site_posterior(
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
     """What sites share, by all factors of a ledger together, as this rule finds them.
 
-    ``reports`` gives by site the gradient under the ledger's posterior, once it is called.
-
-    Raises:
-        UsageError: if the model has no parameters of a site's own.
+    ``reports`` gives by site the gradient under the ledger's posterior, once it is called. A
+    UsageError if the model has no parameters of a site's own.
     """
     check_personal(model)
     posterior: Any = ledger.posterior

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.errors import LedgerError, PosterityError, SiteError
-from posterity.families.description import posterior_line
+from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
@@ -63,13 +63,11 @@ class Run(Position):
         """What sites share, with its doubt right where they are few (partial pooling only).
 
         The sites are asked. ``law`` has the means and covariances of the population's coefficients
-        and of the log spreads that all factors imply together; the posterior, a sum of factors
-        each of which is of one kind or the other, is too narrow (see
+        and of the log spreads that all factors imply together; the posterior, a sum of factors each
+        of which is of one kind or the other, is too narrow (see
         :mod:`posterity.inference.population`). With any other local rule than
-        :class:`~posterity.inference.PartialPooling` it is the posterior.
-
-        Raises:
-            UsageError: if the model has no parameters of a site's own.
+        :class:`~posterity.inference.PartialPooling` it is the posterior. A UsageError if the model
+        has no parameters of a site's own.
         """
         from posterity.federation.personal import population_of
 
@@ -95,16 +93,13 @@ class Run(Position):
                 expected=f"one of {list(self.sites)}",
                 fix="Ask for `new_site()`, or `readmit` it first.",
             )
-        version = {"epoch": self.state.epoch, "step": self.state.step}
         shared, model = self.population.law, self.agreement.model
-        own: Any = self.federation.demand(DescribeOwn(name, shared, **version))
+        own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
     def new_site(self) -> "SitePosterior":
-        """What the others tell of a site that has no records yet (partial pooling only).
-
-        Raises:
-            UsageError: if the model has no parameters of a site's own.
+        """What the others tell of a site that has no records yet (partial pooling only); a
+        UsageError if the model has no parameters of a site's own.
         """
         from posterity.federation.personal import site_posterior
 
@@ -261,10 +256,8 @@ class Run(Position):
         return dataclasses.replace(self._with(state, sites), trace=trace)
 
     def readmit(self, site: str) -> "Run":
-        """The run with a forgotten site let in again, under a new epoch.
-
-        Raises:
-            LedgerError: if the site is unknown or was not forgotten.
+        """The run with a forgotten site let in again, under a new epoch; a LedgerError if the site
+        is unknown or was not forgotten.
         """
         self._check_known(site)
         return self._with(self.state.readmitted(site), [site])
@@ -274,10 +267,8 @@ class Run(Position):
         return self._restarted_at(self.state.restarted())
 
     def with_ledger(self, ledger: Ledger) -> "Run":
-        """The run with the factors of a ledger that has its prior.
-
-        Raises:
-            LedgerError: if the prior or the sites are others.
+        """The run with the factors of a ledger that has its prior; a LedgerError if the prior or
+        the sites are others.
         """
         known = {*self.agreement.sites, *self.federation.before}
         strangers = sorted(set(ledger.entries) - known)
@@ -344,7 +335,6 @@ class Run(Position):
             raise
 
     def _reported(self, progress: ProgressCallback | None, step: int, steps: int) -> "Run":
-        """Itself, once it was reported."""
         if progress is not None:
             known = self.__dict__.get("status")
             left = {} if known is None else {"left": known.left}

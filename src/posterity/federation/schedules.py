@@ -134,7 +134,6 @@ class Schedule(abc.ABC):
         return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
 
     def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:
-        """The step that begins, or the one that goes on."""
         if turn.site is not None:
             return Pending(turn.key, (turn.site,))
         return state.pending or Pending(turn.key, self.turns(agreed, state))
@@ -256,7 +255,6 @@ class Synchronous(Schedule):
     def _concluded(
         self, agreed: Agreement, state: State, answers: Mapping[str, Improvement | Failure]
     ) -> tuple[State, Sent]:
-        """The round, once all have answered."""
         # On its own each site's change must be good: a bad site is found by name.
         alone = {
             site: answered(agreed, state, answers[site])
@@ -350,10 +348,8 @@ class Asynchronous(Schedule):
 
 
 def expected(state: State, answer: Improvement | Failure) -> Pending:
-    """The step in which this answer is awaited.
-
-    Raises:
-        LedgerError: if there is none: the answer is a duplicate, or one to an older question.
+    """The step in which this answer is awaited; a LedgerError if there is none: the answer is a
+    duplicate, or one to an older question.
     """
     pending: Pending | None = state.pending
     asked = None if pending is None else pending.asked.get(answer.site)
@@ -378,10 +374,8 @@ def _together(
 ) -> State | None:
     """``start`` with the change of each site, all to one share, the largest that is admitted.
 
-    None if no share is: where posteriors that the model admits are no convex set.
-
-    Raises:
-        ParameterError: if a sum is beyond the range of float64.
+    None if no share is: where posteriors that the model admits are no convex set. A ParameterError
+    if a sum is beyond the range of float64.
     """
     largest = 1.0 if agreed.update.conjugate else damping
     counts = start.counts | {site: after.counts[site] for site, after in changed.items()}

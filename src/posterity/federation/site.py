@@ -126,8 +126,7 @@ class Site:
                 answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
             case _:
                 raise TypeError(f"no question: {question!r}")
-        about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-        return dataclasses.replace(answer, **about)
+        return dataclasses.replace(answer, **question.about)
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray
@@ -211,11 +210,7 @@ class Site:
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _gradient(
-        self,
-        posterior: ExponentialFamily,
-        factor: ExponentialFamily,
-        samples: int,
-        key: KeyArray,
+        self, posterior: ExponentialFamily, factor: ExponentialFamily, samples: int, key: KeyArray
     ) -> tuple[dict[str, Any], float]:
         update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
@@ -235,11 +230,7 @@ class Site:
         return {"direction": direction, "variance": float(variance)}, float(error)
 
     def _estimated(
-        self,
-        posterior: ExponentialFamily,
-        factor: ExponentialFamily,
-        samples: int,
-        key: KeyArray,
+        self, posterior: ExponentialFamily, factor: ExponentialFamily, samples: int, key: KeyArray
     ) -> tuple[Any, Any, Any]:
         """A gradient, its variance and the error of its nodes, of which it takes enough."""
         return self._by_enough_nodes(_gradient, self.update, posterior, factor, samples, key)
@@ -278,7 +269,6 @@ class Site:
             update = finer
 
     def _records(self, update: LocalUpdate) -> Records:
-        """The records as an update takes them: as they are by NumPy, on the device by JAX."""
         return self._on_device if update.needs_jax(self.model) else self.records
 
     @functools.cached_property

@@ -12,7 +12,7 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
-from posterity.families.mixing import MixingWeights
+from posterity.families.emitting import MixingWeights
 from posterity.families.names import joined
 from posterity.ledger import Ledger
 

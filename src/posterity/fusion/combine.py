@@ -19,7 +19,7 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, HiddenMarkov, Plate, stack
-from posterity.families.mixing import MixingWeights
+from posterity.families.emitting import MixingWeights
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites

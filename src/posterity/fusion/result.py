@@ -9,7 +9,7 @@ import numpy as np
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.description import MOST_READ, MOST_SOLVED, family_of
+from posterity.families.names import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence

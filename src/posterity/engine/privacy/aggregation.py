@@ -139,10 +139,7 @@ class Participant:
 
     Each method takes all letters that have come so far, in any order, and returns the site's next.
     Called again, after a crash say, it returns the same one, or refuses to say another thing.
-    Delete the folder once the sum is known.
-
-    Raises:
-        Refusal: if the folder is that of another aggregation.
+    Delete the folder once the sum is known. A Refusal if the folder is that of another aggregation.
     """
 
     def __init__(self, plan: Plan, site: str, key: PrivateKey, folder: str | os.PathLike[str]):
@@ -182,10 +179,8 @@ class Participant:
     def survivors(self, letters: Iterable[bytes]) -> bytes:
         """The third letter: whose masked factors there are, this site's among them.
 
-        From here on a site that is not among them is left out, whatever comes late.
-
-        Raises:
-            Refusal: if they are fewer than the plan's least, or of other keys than this site's.
+        From here on a site that is not among them is left out, whatever comes late. A Refusal if
+        they are fewer than the plan's least, or of other keys than this site's.
         """
         mine = self._sent("masked")
         masked = {**_read(self.plan, letters)["masked"], self.site: mine}
@@ -198,10 +193,8 @@ class Participant:
         )
 
     def opening(self, letters: Iterable[bytes]) -> bytes:
-        """The last letter: this site's own mask, and its masks with those who dropped out.
-
-        Raises:
-            Refusal: unless all survivors sent one and the same list.
+        """The last letter: this site's own mask, and its masks with those who dropped out; a
+        Refusal unless all survivors sent one and the same list.
         """
         mine, keys = self._sent("survivors")["masked"], self._sent("masked")["roster"]
         lists = {**_read(self.plan, letters)["survivors"], self.site: {"masked": mine}}
@@ -257,10 +250,8 @@ class Participant:
 
 
 def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
-    """The sum, from all letters; whoever has them can tell it.
-
-    Raises:
-        Refusal: if an opening of a survivor is missing, or the letters do not fit together.
+    """The sum, from all letters; whoever has them can tell it; a Refusal if an opening of a
+    survivor is missing, or the letters do not fit together.
     """
     content = _read(plan, letters)
     openings, masked = content["opening"], content["masked"]

@@ -178,10 +178,8 @@ def write_job(
 
 
 def allow(kit: Path) -> None:
-    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``.
-
-    Raises:
-        ArtifactError: if the folder is no kit that NVFlare provisioned.
+    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``; an
+    ArtifactError if the folder is no kit that NVFlare provisioned.
     """
     own, default = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
     try:
@@ -205,10 +203,8 @@ def submit(
 
     ``kit`` is the folder that NVFlare provisioned for an administrator. A new job follows whenever
     one ends, because a site was lost or its ``seconds`` are over, and when a site comes that it
-    lacks. ``tell`` is given a line for each thing that happens.
-
-    Raises:
-        ArtifactError: if the folder is no such kit.
+    lacks. ``tell`` is given a line for each thing that happens. An ArtifactError if the folder is
+    no such kit.
     """
     until = until or threading.Event()
     try:
@@ -240,7 +236,6 @@ def _keep(
     tell: Callable[[str], None],
     until: threading.Event,
 ) -> None:
-    """Submit one job after the other, each for the clients that are there."""
     pause, sites = PAUSE, frozenset[str]()
     while sites := _settled(session, until, sites):
         began = time.monotonic()
@@ -281,7 +276,6 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
 
 
 def _there(session: Session) -> frozenset[str]:
-    """The clients that were heard from of late."""
     clients = session.get_system_info().client_info
     return frozenset(
         each.name for each in clients if (each.last_connect_time or 0) > time.time() - HEARD
