@@ -312,6 +312,7 @@ def test_a_pole_is_not_believed() -> None:
     ({"base": DiagonalGaussian.from_standard([[0.0]], [[1.0]])}, UsageError, "one proper law"),
     ({"base": DiagonalGaussian(np.zeros(1), -np.ones(1))}, UsageError, "one proper law"),
     ({"components": 0}, UsageError, "components=0"),
+    ({"components": 1_000_000}, UsageError, "at most 361"),
     ({"schedule": 1.0}, UsageError, "schedule of λ"),
     ({"weights": "best"}, UsageError, "harmonic"),
     ({"polish": "often"}, UsageError, "each"),

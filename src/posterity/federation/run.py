@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.errors import LedgerError, PosterityError, SiteError
-from posterity.families.description import posterior_line
+from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token

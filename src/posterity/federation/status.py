@@ -14,7 +14,7 @@ from typing import Any
 from posterity.arrays.typing import KeyArray
 from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
-from posterity.families.description import described
+from posterity.families.names import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import is_due, lower_elsewhere

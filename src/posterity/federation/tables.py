@@ -12,7 +12,7 @@ from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import Distribution
 from posterity.families.gaussian import AnyGaussian
-from posterity.families.names import joined, names_of, order, parts_of, some, unfit
+from posterity.families.names import joined, names_of, order, some, unfit
 from posterity.families.normal_gamma import NormalGamma
 from posterity.families.normal_wishart import NormalWishart
 from posterity.ledger import Ledger
@@ -46,7 +46,7 @@ def by_column(law: Distribution, size: int | None = None, path: str = "") -> lis
     if isinstance(law, COLUMNS) and law.network_layers is None and size in (None, law.own_size):
         return [path]
     paths: list[str] = []
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         at = joined(path, name)
         if is_topics(law) and size in (None, part.own_size):
             paths.append(at)
