@@ -10,16 +10,11 @@ from posterity.plots.canvas import BLUE, DASHED, INK, new_axes, plain_axes, save
 
 
 def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """A point a group of records, with two standard errors of the frequency that is predicted.
+    """Save a point a group of records, with two standard errors of the frequency that is predicted.
 
-    Args:
-        groups: ``predicted``, ``observed`` and ``records`` of each, as
-            :func:`~posterity.fitting.scores.calibration` gives them.
-        path: where to save the picture; its ending names the format.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: a path that cannot be written.
+    The groups are ``predicted``, ``observed`` and ``records`` of each, as
+    :func:`~posterity.fitting.scores.calibration` gives them; the ending of the path names the
+    format.
     """
     names = ("predicted", "observed", "records")
     predicted, observed, records = (np.array([one[n] for one in groups]) for n in names)

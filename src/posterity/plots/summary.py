@@ -90,9 +90,6 @@ def plot_summary(
     return finish(figure, path, title)
 
 
-# --- intervals by name ---------------------------------------------------------------------------
-
-
 def _estimates(
     posterior: Any, summary: Summary, site: str | None
 ) -> tuple[dict[str, list[Row]], list[str]]:
@@ -202,9 +199,6 @@ def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
         ax.legend(loc="upper left", bbox_to_anchor=place, ncols=min(4, lines), **style)
     if text:
         ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
-
-
-# --- components as densities ---------------------------------------------------------------------
 
 
 def _ridges(summary: Summary, members: list[Table]) -> "Figure":

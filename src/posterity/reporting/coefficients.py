@@ -113,9 +113,6 @@ def _left(ledger: Ledger, name: str, factor: Any) -> Any:
     return cavity(ledger, name) if name in ledger.sites else ledger.total - factor
 
 
-# --- the page's own arithmetic -------------------------------------------------------------------
-
-
 def _packed(values: Any) -> str:
     """Numbers as the page reads them: float64, the least byte first, in base 64."""
     return base64.b64encode(np.asarray(values, "<f8").ravel().tobytes()).decode()
@@ -165,9 +162,6 @@ def _kept(estimates: Estimates) -> dict[str, Any]:
         own = summarise(left, whole.level).first(ROWS) if proper else ()
         without.append(_packed([row[4:] for row in own]) if proper else None)
     return {"without": without}
-
-
-# --- the panels ----------------------------------------------------------------------------------
 
 
 def _chosen(estimates: Estimates) -> list[int]:
@@ -303,9 +297,6 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     title = tag("caption", tag("strong", row.label), " ", unit)
     parts = title, head, tag("tbody", *lines, fused), tag("tfoot", foot)
     return tag("div", tag("table", *parts, class_="forest"), class_="panel", data_roving=True)
-
-
-# --- the section ---------------------------------------------------------------------------------
 
 
 def _ratio(row: Row, effect: Effect | None) -> str:

@@ -108,9 +108,6 @@ def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
     return Contradictions(away, apart, tuple(chosen))
 
 
-# --- sections ------------------------------------------------------------------------------------
-
-
 def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions) -> list[Markup]:
     """A bar a site, of the nats that it adds, and the number that it moves most."""
     sites = [site for site in summary.sites if site.why != "forgotten"]
@@ -208,9 +205,6 @@ def legend(keys: Mapping[str, str]) -> Markup:
     swatch = lambda kind: tag("span", class_=f"swatch {kind}", aria_hidden="true")
     items = (tag("li", swatch(kind), text) for kind, text in keys.items())
     return tag("ul", *items, class_="legend", role="list", aria_label="What the colours mean")
-
-
-# --- components and layers -----------------------------------------------------------------------
 
 
 def components(summary: Summary) -> list[Markup]:

@@ -123,9 +123,6 @@ def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
     return Source(path.name, value["ledger"], about, visits)
 
 
-# --- what belongs together -----------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Subjects:
     """The subjects of a page.

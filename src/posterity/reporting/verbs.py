@@ -50,9 +50,6 @@ def status(what: str, found: Status) -> Markup:
     return paragraph(f"{text}.{reasons}", class_="note good" if found.converged else "note")
 
 
-# --- fusion --------------------------------------------------------------------------------------
-
-
 def fusion(result: Any) -> list[Markup]:
     """The matching of components, with margins, and what is doubtful."""
     parts = [
@@ -117,9 +114,6 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
         caption = "Other numbers of components, and by how many nats each is worse"
         parts.append(table(caption, ["Components", "Nats worse"], others))
     return parts
-
-
-# --- a federation --------------------------------------------------------------------------------
 
 
 def federation(source: Source) -> list[Markup]:
@@ -218,9 +212,6 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
     return tag("div", tag("h3", "The way, step by step"), picture, script, class_="walk")
 
 
-# --- pursuit, distillation, students -------------------------------------------------------------
-
-
 def pursuit(result: Any) -> list[Markup]:
     """The growth of a mixture, component by component."""
     trace = list(result.trace)
@@ -302,8 +293,6 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts
 
-
-# --- receipts ------------------------------------------------------------------------------------
 
 NOT_SHOWN = (
     "That the site's records were deleted where they are kept: a receipt is about the posterior.",

@@ -175,9 +175,6 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
     return Checks(rows, kl, error, correlation, sampling, tuple(along), several, tuple(notes))
 
 
-# --- divergence and modes ------------------------------------------------------------------------
-
-
 def _step(shape: tuple[int, ...]) -> int:
     """One draw in so many is looked at: the fewer draws, the more coordinates there are."""
     chains, count, size = shape
@@ -298,9 +295,6 @@ def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
         begin += size
     effective = min(float(np.median(sizes(own.free.units))) for own in blocks)
     return max(lost - left / (2 * effective), 0.0)
-
-
-# --- warnings ------------------------------------------------------------------------------------
 
 
 def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:

@@ -149,9 +149,6 @@ def block(
     return Block(family, law, fit, free, labels, free_labels)
 
 
-# --- families with a support of their own --------------------------------------------------------
-
-
 def _gamma(own: Variable) -> Fit:
     """Maximum likelihood; the density is that of ``log z``.
 
@@ -220,9 +217,6 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
     if z.ndim == 4:
         density, law = density.sum(-1), Plate(law)
     return Fit(law, density + variables[0].log_slope, scores, alpha.size)
-
-
-# --- Gaussians -----------------------------------------------------------------------------------
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:

@@ -125,13 +125,12 @@ def read(
             :data:`HEADERS`; or a ``.json`` with ``"mean"``
             and ``"sd"`` or ``"covariance"``, by name or beside ``"names"``.
         covariance: a second table, with the names on its rows and columns, in any order.
-        family: as of :func:`from_table`; a JSON file may name it.
+        family: as of :func:`from_table`, whose errors name the file; a JSON file may name it.
         decimal: ``"."`` or ``","``, where the numbers do not say it.
 
     Raises:
         ArtifactError: a file that cannot be read, or a cell that is no number; it names the
             file, the line and the column.
-        UsageError, StructureError, ParameterError: as of :func:`from_table`, naming the file.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"
@@ -232,9 +231,6 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
     write_file(path, text.getvalue().encode())
 
 
-# --- CSV -----------------------------------------------------------------------------------------
-
-
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = read_cells(path, unnamed=True)
     try:
@@ -310,9 +306,6 @@ def _check_interval(
             expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with "
             expected += "the sd (a standard error of a log odds ratio is none of the odds ratio's)"
             raise table_error(path, f"{text}, with sd {sd:g}", expected)
-
-
-# --- JSON ----------------------------------------------------------------------------------------
 
 
 KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}

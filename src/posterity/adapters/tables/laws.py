@@ -47,11 +47,7 @@ def from_table(
         covariance: (d, d), symmetric and positive definite, in the order of ``names``.
         family: ``"diagonal"`` (the default beside ``sd``), ``"gaussian"`` (the default beside
             ``covariance``), ``"gamma"`` (for what is positive) or ``"beta"`` (for what lies
-            between 0 and 1).
-
-    Returns:
-        A :class:`DiagonalGaussian` or :class:`Gaussian` with the names on it, or a
-        :class:`Product` of one :class:`Gamma` or :class:`Beta` a parameter.
+            between 0 and 1), of which there is a :class:`Product` of one a parameter.
 
     Raises:
         UsageError: neither or both of ``sd`` and ``covariance``, or not a family for them.
@@ -106,13 +102,9 @@ def to_ledger(
             likelihood estimate and its covariance), which is the factor itself.
         site: the name that the factor goes by.
         prior: what the site started from; beside ``flat_prior`` what all sites are to start from,
-            by default ``N(0, 10¹²)`` for every coefficient, in its units.
+            by default ``N(0, 10¹²)`` for every coefficient, in its units. None without
+            ``flat_prior``, or a default beside which an estimate is not small, is a UsageError.
         flat_prior: whether the law owes nothing to a prior.
-
-    Raises:
-        UsageError: neither a prior nor ``flat_prior``, or an estimate beside which the default
-            prior is not flat.
-        StructureError: a prior of another family, shape or with other names.
 
     >>> q = from_table(["age"], [0.31], [0.05])
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
@@ -146,17 +138,10 @@ def to_ledger(
 def to_table(law: Any) -> dict[str, Any]:
     """Names, means and standard deviations of a law, and its covariance where it has one.
 
-    Args:
-        law: a law that :func:`from_table` makes (of a ledger its posterior is taken), or a
-            network, whose weights are named by layer. A Gaussian without names has its coordinates
-            numbered, from 0.
-
-    Returns:
-        ``{"family": ..., "names": [...], "mean": [...], "sd": [...]}``, of Gaussians that are
-        not diagonal ``"covariance"`` in place of ``"sd"``.
-
-    Raises:
-        StructureError: a law that has no such table.
+    The law is one that :func:`from_table` makes (of a ledger its posterior is taken), or a network,
+    whose weights are named by layer; others are a StructureError. A Gaussian without names has its
+    coordinates numbered, from 0. One that is not diagonal has ``"covariance"`` in place of
+    ``"sd"``.
 
     >>> to_table(from_table(["age"], [0.31], [0.05]))
     {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
@@ -205,9 +190,6 @@ def tidy(value: float) -> float:
     value = float(value)
     short = float(f"{value:.14g}")
     return short if abs(short - value) <= 4 * math.ulp(value) else value
-
-
-# --- moments -------------------------------------------------------------------------------------
 
 
 def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:

@@ -223,9 +223,6 @@ def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
     )
 
 
-# --- cells ---------------------------------------------------------------------------------------
-
-
 def _cells(path: Path, text: str, unnamed: bool) -> Cells:
     first = next((line for line in text.splitlines() if line.strip()), None)
     if first is None:
@@ -281,9 +278,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return "_" not in text
-
-
-# --- numbers -------------------------------------------------------------------------------------
 
 
 def is_missing(text: str) -> bool:
