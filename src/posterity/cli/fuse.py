@@ -137,7 +137,7 @@ def fuse(settings: Settings) -> Data:
     """
     from posterity.artifact import aligned
     from posterity.artifact.recipe import recipe_in
-    from posterity.fusion.sources import files as files_of
+    from posterity.fusion.plan import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:
@@ -326,7 +326,7 @@ def fused(
     """The fusion in memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
     from posterity.fusion.networks.options import is_network
-    from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
+    from posterity.fusion.plan import BUDGET, IN_MEMORY, size_of
 
     before, inputs = None, Inputs({})
     if prior is not None:

@@ -16,8 +16,7 @@ from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
 from posterity.families.names import entry_names
-from posterity.families.transformed import Transformed
-from posterity.families.unconstrained import Supports
+from posterity.families.unconstrained import Supports, Transformed
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
@@ -108,10 +107,6 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     Raises:
         UsageError: for other guides, and one that has not been run.
         StructureError: for a law of other sites, or one that the guide cannot hold.
-
-    For example::
-
-        state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
     """
     _check_guide(guide, False, STARTS)
     kind = type(guide).__name__
