@@ -143,9 +143,9 @@ WRONG = {
 def test_values_of_another_kind_are_refused_and_named_alone_in_lists_and_by_name(kind):
     for value in WRONG[kind]:
         for declared, given, place in (
-            (kind, value, "a.b = "),
+            (kind, value, "a.b"),
             (["list", kind], [value], "a.b"),
-            (["by NAME", kind], {"x": value}, "a.b.x = "),
+            (["by NAME", kind], {"x": value}, "a.b.x"),
         ):
             if declared == kind and kinds.kind_of(kind).many and not isinstance(value, list):
                 continue  # one of several needs no list

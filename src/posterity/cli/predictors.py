@@ -77,7 +77,7 @@ def predicted(
     if not student and getattr(posterior, "network_layers", None) is not None:
         call = _network(posterior, asked, file)
     elif student:
-        call = value.predict
+        call = posterior.predict
     elif recipe is None:
         raise StructureError(
             found=f"a {type(posterior).__name__} in {str(file)!r}, which does not say what it "

@@ -130,8 +130,8 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    about = (names, lines, kept, total, dropped, tuple(notes))
-    result = Design(x, target, *beside.values(), *about)
+    about = {"names": names, "lines": lines, "kept": kept, "total": total, "dropped": dropped}
+    result = Design(x, target, **beside, **about, notes=tuple(notes))
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
