@@ -128,10 +128,6 @@ STANDARD: dict[str, tuple[Any, str]] = {
     "objects": (lambda: DiagonalGaussian.from_standard([None, 1.0], ONES), "real"),
     "indefinite": (lambda: Gaussian.from_standard(ONES, np.diag([1.0, -1.0])), "definite"),
     "singular": (lambda: Gaussian.from_standard(ONES, np.ones((2, 2))), "definite"),
-    "rank one, unscaled": (
-        lambda: Gaussian.from_standard(ONES, np.outer([1e-4, 1e4], [1e-4, 1e4])),
-        "definite",
-    ),
     "rank one by rounding": (
         lambda: Gaussian.from_standard(np.ones(3), np.cov(np.vander([0.1, 0.2, 0.7], 3))),
         "definite",
@@ -147,20 +143,11 @@ STANDARD: dict[str, tuple[Any, str]] = {
     "no concentration": (lambda: Dirichlet.from_standard([1.0, 0.0]), "positive"),
     "no probability": (lambda: Categorical.from_standard([1.0, 0.0]), "positive"),
     "shape that rounds away": (lambda: Gamma.from_standard(1e-17, 1.0), "rounded"),
-    "variance whose inverse overflows": (
-        lambda: DiagonalGaussian.from_standard([1.0], [1e-310]),
-        "rounded",
-    ),
-    "mean too far for its scatter": (
-        lambda: NormalWishart.from_standard([1e9, 1.0], 1.0, EYE, 4.0),
-        "rounded",
-    ),
+    "huge inverse": (lambda: DiagonalGaussian.from_standard([1.0], [1e-310]), "rounded"),
+    "too far": (lambda: NormalWishart.from_standard([1e9, 1.0], 1.0, EYE, 4.0), "rounded"),
     "rows of several lengths": (lambda: Dirichlet.from_standard([[1.0], [1.0, 2.0]]), "real"),
     "few degrees": (lambda: Wishart.from_standard(EYE, 1.0), "more than d - 1"),
-    "few degrees of a pair": (
-        lambda: NormalWishart.from_standard(ONES, 1.0, EYE, 0.5),
-        "more than d - 1",
-    ),
+    "few, of a pair": (lambda: NormalWishart.from_standard(ONES, 1.0, EYE, 0.5), "more than d"),
     "no precision of the mean": (lambda: NormalWishart.from_standard(ONES, 0.0, EYE, 4.0), "posit"),
     "no inverse scale": (lambda: NormalGamma.from_standard(ONES, ONES, 0 * ONES, ONES), "positive"),
     "no weight": (lambda: Mixture.from_standard([1.0, 0.0], Gamma(ONES, ONES)), "positive"),
@@ -175,9 +162,7 @@ MISSHAPEN: dict[str, Any] = {
     "a number for a vector": lambda: Dirichlet.from_standard(1.0),
     "leaves of two batches": lambda: Gaussian(np.zeros((4, 2)), EYE),
     "leaves of two sizes": lambda: Gaussian(np.zeros(2), np.eye(3)),
-    "weights of a mixture": lambda: Mixture(
-        np.zeros((1, 2)), Gamma(np.ones((1, 2)), np.ones((1, 2)))
-    ),
+    "weights of a mixture": lambda: Mixture(np.zeros((1, 2)), Gamma([ONES], [ONES])),
     "a mixture of none": lambda: Mixture(np.zeros(0), Gamma(np.zeros(0), np.zeros(0))),
     "weights of a plate": lambda: Plate(Gamma(ONES, ONES), Dirichlet(np.ones(3))),
     "no weights at all": lambda: Plate(Gamma(ONES, ONES), Gamma(ONES, ONES)),
