@@ -27,7 +27,7 @@ from posterity.families import (
     stack,
 )
 from posterity.families.distribution import fitted
-from posterity.families.supports import listed, map_supports
+from posterity.families.supports import Labels, listed, map_supports
 from tests.laws.table import NAMES, TABLE, identical, some, to_jax
 
 families = pytest.mark.parametrize("name", NAMES)
@@ -67,7 +67,8 @@ def test_what_is_no_member_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_events_of_another_shape_are_refused(name: str) -> None:
     (p,) = some(name, size=2)
-    z = map_supports(np.ones, p.event_shape)
+    kind = lambda own: int if isinstance(own, Labels) else float
+    z = map_supports(lambda own: np.ones(own.shape, kind(own)), p.support)
     with np.errstate(all="ignore"):
         assert np.shape(p.log_prob(z)) == ()
     longer = map_supports(lambda s: np.ones((*s[:-1], s[-1] + 1) if s else ()), p.event_shape)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posterity.errors import UsageError
 from posterity.families import (
     Beta,
     Categorical,
@@ -135,12 +134,3 @@ def test_log_odds_are_free_and_labels_are_not_searched() -> None:
     free = q.free_parameters()
     assert free.shape == (2, q.free_size) and q.with_free_parameters(free) == q
     assert q.free_form() is None
-
-
-def test_forms_that_are_not_smooth_say_so() -> None:
-    form: Any = Gamma.from_standard(2.0, 1.0).free_form()
-    assert not form.smooth
-    for act in (lambda: form.place(1.0, 1.0), lambda: form.deviation(1.0),
-                lambda: form.narrowest(1.0, np.ones(1))):  # fmt: skip
-        with pytest.raises(UsageError, match="members cannot be placed"):
-            act()
