@@ -52,16 +52,8 @@ def to_arviz(
 
     Returns:
         An ``InferenceData``, or from ArviZ 1.0 on a ``DataTree``, whose group ``posterior`` has
-        the draws, each variable of shape (chains, draws, ...).
-
-    Raises:
-        UsageError: for what is no single proper law, names that do not fit, or counts below one.
-
-    For example::
-
-        import arviz
-
-        print(arviz.summary(to_arviz(found.posterior, key=jax.random.key(1))))
+        the draws, each variable of shape (chains, draws, ...). What is no single proper law, and
+        names that do not fit, are a UsageError.
     """
     arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)

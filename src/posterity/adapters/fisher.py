@@ -233,9 +233,6 @@ def entries_of(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     return [f"{name}[{at(i)}]" for name, shape in shapes.items() for i in np.ndindex(shape)]
 
 
-# --- curvature -----------------------------------------------------------------------------------
-
-
 def _curvature(
     task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
 ) -> tuple[Array, Array]:

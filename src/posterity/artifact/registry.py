@@ -38,7 +38,7 @@ HOMES: dict[str, str] = {
     **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.student"),
     **dict.fromkeys(
         ("ConjugateLearner", "OwnFeatures", "VectorFeatures"),
-        "posterity.pursuit.learning.files",
+        "posterity.pursuit.learning.conjugate",
     ),
 }
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""

@@ -107,10 +107,6 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     Raises:
         UsageError: for other guides, and one that has not been run.
         StructureError: for a law of other sites, or one that the guide cannot hold.
-
-    For example::
-
-        state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
     """
     _check_guide(guide, False, STARTS)
     kind = type(guide).__name__

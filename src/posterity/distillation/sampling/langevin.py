@@ -43,6 +43,10 @@ CLIMB = (2000, 6000)
 BURN_IN = (1000, (40_000, 5_000))
 """The least and the most steps before any draw counts, the most of small models and large ones."""
 CHUNK = 250
+LOOKS = (0, 1, 3, 7, 15)
+"""Chunks of burn-in after which it is seen whether steps suit where chains are."""
+HOT = 0.5
+"""By how much minibatches may heat an array of weights before steps are tuned once more."""
 OFF = 0.15
 """How far a temperature may be from what it should be, as a share."""
 SURE = 4.0
@@ -188,11 +192,7 @@ class Langevin(Teacher):
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = None, None, self.kernel.friction or 1.0
             if sought or self.scaled:
-                scale, best, friction = tuning.tuned(
-                    own, positions, self.kernel.friction, scaled=self.scaled and weights, key=third
-                )
-                if sought:  # the size that was to be found is in the scale
-                    size, scale = best, jax.tree.map(lambda leaf: best * leaf, scale)
+                scale, size, friction = self._tuned(positions, third)
             kernel = self.kernel.init(positions, scale)
             state = self._counted(kernel, friction, self._first(positions))
             draws, steps = max(CHUNK // self.thin, 1), self.burn_in
@@ -202,7 +202,35 @@ class Langevin(Teacher):
             for number in range(-(-steps // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
+                if sought and weights and number in LOOKS:
+                    state = self._cooled(state, jax.random.fold_in(third, number))
             return self._counted(state.kernel, state.friction, state.modes)
+
+    def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float | None, float]:
+        """The scale of each coordinate with the step size in it, that size, and the friction.
+
+        The size is None, and not in the scale, where the kernel has one.
+        """
+        scaled = self.scaled and isinstance(self.target, WeightsTarget)
+        scale, size, friction = tuning.tuned(
+            self.target, positions, self.kernel.friction, scaled=scaled, key=key
+        )
+        if self.kernel.step_size is not None:
+            return scale, None, friction
+        return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
+
+    def _cooled(self, state: State, key: jax.Array) -> State:
+        """The state with shorter steps, if the noise of minibatches heats whole arrays of weights.
+
+        Where the posterior has its mass minibatches differ more than at the end of the climb, where
+        steps were tuned, and above all so under a wide prior.
+        """
+        at, scale = state.kernel.position, state.kernel.scale
+        if tuning.heat(self.target, at, scale, key=key) <= HOT:
+            return state
+        tuned, _, friction = self._tuned(at, key)
+        kernel = state.kernel._replace(scale=jax.tree.map(np.minimum, scale, tuned))
+        return state._replace(kernel=kernel, friction=jnp.float32(friction))
 
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""

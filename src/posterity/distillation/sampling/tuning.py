@@ -136,6 +136,18 @@ def warmth(
     return long, float(np.mean(noise)) / 4
 
 
+def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
+    """By how much the noise of minibatches raises the temperature of the warmest array's mean.
+
+    ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
+    minibatch gradient add ``s n / 4``.
+    """
+    if target.batch_size == target.count:
+        return 0.0
+    noise = jax.tree.map(np.multiply, _spread(target, positions, key), scale)
+    return max(float(leaf.mean()) for leaf in jax.tree.leaves(noise)) / 4
+
+
 def _root(positions: PyTree, scale: PyTree) -> Any:
     """The root of the scale of each coordinate, of each chain."""
     return jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale)
