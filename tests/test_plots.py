@@ -27,7 +27,7 @@ from posterity.errors import MissingExtraError, UsageError
 from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.rules import Rule
+from posterity.fusion.matching import Rule
 from posterity.networks import Layers
 from posterity.plots import plot_distillation, plot_matching, plot_pursuit, prevalence
 from posterity.plots.canvas import COLOURS, INK, ORANGE, PALE

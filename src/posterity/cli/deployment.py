@@ -164,8 +164,7 @@ def read_site(file: Path) -> SiteFiles:
 
 def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
     """The function that loads the records of a site, from a file or by a path of its own."""
-    from posterity.engine.agreement import imported
-    from posterity.federation.specification import build
+    from posterity.federation.specification import build, imported
 
     path = settings.path("data.file")
     if path is not None:

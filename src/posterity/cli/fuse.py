@@ -135,7 +135,7 @@ def fuse(settings: Settings) -> Data:
     """
     from posterity.artifact import aligned
     from posterity.artifact.recipe import recipe_in
-    from posterity.fusion.sources import files as files_of
+    from posterity.fusion.plan import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:

@@ -428,8 +428,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    own = state.scaling  # whose inputs are in single precision
-    scaling = dataclasses.replace(run.scaling, y_shift=own.y_shift, y_scale=own.y_scale)
+    names = ("y_shift", "y_scale") if state.scaling.y_shift is not None else ()
+    outputs = {name: np.asarray(getattr(state.scaling, name), np.float64) for name in names}
+    scaling = dataclasses.replace(run.scaling, **outputs)
     return Distillation(
         student=students.finish(run.network, state.parameters, run.plan.head, scaling, run.domain),
         status=Status.of(gap, run.tolerance, tuple(reasons)),

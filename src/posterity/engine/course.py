@@ -193,7 +193,6 @@ class Course:
 @dataclasses.dataclass(frozen=True)
 class ServerMemory(Memory):
     """The state that a server must not lose: a member's memory, and the course of the federation.
-
     ``parts`` are the course as bytes, from which :meth:`Server.load` makes it.
     """
 

@@ -125,7 +125,6 @@ def verify_consistency(
 
 def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> tuple[bytes, bytes]:
     """The roots of the first ``old`` entries and of all, from a path, which it takes apart.
-
     ``known`` is the former one where it need not come from the path.
     """
     if old >= size:
@@ -199,17 +198,14 @@ class TreeHead:
 
     def verify(self, key: PublicKey) -> None:
         """Check that who keeps the log signed it; a Refusal if not."""
-        start = key_id(self.origin, SIGNATURE, key)
-        if not any(
-            name == self.origin and raw[:4] == start and key.verifies(raw[4:], self.body)
-            for name, raw in self.signatures
-        ):
+        own = self.origin, key_id(self.origin, SIGNATURE, key)
+        signatures = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == own]
+        if not any(key.verifies(signature, self.body) for signature in signatures):
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
-        """With the cosignature of a witness, at a time in seconds since 1970.
-
-        A witness calls :func:`continues` before, with the last checkpoint that it cosigned.
+        """With the cosignature of a witness, at a time in seconds since 1970. A witness calls
+        :func:`continues` before, with the last checkpoint that it cosigned.
         """
         signature = time.to_bytes(8, "big") + key.sign(self._stamped(time))
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)

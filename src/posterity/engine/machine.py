@@ -76,9 +76,8 @@ KEPT_BY_TERMS = ("highest", "starts", "refusals", "published")
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One site of a federation between organisations: its terms, its records and its key.
-
-    ``clock`` gives seconds since 1970, which certificates and cosignatures name.
+    """One site of a federation between organisations: its terms, its records and its key. ``clock``
+    gives seconds since 1970, which certificates and cosignatures name.
     """
 
     terms: Terms
@@ -223,7 +222,8 @@ class Machine:
             return self._answer(memory, token), Acknowledgement(digest)
         # Where no token of a newer epoch was seen there may be none: its sender begins one.
         void = reason == "epoch" and not memory.own.epoch[1]
-        refusal = _forbidden(f"a token of {_place(token)}", reason)
+        place = f"epoch {token.epoch}, sequence {token.sequence}"
+        refusal = _forbidden(f"a token of {place}", reason)
         return refused(memory, refusal, token.digest), Acknowledgement(digest, void)
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
@@ -293,9 +293,8 @@ class Machine:
         return calm or self.terms.agreement.update.noisy
 
     def _answered(self, memory: Memory, survey: Known) -> Known:
-        """The relation of the site to the posterior that a survey is about.
-
-        Only to one that came after its last turn in the present epoch it says more than that.
+        """The relation of the site to the posterior that a survey is about. Only to one that came
+        after its last turn in the present epoch it says more than that.
         """
         own, entry, report = memory.own, memory.own.entry, None
         left = entry is not None and entry.factor is None
@@ -356,10 +355,9 @@ class Machine:
     # --- commands --------------------------------------------------------------------------------
 
     def begin(self, memory: Memory, number: int | None = None) -> Step:
-        """A new epoch: at the start, after a loss, to let somebody in, after a forgetting.
-
-        Its number is by default the next after all that the site has heard of. A Refusal if it is
-        not above the present one, there is a server, or the site was forgotten.
+        """A new epoch: at the start, after a loss, to let somebody in, after a forgetting. Its
+        number is by default the next after all that the site has heard of. A Refusal if it is not
+        above the present one, there is a server, or the site was forgotten.
         """
         self._check_walk()
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
@@ -370,10 +368,9 @@ class Machine:
         return Step(memory).logging("begun", epoch=list(epoch)).then(step)
 
     def leave(self, memory: Memory) -> Step:
-        """The site's factor will leave when a token next comes; the site still passes it on.
-
-        Where no token is known to walk, the site begins an epoch without it. A Refusal if there is
-        a server, which alone takes factors out; or the site was forgotten.
+        """The site's factor will leave when a token next comes; the site still passes it on. Where
+        no token is known to walk, the site begins an epoch without it. A Refusal if there is a
+        server, which alone takes factors out; or the site was forgotten.
         """
         self._check_walk()
         if self.name in memory.gone:
@@ -404,7 +401,6 @@ class Machine:
 
     def start(self, memory: Memory) -> Step:
         """The site's agent was started; who has taken part before tells the others that it is back.
-
         They may have passed it over.
         """
         now, starts = int(self.clock()), memory.starts + 1
@@ -417,10 +413,9 @@ class Machine:
         return self._noticed(step, self.author.agreement(now, memory.born, memory.own.epoch))
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer, until they are heard of again.
-
-        A token that waits for one of them is left to it: a new epoch begins, in which the site
-        comes back with its whole factor. A Refusal if one of them is no member, or the site itself.
+        """Go on without members that do not answer, until they are heard of again. A token that
+        waits for one of them is left to it: a new epoch begins, in which the site comes back with
+        its whole factor. A Refusal if one of them is no member, or the site itself.
         """
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
@@ -456,7 +451,6 @@ class Machine:
 
     def adopt(self, memory: Memory) -> Memory:
         """The memory of earlier terms under the machine's: for members who join, or other links.
-
         The factor stays; it counts again from the next epoch on. A Refusal if numbers would be made
         otherwise, or somebody who was forgotten would be back, by name or by key.
         """
@@ -597,7 +591,6 @@ class Machine:
 
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Sign for another's log, once it is seen to continue the one that was signed for before.
-
         Where no path leads from that one its keeper may not know it: it is told what it was. A
         Refusal if it does not.
         """
@@ -701,10 +694,6 @@ class Machine:
         gone = tuple(sorted(memory.gone))
         letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
         return Outgoing(receiver, letter.sealed(self.key))
-
-
-def _place(token: Token) -> str:
-    return f"epoch {token.epoch}, sequence {token.sequence}"
 
 
 def _forbidden(

@@ -166,10 +166,8 @@ PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The consequences of a letter or a command.
-
-    First ``files``, each with its sender, are written, then ``change`` is committed; after both
-    ``sent`` goes out.
+    """The consequences of a letter or a command. First ``files``, each with its sender, are
+    written, then ``change`` is committed; after both ``sent`` goes out.
     """
 
     memory: Memory
@@ -188,10 +186,9 @@ class Step:
         return dataclasses.replace(self, entries=(*self.entries, line(event, **entry)))
 
     def then(self, later: "Step") -> "Step":
-        """Both steps as one, of which the later began with the memory of this one.
-
-        What the later erases is not sent any more: of letters only acknowledgements, and those that
-        are still in the outbox.
+        """Both steps as one, of which the later began with the memory of this one. What the later
+        erases is not sent any more: of letters only acknowledgements, and those that are still in
+        the outbox.
         """
         sent = self.sent
         if later.erase:
@@ -219,9 +216,8 @@ def refused(memory: Memory, refusal: Refusal, digest: str) -> Step:
 
 
 def failed(memory: Memory, error: Exception, **about: str) -> Step:
-    """An error that nobody foresaw is counted and logged by its type.
-
-    What it says stays out of the log, which others read: of a model's error that may be records.
+    """An error that nobody foresaw is counted and logged by its type. What it says stays out of the
+    log, which others read: of a model's error that may be records.
     """
     return _counted(memory, "failed", "defect", error=type(error).__name__, **about)
 

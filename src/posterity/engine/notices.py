@@ -34,10 +34,8 @@ NOTICE = "a notice as a member makes it"
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A notice whose signature and form were checked.
-
-    ``site`` is whom it is about, which is who signed it but for tombstones and cosignatures.
-    ``version`` orders the notices of one ``place``.
+    """A notice whose signature and form were checked. ``site`` is whom it is about, which is who
+    signed it but for tombstones and cosignatures. ``version`` orders the notices of one ``place``.
     """
 
     claim: Claim
@@ -275,10 +273,9 @@ class Author:
         return self._made("tombstone", site, highest=highest)
 
     def agreement(self, start: int, born: int, epoch: Epoch) -> Known:
-        """Says that the member takes part under these terms.
-
-        Its agent was started at the time ``start``, and for the first time with this store at
-        ``born``, in seconds since 1970; ``epoch`` is the newest that its store knows.
+        """Says that the member takes part under these terms. Its agent was started at the time
+        ``start``, and for the first time with this store at ``born``, in seconds since 1970;
+        ``epoch`` is the newest that its store knows.
         """
         return self._made("agreement", self.name, start=start, born=born, epoch=list(epoch))
 
@@ -394,10 +391,9 @@ def claims_on_answers(
 
 
 def follows(terms: Terms, certificate: Known) -> bool:
-    """Tell whether a certificate says what the answers of the members come to.
-
-    Where a server left them out, since they are too many to be sent to all, it is believed. A
-    Refusal if an answer does not hold.
+    """Tell whether a certificate says what the answers of the members come to. Where a server left
+    them out, since they are too many to be sent to all, it is believed. A Refusal if an answer does
+    not hold.
     """
     residuals = notices_in(terms, certificate.predicate["envelopes"], "residual")
     if not residuals and certificate.predicate["residuals"]:
@@ -443,9 +439,8 @@ def standing_of(terms: Terms, known: Known) -> Standing:
 def status_by(
     terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
 ) -> Status:
-    """The status of the posterior of a survey, by the members' answers to it.
-
-    Whoever was not visited yet, or has not answered, keeps it from being called converged.
+    """The status of the posterior of a survey, by the members' answers to it. Whoever was not
+    visited yet, or has not answered, keeps it from being called converged.
     """
     answers = {site: standing_of(terms, known) for site, known in residuals.items()}
     stay = tuple(sorted(terms.members.keys() - gone))

@@ -33,9 +33,8 @@ RELEASE = "Open the store with the release that wrote it."
 
 
 class Refusal(ArtifactError):
-    """A message, envelope, proof or command that does not count; it changed nothing.
-
-    ``reason`` is what the site's log says of it.
+    """A message, envelope, proof or command that does not count; it changed nothing. ``reason`` is
+    what the site's log says of it.
     """
 
     def __init__(self, *, found: str, expected: str, fix: str = DROP, reason: Reason = "schema"):

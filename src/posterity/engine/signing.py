@@ -5,7 +5,7 @@ Signatures are those of ``cryptography``; nothing here is of our own making but 
 """
 
 import base64
-import binascii
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -99,11 +99,8 @@ class PrivateKey:
         """Write a PEM file that its owner alone can read, unless there is one; an ArtifactError if
         there is a file already, or it cannot be written.
         """
-        text = self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        text = self._key.private_bytes(*form, serialization.NoEncryption())
         with writing(Path(path)):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(handle, "wb") as file:
@@ -127,12 +124,10 @@ class PrivateKey:
 
 def from_base64(text: Any, what: str) -> bytes:
     """The bytes of a text in standard base64; a Refusal for any other spelling of them."""
-    try:
+    with contextlib.suppress(ValueError, TypeError):
         raw = base64.b64decode(text, validate=True)
         if base64.b64encode(raw).decode() == text:
             return raw
-    except (binascii.Error, ValueError, TypeError):
-        pass
     raise Refusal.of(f"{what} that is not in standard base64", "base64 of one spelling")
 
 
@@ -179,12 +174,11 @@ class Envelope:
     def to_bytes(self) -> bytes:
         """One JSON document, the same for equal envelopes."""
         text = lambda content: base64.b64encode(content).decode()
+        signed = sorted(self.signatures.items())
         document = {
             "payload": text(self.payload),
             "payloadType": self.kind,
-            "signatures": [
-                {"keyid": key, "sig": text(self.signatures[key])} for key in sorted(self.signatures)
-            ],
+            "signatures": [{"keyid": key, "sig": text(signature)} for key, signature in signed],
         }
         return as_text(document).encode()
 
@@ -210,9 +204,8 @@ class Envelope:
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; a Refusal if it is anything else.
-
-    An escape of half a surrogate pair is no character, and could not be written as bytes again.
+    """A JSON object without keys that come twice; a Refusal if it is anything else. An escape of
+    half a surrogate pair is no character, and could not be written as bytes again.
     """
     with reading(f"a {what}", "a JSON object, each key once"):
         text = content.decode("utf-8")

@@ -90,10 +90,8 @@ class Server(Machine):
         return self._made(memory, after, entry, erase=known.course.is_begun)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer, until they are heard of again.
-
-        What they were asked counts as failed. A Refusal if one of them is no member, or the server
-        itself.
+        """Go on without members that do not answer, until they are heard of again. What they were
+        asked counts as failed. A Refusal if one of them is no member, or the server itself.
         """
         step = super().pass_over(memory, sites)
         after = _known(step.memory)
@@ -117,9 +115,8 @@ class Server(Machine):
     # --- letters ---------------------------------------------------------------------------------
 
     def _receive_answer(self, memory: Memory, sender: str, answer: letters.Answer) -> Step:
-        """The answer of a site, which counts if it is to what the site is asked now.
-
-        One that is of no use counts as a failure of its site, and the federation goes on.
+        """The answer of a site, which counts if it is to what the site is asked now. One that is of
+        no use counts as a failure of its site, and the federation goes on.
         """
         known, content, digest = _known(memory), answer.content, digest_of(answer.content)
         asked = known.course.open.get(sender)
@@ -152,7 +149,6 @@ class Server(Machine):
 
     def _with_residual(self, memory: ServerMemory, site: str, envelope: str) -> ServerMemory:
         """The server with the residual that a site signed; one of no use is as if there was none.
-
         The site then counts as absent, so that nobody waits for it.
         """
         survey, course = self._own_survey(memory), memory.course
@@ -291,14 +287,16 @@ class Server(Machine):
 
     def _departed(self, memory: Memory, site: str) -> ServerMemory:
         """The server without a site's factor, and without what holds it; the others refine theirs.
-
         Where the factors that stay would be no distribution, all train anew.
         """
         known = _known(memory)
         course = known.course
         if site not in course.run.agreement.sites:
             return known
-        run, state = course.run, self._caught_up(known)
+        run = course.run
+        if course.phase == "step" and course.live is None:  # as it was read from the disk
+            course = self._stepping(known).course
+        state = course.state
         try:
             left = leave(run.agreement, state, site)
         except ParameterError:
@@ -314,12 +312,6 @@ class Server(Machine):
             phase = "certify"
         course = course.at(run, phase, recent={}, **more)
         return self._at(_without_questions(known), course, run.agreement.sites)
-
-    def _caught_up(self, memory: ServerMemory) -> State:
-        course = memory.course
-        if course.phase == "step" and course.live is None:
-            course = self._stepping(memory).course
-        return course.state
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         if known.site == self.name:

@@ -35,14 +35,11 @@ def kept(
 
     ``run`` is one that was set up in the same way, without a step. The data of sites that were
     forgotten may be gone; their names must be among the sites. Ctrl-C or SIGTERM ends it once the
-    step is done and saved; Ctrl-C again ends it at once.
-
-    Raises:
-        ArtifactError: if the file is no checkpoint, or one of another federation, if another
-            process writes it, or if it cannot be written.
-        UsageError: if the run that is kept is beyond the last step, or a function cannot be told
-            from a changed one (see :func:`posterity.fingerprint.versioned`).
-        KeyboardInterrupt, Terminated: if it was interrupted.
+    step is done and saved; Ctrl-C again ends it at once. An ArtifactError if the file is no such
+    checkpoint, another process writes it, or it cannot be written; a UsageError if the run that is
+    kept is beyond the last step, or a function cannot be told from a changed one (see
+    :func:`posterity.fingerprint.versioned`); a KeyboardInterrupt or Terminated if it was
+    interrupted.
     """
     with opened(path, VERB, fingerprint(run)) as checkpoint:
         latest = saved = load(run, checkpoint)
@@ -201,7 +198,6 @@ def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, .
 
 class Members:
     """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
-
     Each is kept once, however many maps hold it.
     """
 

@@ -36,7 +36,6 @@ class Federation:
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Called with questions of which none waits for another's answer, before they are asked.
-
         Where all sites are in this process nothing has to be done; a driver with sites elsewhere
         sends them all at once.
         """
@@ -74,9 +73,8 @@ class Federation:
     def step(
         self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
     ) -> Iterator[tuple[State, Sequence[Visit]]]:
-        """One step of a schedule: the state after each message, at last with what happened.
-
-        Errors are those of ``receive`` and ``ask``.
+        """One step of a schedule: the state after each message, at last with what happened. Errors
+        are those of ``receive`` and ``ask``.
         """
         if (whole := self._at_once(machine, state)) is not None:
             yield whole

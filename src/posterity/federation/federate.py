@@ -157,10 +157,9 @@ def proceed(
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """The run after ``steps`` steps in all or, with ``converge``, once it has converged.
-
-    Without ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint
-    it goes on from there. Errors as of :func:`federate`; nothing is warned of.
+    """The run after ``steps`` steps in all or, with ``converge``, once it has converged. Without
+    ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint it goes on
+    from there. Errors as of :func:`federate`; nothing is warned of.
     """
     most, converge = (ROUNDS * run.round, True) if steps is None else (steps, converge)
     if checkpoint is not None:
@@ -185,9 +184,8 @@ def start(
     key: KeyArray | None = None,
     padding: bool = True,
 ) -> Run:
-    """The run before its first step; arguments and errors as for :func:`federate`.
-
-    ``padding`` is the agreement's (:class:`Agreement`).
+    """The run before its first step; arguments and errors as for :func:`federate`. ``padding`` is
+    the agreement's (:class:`Agreement`).
     """
     SCHEDULE.or_none().check(schedule=schedule)
     ON_ERROR.check(on_error=on_error)

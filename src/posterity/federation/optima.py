@@ -85,7 +85,6 @@ class Newton:
 
 def applies(agreed: Agreement) -> bool:
     """Whether the posterior holds means apart, and sites can say how their slopes hang together.
-
     Where there are several optima by nature, as of a network, the nearest one is not worth minutes.
     """
     q, update = agreed.prior, agreed.update
@@ -113,7 +112,8 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
         slope, curvature = slope + answer.slope, curvature + answer.curvature
         there = there + answer.fixed_point
     step, _ = step_by_curvature(slope, curvature)
-    energy = _energy(prior, q, answers)
+    values = [math.nan if answer.value is None else answer.value for answer in answers]
+    energy = float(q.kl(prior)) - math.fsum(values)
     if not (np.isfinite(step).all() and there.is_proper()):
         return Newton(step, None, math.inf, energy)
     # In the mean by Newton's step; in the precision by what the sites would now say.
@@ -122,10 +122,9 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
 
 
 def stepped(federation: Federation, state: State) -> State | None:
-    """The state after Newton steps, each so far that the sites' free energy falls.
-
-    Means move together, and each site's covariances to what its curvatures would have them. None if
-    no step helps. A SiteError if a site fails.
+    """The state after Newton steps, each so far that the sites' free energy falls. Means move
+    together, and each site's covariances to what its curvatures would have them. None if no step
+    helps. A SiteError if a site fails.
     """
     begun, reports = state, _reports(federation, state)
     proposed = newton_of(state.prior, state.posterior, reports)
@@ -142,9 +141,8 @@ def stepped(federation: Federation, state: State) -> State | None:
 def _searched(
     federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
 ) -> tuple[State, Sequence[Report], Newton] | None:
-    """Shorten a step until it lowers the free energy; None if no share of it does.
-
-    Where rounding hides whether the energy falls, a step is taken that shortens the next one.
+    """Shorten a step until it lowers the free energy; None if no share of it does. Where rounding
+    hides whether the energy falls, a step is taken that shortens the next one.
     """
     share = 1.0
     for _ in range(HALVINGS):
@@ -162,10 +160,9 @@ def _searched(
 
 
 def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float) -> State | None:
-    """The state after a share of a step; None if that is no distribution.
-
-    Each factor has the slope that its curvature foretells. What these do not add up to, where a
-    step is not all of Newton's, all take an equal part of: the means are where the step leads.
+    """The state after a share of a step; None if that is no distribution. Each factor has the slope
+    that its curvature foretells. What these do not add up to, where a step is not all of Newton's,
+    all take an equal part of: the means are where the step leads.
     """
     prior: Any = state.prior
     q: Any = state.posterior
@@ -197,9 +194,8 @@ def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
 
 
 def _reports(federation: Federation, state: State, *, begun: bool = True) -> list[Report]:
-    """Curvatures of the sites that contribute; only of those that have a factor if ``begun``.
-
-    A step does not begin for a site that has not had its turn, but what is left depends on it.
+    """Curvatures of the sites that contribute; only of those that have a factor if ``begun``. A
+    step does not begin for a site that has not had its turn, but what is left depends on it.
     """
     sites = contributing(federation.agreement, state)
     if begun:
@@ -224,11 +220,6 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
     alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
     # None has the shape of a number.
     return alike and all(np.isfinite(part).all() for part in parts)
-
-
-def _energy(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> float:
-    values = [math.nan if report.value is None else report.value for report in reports]
-    return float(q.kl(prior)) - math.fsum(values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,7 +275,6 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
     """Where a second start leads; None if it is where the state is, or ``tolerance`` nats from it.
-
     The state is one of those that the sites were asked at: who answers from elsewhere has answers
     to these questions by their epoch and step. A SiteError if sites fail from wherever they start.
     """
@@ -312,9 +302,8 @@ def _second(federation: Federation, start: State, state: State, tolerance: float
 
 
 def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]]:
-    """The states after each of some passes over all sites, last name first, by line searches.
-
-    And with each, in nats, half the squared lengths of the gradients at which the searches ended. A
+    """The states after each of some passes over all sites, last name first, by line searches. And
+    with each, in nats, half the squared lengths of the gradients at which the searches ended. A
     SiteError if a site fails, or cannot make a line search.
     """
     for _ in range(PASSES):
@@ -336,7 +325,6 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
 
 def free_energy(federation: Federation, state: State) -> float:
     """``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α``, in nats; NaN where a site cannot tell.
-
     Factors of sites that take no part, which stay as they are, count as part of the prior.
     """
     q, members = state.posterior, contributing(federation.agreement, state)

@@ -88,11 +88,9 @@ class Run(Position):
         self._check_known(name)
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
-            raise LedgerError(
-                found=f"site {name!r}, which was forgotten",
-                expected=f"one of {list(self.sites)}",
-                fix="Ask for `new_site()`, or `readmit` it first.",
-            )
+            found, expected = f"site {name!r}, which was forgotten", f"one of {list(self.sites)}"
+            fix = "Ask for `new_site()`, or `readmit` it first."
+            raise LedgerError(found=found, expected=expected, fix=fix)
         shared, model = self.population.law, self.agreement.model
         own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
@@ -125,12 +123,8 @@ class Run(Position):
         progress: ProgressCallback | None = None,
     ) -> "Run":
         """The run once its status says converged, or after so many more steps of its schedule.
-
         ``tolerance`` is in nats, the run's own by default; ``steps`` are those of a hundred rounds
-        by default. It ends early where rounds diverge.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        by default. It ends early where rounds diverge. Errors are those of ``advance``.
         """
         POSITIVE.or_none().check(tolerance=tolerance)
         NATURAL.or_none().check(steps=steps)
@@ -159,10 +153,8 @@ class Run(Position):
         return run._reported(progress, run.state.step, steps)
 
     def refined(self, *, sweeps: int = ROUNDS, progress: ProgressCallback | None = None) -> "Run":
-        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most. Errors
+        are those of ``advance``.
         """
         run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
@@ -173,9 +165,8 @@ class Run(Position):
         return run
 
     def from_better(self) -> "Run":
-        """The run where a second start led, if one was made and that is better; else itself.
-
-        One is made too where rounds do not end: a saddle may hold them, with no optimum in sight.
+        """The run where a second start led, if one was made and that is better; else itself. One is
+        made too where rounds do not end: a saddle may hold them, with no optimum in sight.
         """
         rounds = self.state.step / self.round
         second: Any = self.__dict__.get("second")
@@ -187,9 +178,8 @@ class Run(Position):
         return self._restarted_at(second.state)
 
     def newton_step(self) -> "Run":
-        """The run after a joint Newton step on the mean, where that is needed; else itself.
-
-        That is over a server, for diagonal Gaussians and Products of Gaussians
+        """The run after a joint Newton step on the mean, where that is needed; else itself. That is
+        over a server, for diagonal Gaussians and Products of Gaussians
         (:mod:`posterity.federation.optima`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
@@ -218,10 +208,8 @@ class Run(Position):
         return run
 
     def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
-        """The run after every site has had its turn ``sweeps`` times, whatever the schedule.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        """The run after every site has had its turn ``sweeps`` times, whatever the schedule. Errors
+        are those of ``advance``.
         """
         NATURAL.check(sweeps=sweeps)
         run = self
@@ -273,9 +261,9 @@ class Run(Position):
         known = {*self.agreement.sites, *self.federation.before}
         strangers = sorted(set(ledger.entries) - known)
         if strangers or ledger.prior != self.state.prior:
+            what = f"{strangers} among them" if strangers else "another prior"
             raise LedgerError(
-                found=f"a ledger of sites {sorted(ledger.entries)} with "
-                + ("another prior" if not strangers else f"{strangers} among them"),
+                found=f"a ledger of sites {sorted(ledger.entries)} with {what}",
                 expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
                 fix="Set the federation up with the prior and the sites that made the ledger.",
             )
@@ -283,10 +271,8 @@ class Run(Position):
 
     @property
     def token(self) -> Token:
-        """The token on its way to the next site (gossip only).
-
-        Raises:
-            UsageError: without gossip, or if a function cannot be told from a changed one.
+        """The token on its way to the next site (gossip only). A UsageError without gossip, or if a
+        function cannot be told from a changed one.
         """
         GOSSIP.check(schedule=self.schedule)
         return token_of(self.state, self.agreement.digest)

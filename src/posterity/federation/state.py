@@ -36,9 +36,8 @@ Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "resta
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable.
-
-    What a step leaves as it is, the states before and after it share.
+    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable. What a
+    step leaves as it is, the states before and after it share.
     """
 
     prior: ExponentialFamily
@@ -249,7 +248,6 @@ def all_answered(
     agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
 ) -> tuple[State, tuple[Visit, ...]] | None:
     """What turns of all sites in their order come to, where ``factors`` are exact, and at rest.
-
     Those who have none relay. The sums are made at once. None where each has to have its turn by
     itself, as a posterior on the way would not be admitted.
     """
@@ -295,11 +293,8 @@ def commit(
 ) -> tuple[State | None, int]:
     """The state with the site's change, halved until the model admits it, and how often.
 
-    None instead of a state if it admits no share of the change.
-
-    Raises:
-        StructureError: if the factor is not of the prior's family and shape.
-        ParameterError: if it is not finite, or a sum beyond the range of float64.
+    None instead of a state if it admits no share of the change. A StructureError if the factor is
+    not like the prior; a ParameterError if it is not finite, or a sum beyond float64.
     """
     old, conjugate = state.factor(site), agreed.update.conjugate
     if conjugate and factor is old and site in state.entries:  # as it was: no sum changes
@@ -339,10 +334,8 @@ def _with_factor(
 def leave(agreed: Agreement, state: State, *sites: str) -> State:
     """The state without these sites' factors, who cannot come back within their epochs.
 
-    Raises:
-        LedgerError: if a site is forgotten already, or named twice.
-        ParameterError: if what is left is no distribution, or one under which the model has
-            no expectations.
+    A LedgerError if a site is forgotten already, or named twice; a ParameterError if what is left
+    is no distribution, or one under which the model has no expectations.
     """
     left = state.without(*sites)
     if not agreed.admits(left.posterior):

@@ -114,7 +114,6 @@ class Position:
     @functools.cached_property
     def claim(self) -> tuple[float, bool]:
         """Nats that rounds to come would change, as the last ones tell, and whether those grow.
-
         Cheap, and often too little or too much; who claims little is asked more.
         """
         visits = _last_two(self)
@@ -204,10 +203,9 @@ def is_final(run: Any) -> bool:
 
 
 def from_optimum(run: Position) -> float:
-    """The KL divergence of the optimum from the posterior in nats; infinite if it is not found.
-
-    It is not looked for where passes take too long, or there are several optima by nature. A
-    SiteError if a site fails.
+    """The KL divergence of the optimum from the posterior in nats; infinite if it is not found. It
+    is not looked for where passes take too long, or there are several optima by nature. A SiteError
+    if a site fails.
     """
     agreed = run.agreement
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
@@ -276,10 +274,9 @@ def newton_change(run: Position) -> float:
 
 
 def next_round(run: Position) -> float:
-    """By how many nats a round in which all sites improve at once would move the posterior.
-
-    Sites that failed at their last turn, which is a reason of its own, are passed over; of others
-    that fail now nobody knows what they would change.
+    """By how many nats a round in which all sites improve at once would move the posterior. Sites
+    that failed at their last turn, which is a reason of its own, are passed over; of others that
+    fail now nobody knows what they would change.
     """
     agreed, state = run.agreement, run.state
     if not agreed.update.searches:
@@ -372,10 +369,9 @@ def _known(run: Position, measure: Callable[[Position], float]) -> float:
 
 
 def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:
-    """An upper bound of the distance that a round moved the posterior, in sqrt(nats).
-
-    The sum of the distances that its visits moved it (triangle inequality); None if some site had
-    no such turn.
+    """An upper bound of the distance that a round moved the posterior, in sqrt(nats). The sum of
+    the distances that its visits moved it (triangle inequality); None if some site had no such
+    turn.
     """
     if any(len(turns) <= turn for turns in visits.values()):
         return None
@@ -450,9 +446,8 @@ class Certificate:
 
 
 def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
-    """Measure how far the run's posterior is from where its sites would leave it alone.
-
-    Where gradients are noisy, ``samples`` estimates are averaged. A SiteError if a site fails,
-    unless the run passes over such sites.
+    """Measure how far the run's posterior is from where its sites would leave it alone. Where
+    gradients are noisy, ``samples`` estimates are averaged. A SiteError if a site fails, unless the
+    run passes over such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))

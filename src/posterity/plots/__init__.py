@@ -10,8 +10,8 @@ import numpy as np
 from posterity.arrays.typing import Float
 from posterity.errors import UsageError
 from posterity.fusion import Fusion
+from posterity.fusion.blocks import blocks
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.fusion.paths import blocks
 from posterity.plots import cells, prevalence
 from posterity.plots.canvas import Canvas, check_format, finish, longest, new_axes
 from posterity.plots.matches import Matches, read

@@ -157,11 +157,9 @@ class Participant:
         return self._letter("keys", key=_text(self._secret.public_key().public_bytes_raw()))
 
     def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:
-        """The second letter, for those whose keys came: the factor, and what hides it.
-
-        Raises:
-            ParameterError, StructureError: if the factor is not finite, or not like the prior.
-            Refusal: if a number is too large, or there are fewer keys than the plan's least.
+        """The second letter, for those whose keys came: the factor, and what hides it. A
+        ParameterError or StructureError if the factor is not finite, or not like the prior; a
+        Refusal if a number is too large, or there are fewer keys than the plan's least.
         """
         numbers = _integers(self.plan, factor)
         keys = {site: content["key"] for site, content in _read(self.plan, letters)["keys"].items()}
@@ -177,10 +175,9 @@ class Participant:
         return self._letter("masked", roster=keys, words=_text(raw))
 
     def survivors(self, letters: Iterable[bytes]) -> bytes:
-        """The third letter: whose masked factors there are, this site's among them.
-
-        From here on a site that is not among them is left out, whatever comes late. A Refusal if
-        they are fewer than the plan's least, or of other keys than this site's.
+        """The third letter: whose masked factors there are, this site's among them. From here on a
+        site that is not among them is left out, whatever comes late. A Refusal if they are fewer
+        than the plan's least, or of other keys than this site's.
         """
         mine = self._sent("masked")
         masked = {**_read(self.plan, letters)["masked"], self.site: mine}
@@ -293,10 +290,6 @@ def _integers(plan: Plan, factor: ExponentialFamily) -> Any:
     return np.array([int(number) for number in np.rint(flat * GRID)], dtype=object)
 
 
-def _size(plan: Plan) -> int:
-    return sum(np.size(leaf) for leaf in leaves(plan.prior))
-
-
 def _tree(like: ExponentialFamily, flat: np.ndarray) -> Any:
     sizes = np.cumsum([np.size(leaf) for leaf in leaves(like)])[:-1]
     parts = iter(np.split(flat, sizes))
@@ -350,7 +343,8 @@ def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
         case "keys", {"key": key, **more}:
             return is_key(key) and not more
         case "masked", {"roster": roster, "words": words, **more}:
-            return every(is_key, roster) and len(_raw(words)) == 16 * _size(plan) and not more
+            size = sum(np.size(leaf) for leaf in leaves(plan.prior))
+            return every(is_key, roster) and len(_raw(words)) == 16 * size and not more
         case "survivors", {"masked": masked, **more}:
             return every(is_sha, masked) and not more
         case "opening", {"masked": masked, "own": own, "dropped": gone, **more}:

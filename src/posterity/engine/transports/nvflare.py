@@ -119,9 +119,8 @@ class Site(Courier):
 
 
 class Server(Courier):
-    """The part of a job at NVFlare's server, which starts the others and waits.
-
-    It ends after so many ``seconds``, so that a job that hangs does not do so for ever.
+    """The part of a job at NVFlare's server, which starts the others and waits. It ends after so
+    many ``seconds``, so that a job that hangs does not do so for ever.
     """
 
     def __init__(self, encrypted: bool = True, seconds: float = 3600.0):
@@ -145,7 +144,6 @@ def write_job(
     folder: Path, sites: Iterable[str], *, encrypted: bool = True, seconds: float = 3600.0
 ) -> Path:
     """Write the job that carries letters between ``sites``, clients of NVFlare; returns its folder.
-
     It names classes that are installed at the sites, and holds no code.
     """
     path = "posterity.engine.transports.nvflare."
@@ -262,7 +260,6 @@ def _keep(
 
 def _settled(session: Session, until: threading.Event, before: frozenset[str]) -> frozenset[str]:
     """The clients that are there: those that were ``before``, or others once none comes or goes.
-
     There are none if it is to end.
     """
     there, since = frozenset[str](), time.monotonic()
@@ -276,10 +273,8 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
 
 
 def _there(session: Session) -> frozenset[str]:
-    clients = session.get_system_info().client_info
-    return frozenset(
-        each.name for each in clients if (each.last_connect_time or 0) > time.time() - HEARD
-    )
+    clients, since = session.get_system_info().client_info, time.time() - HEARD
+    return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 
 def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
