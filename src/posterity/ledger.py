@@ -23,8 +23,7 @@ from posterity.entries import (
 )
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
-from posterity.families.description import posterior_line
-from posterity.families.names import Names, in_order, names_of, some, with_names
+from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
 from posterity.notebook import html
 from posterity.text import cut, listed
 

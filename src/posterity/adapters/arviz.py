@@ -14,11 +14,11 @@ from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
+from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
 from posterity.families.mixture import Mixture
 from posterity.families.plate import Plate
-from posterity.families.product import Product
-from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Transformed
 
 SEPARATOR = "."
 """Between the names of a block and of what is in it; in a ``DataTree`` a slash is a path."""
@@ -52,16 +52,8 @@ def to_arviz(
 
     Returns:
         An ``InferenceData``, or from ArviZ 1.0 on a ``DataTree``, whose group ``posterior`` has
-        the draws, each variable of shape (chains, draws, ...).
-
-    Raises:
-        UsageError: for what is no single proper law, names that do not fit, or counts below one.
-
-    For example::
-
-        import arviz
-
-        print(arviz.summary(to_arviz(found.posterior, key=jax.random.key(1))))
+        the draws, each variable of shape (chains, draws, ...). What is no single proper law, and
+        names that do not fit, are a UsageError.
     """
     arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)

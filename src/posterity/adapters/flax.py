@@ -83,17 +83,15 @@ def from_params(
 def to_params(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> Any:
-    """A law's mean, or a draw, as parameters.
+    """A law's mean, or with a JAX ``key`` a draw, as parameters.
 
     Args:
         law: of :func:`from_module`, perhaps by way of a file.
         like: the parameters of a linen module, or any tree; or a module of nnx, of which a copy
-            comes back. What the law does not hold is as there, and all is of its types.
+            comes back. What the law does not hold is as there, and all is of its types. Other
+            tensors or shapes are a StructureError.
         at: ``"mean"`` or ``"variance"``.
-        key: of JAX, for a draw instead.
-
-    Raises:
-        StructureError: for a law of other tensors or shapes.
+        key: of JAX.
     """
     import jax
 

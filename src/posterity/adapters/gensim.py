@@ -33,17 +33,9 @@ DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
 def to_ledger(model: Any, site: str) -> Ledger:
     """A fitted ``LdaModel`` as the ledger of one site: its prior and its factor.
 
-    Args:
-        model: a ``gensim.models.LdaModel``, also one that was saved and loaded; an
-            ``LdaMulticore`` is one too.
-        site: the name that the factor goes by.
-
-    Returns:
-        A ledger over a :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's
-        dictionary, whose words are the names of the categories if there is one.
-
-    Raises:
-        UsageError: something else, or a model that has seen no documents.
+    An ``LdaMulticore`` is one too; what has seen no documents is refused. The ledger is over a
+    :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's dictionary, whose words
+    are the names of the categories if there is one.
 
     >>> from gensim.models import LdaModel
     >>> corpus = [[(0, 8), (1, 1)], [(1, 1), (2, 8)]]
@@ -81,8 +73,8 @@ def to_model(
     """A posterior as a fitted ``LdaModel``, ready to infer the topics of documents.
 
     Args:
-        posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose posterior
-            is taken and whose prior becomes ``eta``.
+        posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose prior
+            becomes ``eta``.
         words: the name of each category; the posterior's own if None, or numbers as text.
         parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
             over the number of topics without it), ``random_state`` or ``dtype`` (``float64``

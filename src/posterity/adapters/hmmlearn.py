@@ -47,20 +47,11 @@ DETERMINED = ("n_components", "n_features", "covariance_type")
 def to_ledger(model: Any, site: str) -> Ledger:
     """A fitted variational HMM of hmmlearn as the ledger of one site: its prior and its factor.
 
-    Args:
-        model: a fitted ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"``
-            or ``"spherical"``, or a fitted ``VariationalCategoricalHMM``. The default of
-            ``means_prior`` is the mean of each site's data: to fuse by ``rule="product"``
-            fit all sites with one prior, or pass ``prior=``.
-        site: the name that the factor goes by.
-
-    Returns:
-        A ledger over a :class:`HiddenMarkov` whose emissions are :class:`NormalWishart`
-        (``"full"``), :class:`NormalGamma` or :class:`Dirichlet`.
-
-    Raises:
-        UsageError: the model is not fitted, or is none of these.
-        StructureError: ``covariance_type="tied"``: states that share one are not independent.
+    The model is a ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"`` or
+    ``"spherical"``, or a ``VariationalCategoricalHMM``; others are refused. The default of
+    ``means_prior`` is the mean of each site's data: to fuse by ``rule="product"`` fit all sites
+    with one prior, or pass ``prior=``. The ledger is over a :class:`HiddenMarkov` whose emissions
+    are :class:`NormalWishart` (``"full"``), :class:`NormalGamma` or :class:`Dirichlet`.
 
     >>> from hmmlearn.vhmm import VariationalCategoricalHMM
     >>> x = np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])[:, None]
@@ -93,15 +84,11 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
 
     Args:
-        posterior: a :class:`HiddenMarkov`, or a ledger of one, whose posterior is taken and whose
-            prior becomes the model's.
+        posterior: a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
+            Without a ledger the model has hmmlearn's default priors, with the mean of the states
+            in place of that of the data.
         parameters: constructor arguments that no posterior holds, such as ``algorithm``,
             ``random_state`` or ``tol``.
-
-    Returns:
-        A ``VariationalGaussianHMM``, ``"full"`` or ``"diag"``, or a
-        ``VariationalCategoricalHMM``. Without a ledger the model has hmmlearn's default priors,
-        with the mean of the states in place of that of the data.
 
     Raises:
         UsageError: ``parameters`` that the posterior already determines.

@@ -1,22 +1,16 @@
 """ONNX: a student as a graph that any runtime serves, without Python or posterity.
 
 The graph takes ``x``, a batch of inputs ``(n, …)`` of the shape of one input that the network has
-(``Layers.image``; ``(n, d)`` for a perceptron), with ``n`` any number. What comes out has names:
-
-====================  ==========================================================================
-categorical,          ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of
-bernoulli (K = 2)     a student that tells them apart ``mutual_information`` (n,); in nats
-gaussian              ``mean`` (n, k), ``variance`` (n, k) of the function and ``noise_variance``
-                      (n, k), as a :class:`~posterity.networks.predictive.Prediction` has them
-====================  ==========================================================================
+(``Layers.image``; ``(n, d)`` for a perceptron), with ``n`` any number. Of classes it gives
+``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of a student that tells
+them apart ``mutual_information`` (n,), in nats; of a Gaussian head ``mean`` (n, k), ``variance``
+(n, k) of the function and ``noise_variance`` (n, k).
 
 Everything is float32 but for what the student rescales and a float32 would not hold to 2e-5 of its
 scale, such as seconds since 1970: its input then, or its mean and its variances, are float64.
 Results are those of ``Student.predict`` to 1e-5 (chances, entropies; values relative to their
-spread) as far as a float32 reaches: variances above 3e38 are infinite.
-
-The operators are those of opset 17 (ONNX 1.12, of 2022), in its first and oldest forms: runtimes of
-that year and later have them all. ``Gelu`` and ``Swish``, which came later, are written out.
+spread) as far as a float32 reaches: variances above 3e38 are infinite. The operators are those of
+opset 17 (ONNX 1.12, of 2022); ``Gelu`` and ``Swish``, which came later, are written out.
 """
 
 import dataclasses
@@ -54,17 +48,10 @@ def to_onnx(
 
     Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
     ``noise_variance`` where it is known, the version of posterity, and what is passed as
-    ``provenance``: of a student of ``posterity distill`` its columns and recipe.
-
-    Args:
-        student: whose network is :class:`~posterity.networks.Layers`.
-        path: of the file, conventionally ``*.onnx``; written whole or not at all, else there is an
-            ArtifactError.
-        provenance: text by key, kept in the metadata, as ``posterity.inspect(file).provenance``.
-
-    Raises:
-        UsageError, ParameterError, StructureError: as :func:`check_layers`, and for a network of
-            more than 2 GiB, which one such file cannot hold.
+    ``provenance``: of a student of ``posterity distill`` its columns and recipe. A file is written
+    whole or not at all. Errors are those of
+    :func:`~posterity.adapters.channels_first.check_layers`, a StructureError for a network of more
+    than 2 GiB, which one such file cannot hold, and an ArtifactError if it cannot be written.
 
     >>> from posterity.distillation.heads import Head
     >>> from posterity.networks import Layers
@@ -95,9 +82,6 @@ def to_onnx(
     if path is not None:
         write_file(Path(path), model.SerializeToString())
     return model
-
-
-# --- a graph that grows ---------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -165,9 +149,6 @@ def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> An
     helper.set_model_props(model, {**provenance, **about})
     graph.onnx.checker.check_model(model, full_check=True)
     return model
-
-
-# --- inputs, layers, outputs ----------------------------------------------------------------------
 
 
 def _inputs(graph: _Graph, student: Student) -> str:

@@ -55,14 +55,10 @@ UNIVARIATE = ("norm", "lognorm", "gamma", "erlang", "expon", "chi2", "beta", "un
 
 
 def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
-    """A frozen distribution as a law, exactly.
+    """A frozen distribution, such as ``scipy.stats.gamma(2.0, scale=3.0)``, as a law, exactly.
 
-    Args:
-        frozen: such as ``scipy.stats.gamma(2.0, scale=3.0)``.
-        names: a text for each coordinate.
-
-    Returns:
-        The law of the table above. With arrays of parameters a batch of that shape: one for each.
+    The law is that of the table above, with ``names`` for its coordinates; with arrays of
+    parameters it is a batch of that shape.
 
     Raises:
         UsageError: for what is not frozen, and what is no distribution of ``scipy.stats``.
@@ -101,18 +97,10 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
 
 
 def to_frozen(law: object) -> Any:
-    """A law as a frozen distribution of ``scipy.stats``, exactly; names stay behind.
+    """A proper law of the table above as a frozen distribution of ``scipy.stats``, exactly.
 
-    Args:
-        law: a proper :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta`,
-            :class:`Dirichlet`, :class:`Wishart`, or the exponential of one Gaussian coordinate.
-
-    Returns:
-        What :func:`from_frozen` takes; of a batch of numbers one with arrays of parameters.
-
-    Raises:
-        StructureError: for another law, and for batches of vectors or matrices.
-        ParameterError: for an improper law.
+    Names stay behind. A batch of numbers becomes a distribution with arrays of parameters; batches
+    of vectors or matrices, and other laws, are a StructureError.
 
     >>> float(to_frozen(Gamma.from_standard(shape=2.0, rate=4.0)).mean())
     0.5

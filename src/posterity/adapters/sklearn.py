@@ -67,12 +67,10 @@ def from_estimator(
             default those that the estimator has. Of a linear model none can be given.
 
     Returns:
-        A :class:`Gaussian` over ``intercept`` and the columns, given the noise (``alpha_``) and the
-        precisions of the prior (``lambda_``) that were fitted. What ``ARDRegression`` has pruned
-        has mean zero and its prior's variance ``1/lambda_``. Log odds are of the second class
-        against the first; with more classes names are ``class:column``, against the first class.
-        Of a Gaussian process a :class:`Gaussian` over values of the function, without noise; of
-        mixtures and topics a :class:`Plate`.
+        A :class:`Gaussian` over ``intercept`` and the columns, given the noise and the precisions
+        of the prior that were fitted. Log odds are of the second class against the first; with more
+        classes names are ``class:column``. Of a Gaussian process a :class:`Gaussian` over values of
+        the function, without noise; of mixtures and topics a :class:`Plate`.
 
     Raises:
         UsageError: for an estimator that is not fitted or another one, data that are missing or not
@@ -105,26 +103,23 @@ def to_ledger(
 ) -> Ledger:
     """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
 
-    Arguments are those of :func:`from_estimator`, and:
-
     Args:
-        estimator: also a fitted ``BayesianGaussianMixture`` with ``covariance_type`` ``"full"`` or
-            ``"diag"``, or a ``LatentDirichletAllocation``. A mixture's defaults for ``mean_prior``
-            and ``covariance_prior`` are taken from each site's data: to fuse sites by
+        estimator: as of :func:`from_estimator`, or a fitted ``BayesianGaussianMixture`` with
+            ``covariance_type`` ``"full"`` or ``"diag"``, or a ``LatentDirichletAllocation``. A
+            mixture's default priors are taken from each site's data: to fuse sites by
             ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
         site: the name that the factor goes by.
-        x: as there.
+        x: as of :func:`from_estimator`.
         y: of a linear model, whose factor is what the data said without the estimator's own prior;
             of linear regression exactly, with its noise taken as known.
-        sample_weight: as there.
+        sample_weight: where it was fitted with weights.
         prior: of a linear model, a :class:`Gaussian` that all sites share. Others have their own.
-        names: as there, such as the vectorizer's ``get_feature_names_out()``.
+        names: as of :func:`from_estimator`.
 
     Returns:
-        A ledger over a :class:`Gaussian`, or over a :class:`Plate`: of :class:`NormalWishart`
-        (``"full"``) or :class:`NormalGamma` (``"diag"``), with a :class:`Dirichlet` of mixing
-        weights or the :class:`Beta` sticks of a ``"dirichlet_process"``; or of :class:`Dirichlet`
-        topics.
+        A ledger over a :class:`Gaussian`, or over a :class:`Plate`: of :class:`NormalWishart` or
+        :class:`NormalGamma`, with a :class:`Dirichlet` of mixing weights or the :class:`Beta`
+        sticks of a ``"dirichlet_process"``; or of :class:`Dirichlet` topics.
 
     >>> from sklearn.mixture import BayesianGaussianMixture
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
@@ -150,12 +145,11 @@ def to_estimator(
 
     Args:
         posterior: a :class:`Plate` of one of the layouts that :func:`to_ledger` makes, or a
-            ledger, whose posterior is taken and whose prior becomes the estimator's; or a
-            :class:`Gaussian` over named coefficients, ``intercept`` among them.
+            ledger, whose prior becomes the estimator's; or a :class:`Gaussian` over named
+            coefficients, ``intercept`` among them.
         like: what a Gaussian is to become: ``LogisticRegression(...)`` or ``BayesianRidge(...)``.
-        names: the columns in the order in which data will come; the posterior's names are put in
-            that order, or refused. By default the posterior's names become
-            ``feature_names_in_``, which scikit-learn compares with those of data frames.
+        names: the columns in the order in which data will come. By default the posterior's names
+            become ``feature_names_in_``, which scikit-learn compares with those of data frames.
         classes: of a ``LogisticRegression``, that of reference first; 0 and 1 by default.
         noise_precision: of a ``BayesianRidge``, its ``alpha_``.
         parameters: constructor arguments of the estimator that no posterior holds, such as
@@ -164,9 +158,9 @@ def to_estimator(
     Returns:
         A ``BayesianGaussianMixture`` or a ``LatentDirichletAllocation``. Of a plate without
         ledger the priors are scikit-learn's defaults, with mean and covariance of the mixture in
-        place of those of the data. What is known of the training data only, ``lower_bound_`` and
-        ``bound_``, is NaN. Of a Gaussian one like ``like``: a ``LogisticRegression`` has the mean
-        alone, a ``BayesianRidge`` the covariance of the coefficients too, but for the intercept.
+        place of those of the data; bounds are NaN. Of a Gaussian one like ``like``: a
+        ``LogisticRegression`` has the mean alone, a ``BayesianRidge`` the covariance of the
+        coefficients too, but for the intercept.
 
     Raises:
         UsageError: ``parameters`` that the posterior already determines.

@@ -178,9 +178,6 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     model.feature_names_in_ = np.array([names[k] for k in places], dtype=object)
 
 
-# --- the estimator and its data ------------------------------------------------------------------
-
-
 def _fitted(estimator: Any, data: Data) -> Fitted:
     """The model at the end of a pipeline, or the estimator itself, and the scaling before it.
 
@@ -268,9 +265,6 @@ def _records(known: Fitted, data: Data) -> Records:
             fix=AS_FITTED,
         )
     return Records((x - known.shift) / known.scale, weights, y)
-
-
-# --- posteriors ----------------------------------------------------------------------------------
 
 
 def _posterior(known: Fitted, records: Records | None) -> Gaussian:

@@ -42,16 +42,12 @@ def from_results(
             model, GEE, or any other that has ``params`` and ``cov_params``. Of a mixed model only
             fixed effects are taken. The covariance is the one that results report: robust, if they
             were fitted with ``cov_type``, and with an estimated dispersion where they have one.
-        noise: of a linear regression, the precision of the noise too, as a block beside the
-            coefficients: what is left of the joint posterior under the prior ``1/σ²`` when the two
-            are taken to be independent.
+        noise: of a linear regression, the precision of the noise too: what is left of the joint
+            posterior under the prior ``1/σ²`` when the two are taken to be independent, a
+            :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
+            ``(n - d)/2`` and rate ``RSS/2`` over ``1/σ²``.
         names: other names for some coefficients, such as ``{"const": "intercept"}`` where another
             library's sites call it so.
-
-    Returns:
-        A :class:`Gaussian` over the coefficients (d,), in the units of the columns; with ``noise``
-        a :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
-        ``(n - d)/2`` and rate ``RSS/2`` over the precision ``1/σ²``.
 
     Raises:
         UsageError: for a model that is not fitted, a penalised fit, and what is no results.
@@ -75,20 +71,14 @@ def from_results(
 def to_ledger(
     results: Any, site: str, *, prior: Any, names: Mapping[str, str] | None = None
 ) -> Ledger:
-    """Fitted results as the ledger of one site: their likelihood is its factor.
+    """Fitted results, as of :func:`from_results`, as the ledger of one site.
 
-    Args:
-        results: as of :func:`from_results`.
-        site: the name that the factor goes by.
-        prior: a :class:`Gaussian` over the coefficients, the same at all sites, in its own order of
-            names; one without names takes those of the results. For the noise too, a
-            :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma` ``noise``.
-        names: as of :func:`from_results`.
-
-    Returns:
-        A ledger whose posterior is the prior times the Gaussian that the likelihood was
-        approximated by; of linear regression with its noise taken as known, exactly. A prior of
-        another family, size or names is a StructureError.
+    The likelihood, as the Gaussian that it was approximated by, is the factor of the site; of
+    linear regression exactly, with its noise taken as known. The ``prior`` is a :class:`Gaussian`
+    over the coefficients, the same at all sites, in its own order of names; one without names takes
+    those of the results, and one of another family, size or names is a StructureError. For the
+    noise too, it is a :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma`
+    ``noise``.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))

@@ -61,17 +61,11 @@ def to_ledger(
 def to_state_dict(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> dict[str, Any]:
-    """A law's mean, or a draw, as a state dict of a module.
+    """A law's mean, or with a JAX ``key`` a draw, as a state dict of a module.
 
-    Args:
-        law: of :func:`from_module`, perhaps by way of a file.
-        like: a module of the same layers, or its state dict: tensors that the law does not hold,
-            buffers among them, are as there, and all are of its types.
-        at: ``"mean"`` or ``"variance"``.
-        key: of JAX, for a draw instead.
-
-    Raises:
-        StructureError: for a law of other tensors or shapes.
+    The module ``like``, or its state dict, has the same layers: tensors that the law does not hold,
+    buffers among them, are as there, and all are of its types. ``at`` is ``"mean"`` or
+    ``"variance"``. A law of other tensors or shapes is a StructureError.
     """
     torch = library("torch", extra="torch")
     state = like.state_dict() if isinstance(like, torch.nn.Module) else like

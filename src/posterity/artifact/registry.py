@@ -35,10 +35,10 @@ class Codec(NamedTuple):
 
 CODECS: dict[str, Codec] = {}
 HOMES: dict[str, str] = {
-    **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.files"),
+    **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.student"),
     **dict.fromkeys(
         ("ConjugateLearner", "OwnFeatures", "VectorFeatures"),
-        "posterity.pursuit.learning.files",
+        "posterity.pursuit.learning.conjugate",
     ),
 }
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""

@@ -10,13 +10,12 @@ from typing import Annotated
 
 import typer
 
-from posterity.cli import deployment, files
+from posterity.cli import deployment, kinds
 from posterity.cli.app import app, example
-from posterity.cli.deployment import FEDERATION, SOCKET
+from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import POSITIVE, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data
-from posterity.cli.schema import OUTPUT
 from posterity.cli.site import FOLDER, answered, confirm, status_table
 from posterity.cli.streams import Json, present
 from posterity.errors import UsageError
@@ -35,17 +34,7 @@ def _new_report(data: Data) -> str:
     return f"{terms}\n\nWrote {printable(data['output'])}: every member gets it, and the prior."
 
 
-@verb(
-    *FEDERATION,
-    OUTPUT,
-    files="Nothing, or a TOML file that says what flags do not.",
-    report=_new_report,
-    examples=[
-        "posterity federation new --name hearts --model posterity.models:LogisticRegression "
-        "--prior prior.safetensors --member north=KEY --member south=KEY -o federation.toml"
-    ],
-    of=federation,
-)
+@verb("federation new", report=_new_report, of=federation)
 def new(settings: Settings) -> Data:
     """Write what the members of a federation agree on, and print its digest.
 
@@ -55,12 +44,11 @@ def new(settings: Settings) -> Data:
     from posterity.files import write_file
 
     output = settings.output
-    files.check_outputs([output], [settings.file, settings.path("prior.file")])
     terms = deployment.terms_of(settings)
     values = {place: value for place, value in settings.values.items() if place != "output.file"}
-    write_file(output, deployment.as_toml(settings, values, output.parent).encode())
+    write_file(output, deployment.as_toml("federation-file", values, output.parent).encode())
     words = deployment.in_words(terms)
-    return {"output": str(output), "digest": terms.digest, "terms": words}
+    return {"output": output, "digest": terms.digest, "terms": words}
 
 
 @federation.command(epilog=example("posterity federation status north --follow"))
@@ -80,7 +68,7 @@ def status(
         present(lambda: answered(deployment.ask(folder, "status")), status_table, as_json)
         return
     heed()
-    POSITIVE.check("--every", every)
+    kinds.POSITIVE.check("--every", every)
     looks = _looks(folder, every)
     if as_json:
         for data in looks:
@@ -108,28 +96,18 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = data | {"running": None}
 
 
-@federation.command(
-    epilog=example("posterity federation forget north --by south --key officer.key --yes")
-)
-def forget(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The member to be forgotten.")],
-    by: Annotated[Path, typer.Option(metavar="FOLDER", help="Any member's site, which tells all.")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="The private key of an authority.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether that is meant.")] = False,
-    as_json: Json = False,
-) -> None:
+@verb("federation forget", report=status_table, of=federation)
+def forget(settings: Settings) -> Data:
     """Have a member forgotten at once, for good, by who the terms allow to say so.
 
     Its tombstone goes to all; each destroys what holds its factor, and a new epoch begins without
     it. Once that has converged, `posterity site result --certificate` has the proof.
     """
-    present(lambda: _forgotten(name, by, key, yes), status_table, as_json)
-
-
-def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
     from posterity.engine.notices import Author
     from posterity.engine.signing import PrivateKey
 
+    (name,) = map(str, settings.arguments("the member to be forgotten"))
+    by, key = Path(settings.need("by")), Path(settings.need("key"))
     terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)
     owners = [who for who, own in terms.authorities.items() if own == private.public]
     owners += [name] if terms.members.get(name) == private.public else []
@@ -140,7 +118,7 @@ def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
             f"{sorted(terms.authorities)}",
             fix="See `authorities` in federation.toml.",
         )
-    if not yes:
+    if not settings["yes"]:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
     highest = deployment.ask(by, "status")[0]["highest"]
     tombstone = Author(terms, owners[0], private).tombstone(name, highest)
@@ -167,7 +145,7 @@ def submit(
     from posterity.engine.transports import nvflare
 
     heed()
-    POSITIVE.check("--seconds", seconds)
+    kinds.POSITIVE.check("--seconds", seconds)
     over = threading.Event()
 
     def end(interrupts: Interrupts, number: int, count: int) -> None:

@@ -1,61 +1,47 @@
 """``posterity fuse``: posteriors of several sites, merged."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.fuse_files import LISTED, Inputs, fused
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    TEXT,
-    WEIGHT,
-    Option,
-    Settings,
-    by_name,
-    incomplete,
-    list_of,
-    verb,
-)
+from posterity.cli.options import Settings, incomplete, verb
 from posterity.cli.report import (
     Data,
     alarming,
     first,
     group,
+    left_in,
     listed,
-    plain,
     sentence,
     short,
     status_of,
     table,
 )
-from posterity.cli.schema import CHECKPOINT, OUTPUT, PLOT
+from posterity.cli.streams import bar
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
+from posterity.status import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from posterity.artifact.many import Alone, Several
     from posterity.fusion import Fusion
     from posterity.fusion.alignment import Alignment
     from posterity.fusion.scale import Scale
+    from posterity.status import ProgressCallback
 
+LISTED = 10_000
+"""Sites of which digests and matching are told one by one."""
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
-
-
-def _word(metavar: str) -> Any:
-    """A word that the library checks."""
-    return dataclasses.replace(TEXT, metavar=metavar)
-
-
-# --- what people are told ------------------------------------------------------------------------
 
 
 def _report(data: Data) -> "RenderableType":
@@ -76,8 +62,7 @@ def _report(data: Data) -> "RenderableType":
     if data["one_shot"] is not None:
         far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
-    if data["plot"] is not None:
-        parts.append(f"Drew the matching in {printable(data['plot'])}")
+    parts += left_in("Drew the matching in", data["plot"])
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
@@ -140,68 +125,7 @@ def _matching(plate: Data) -> "Table":
     return first(rows, table("site", *headers, plain=True), cells, hint=" sites")
 
 
-# --- the command ---------------------------------------------------------------------------------
-
-
-@verb(
-    Option("posteriors", list_of(FILE), "The files, in place of arguments.", "--posterior"),
-    Option(
-        "rule",
-        _word("[barycenter|product]"),
-        "The prior once plus every site's data, or the average of matched posteriors; the first "
-        "where all are ledgers of one prior, if left out.",
-    ),
-    Option(
-        "divergence",
-        _word("[reverse|forward|jeffreys|renyi[:ORDER]]"),
-        "KL(fused || site), KL(site || fused), or what is taken in place of them.",
-        default="reverse",
-    ),
-    Option(
-        "matching",
-        _word("[evidence|hungarian|kl-fusion|identity]"),
-        "How components are matched.",
-        default="evidence",
-    ),
-    Option(
-        "components",
-        COUNT,
-        "Fused components, of networks the units of each hidden layer; found if left out.",
-    ),
-    Option(
-        "weights",
-        by_name(WEIGHT, "SITE"),
-        "A site's weight in the average; name every site.",
-        "--weight",
-    ),
-    Option(
-        "prior.file",
-        FILE,
-        "What sites without a ledger started from; a product counts it.",
-        "--prior",
-    ),
-    Option("plate", TEXT, "Which plate to draw, if there are several."),
-    Option(
-        "budget",
-        COUNT,
-        "MiB of memory for parameters, beyond which a temporary file holds them; 512 where "
-        "there are many.",
-    ),
-    Option(
-        "absorb", FLAG, "Put components together that a site's own fit split; done if left out."
-    ),
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-    files="One posterior or ledger a site; or a folder of such files, or a quoted pattern; or a "
-    "TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity fuse north.safetensors south.safetensors -o both.safetensors",
-        "posterity fuse site-*.safetensors -o all.safetensors --rule barycenter --json",
-        "posterity fuse 'sites/*.safetensors' -o all.safetensors",
-    ],
-)
+@verb("fuse", report=_report)
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file.
 
@@ -213,7 +137,7 @@ def fuse(settings: Settings) -> Data:
     """
     from posterity.artifact import aligned
     from posterity.artifact.recipe import recipe_in
-    from posterity.fusion.sources import files as files_of
+    from posterity.fusion.plan import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:
@@ -221,10 +145,8 @@ def fuse(settings: Settings) -> Data:
             found="no posteriors", expected="the files of two sites at least", fix="Name them."
         )
     paths = [path for name in named for path in files_of(name)]
-    output, prior, plate = settings.output, settings.path("prior.file"), settings["plate"]
-    plot = settings.path("output.plot")
-    checkpoint = settings.checkpoint
-    files.check_outputs([output, checkpoint], [*paths, prior], plot)
+    settings.check_outputs(*paths)
+    plate, plot, checkpoint = settings["plate"], settings.path("output.plot"), settings.checkpoint
     if plate is not None and plot is None:
         raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
@@ -232,7 +154,9 @@ def fuse(settings: Settings) -> Data:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
         warnings.simplefilter("ignore", FusionWarning)
-        fusion, inputs = fused(paths, prior, options, settings["budget"], checkpoint)
+        fusion, inputs = fused(
+            paths, settings.path("prior.file"), options, settings["budget"], checkpoint
+        )
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
@@ -250,13 +174,13 @@ def fuse(settings: Settings) -> Data:
                 "how far this is from the posterior of all records together is not known, as the "
                 f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
             )
-    written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
+    written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
         "output": written.path,
         "kind": written.kind,
-        "plot": None if plot is None else str(plot),
+        "plot": plot,
         "digest": written.digest,
         "rule": fusion.rule.value,
         "why": fusion.why,
@@ -267,8 +191,8 @@ def fuse(settings: Settings) -> Data:
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {path: _plate(one, fusion.scales[path]) for path, one in fusion.plates.items()},
         "network": _network(fusion),
-        "columns": list(aligned.listed(aligned.names_in(result))),
-        "rebased": list(fusion.rebased[:LISTED]),
+        "columns": aligned.listed(aligned.names_in(result)),
+        "rebased": fusion.rebased[:LISTED],
         "one_shot": distance,
         "warnings": [*fusion.warnings, *little],
         "notes": [
@@ -283,9 +207,6 @@ OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 """Options that are arguments of :func:`posterity.fuse`."""
 
 
-# --- as data -------------------------------------------------------------------------------------
-
-
 def _plate(plate: "Alignment", scale: "Scale") -> Data:
     """A plate's matching, and its residual beside what sampling alone would give."""
     matching = dict(itertools.islice(plate.matching.items(), LISTED))
@@ -297,9 +218,9 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
             {"site": site, "component": component, "margin": margin}
             for site, component, margin in plate.ambiguous()
         ]
-    data = {
+    return {
         "components": plate.components,
-        "cost": float(plate.cost),
+        "cost": plate.cost,
         "matching": matching,
         "margins": margins,
         "absorbed": plate.absorbed,
@@ -309,8 +230,8 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
         "residual": scale.residual,
         "expected_residual": scale.expected,
         "residual_spread": scale.spread,
+        "scale": str(scale),
     }
-    return plain(data) | {"scale": str(scale)}
 
 
 def _network(fusion: Any) -> Data | None:
@@ -320,16 +241,15 @@ def _network(fusion: Any) -> Data | None:
     if not has_units(fusion.posterior):
         return None
     tried = sorted(fusion.predictive_kl.items())
-    data = {
+    return {
         "widths": fusion.widths,
         "predictive_kl": fusion.achieved_kl,
         "tolerance": fusion.options.tolerance,
         "tried": [{"widths": widths, "predictive_kl": kl} for widths, kl in tried],
     }
-    return plain(data)
 
 
-def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
+def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: "Inputs") -> dict[str, str]:
     from posterity.artifact.recipe import as_provenance, recipe_in
 
     components, weights = options["components"], options["weights"] or {}
@@ -351,3 +271,111 @@ def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> d
         **read.record,
         **as_provenance(recipe_in(read.record) if read.sites else None, read.sites),
     }
+
+
+@dataclasses.dataclass
+class Inputs:
+    """The record of the files that are fused.
+
+    Attributes:
+        record: of the prior, and of how all were fitted.
+        notes: what was done to put files into one form, and what looks wrong.
+        sites: what is known of the sites' records.
+        digests: of the first files, by site.
+        count: of all files.
+        all: a digest of all their names and digests.
+    """
+
+    record: dict[str, str]
+    notes: list[str] = dataclasses.field(default_factory=list)
+    sites: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    digests: dict[str, str] = dataclasses.field(default_factory=dict)
+    count: int = 0
+    all: Any = dataclasses.field(default_factory=hashlib.sha256)
+
+    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
+        """Record some more files of one provenance."""
+        from posterity.artifact.recipe import MOST_SITES, RECIPE, sites_in, together
+
+        if RECIPE in about:
+            self.record.setdefault(RECIPE, about[RECIPE])
+            self.sites |= sites_in(about)
+            if len(self.sites) > MOST_SITES:
+                self.sites = {"": together(self.sites.values())}
+        self.count += len(names)
+        for name, digest in zip(names, digests, strict=True):
+            if name in self.digests:
+                raise UsageError(
+                    found=f"two files of site {name!r}",
+                    expected="each site once",
+                    fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
+                    "else by its name.",
+                )
+            self.all.update(f"{name} {digest}\n".encode())
+            if len(self.digests) < LISTED:
+                self.digests[name] = digest
+
+
+def fused(
+    paths: Sequence[str],
+    prior: Path | None,
+    options: dict[str, Any],
+    budget: int | None,
+    checkpoint: Path,
+) -> "tuple[Fusion, Inputs]":
+    """The fusion in memory, or file by file where there is more than is matched there."""
+    from posterity.fusion import fuse
+    from posterity.fusion.networks.options import is_network
+    from posterity.fusion.plan import BUDGET, IN_MEMORY, size_of
+
+    before, inputs = None, Inputs({})
+    if prior is not None:
+        before, about = files.read_prior(prior)
+        inputs.record["prior"] = about.digest
+    bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
+    bytes_of["checkpoint"] = checkpoint
+    large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
+    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
+        bytes_of = {"budget": BUDGET} | bytes_of
+    with bar(f"Fusing {len(paths)} files") as moved:
+        sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
+        return fuse(sites, prior=before, **options, **bytes_of, progress=moved), inputs
+
+
+def _read(
+    paths: Sequence[str], inputs: Inputs, moved: "ProgressCallback"
+) -> "Iterator[Several | Alone]":
+    """The values of the files, many at a time; each file is recorded."""
+    from posterity.artifact.many import Several, read_many
+    from posterity.artifact.reconcile import check_same
+
+    first: dict[str, Any] = {}
+    for read in read_many(paths):
+        several = isinstance(read, Several)
+        name = read.names[0] if several else read.name
+        first = first or {name: read.provenance}
+        check_same({**first, name: read.provenance})
+        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
+        inputs.note(names, digests, read.provenance)
+        yield read
+        moved(Progress(inputs.count, len(paths)))
+
+
+def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
+    """The values of the files, put into the units and levels of the first; each is recorded."""
+    from posterity.artifact.many import Alone, name_of
+    from posterity.artifact.recipe import sites_in
+    from posterity.artifact.reconcile import reconciled
+    from posterity.ledger import Ledger
+
+    values, about = {}, {}
+    for path in map(Path, paths):
+        value, own = files.read(path)
+        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        inputs.note([name], [own.digest], own.provenance)
+        values[name], about[name] = value, own
+    done = reconciled(values, {name: own.provenance for name, own in about.items()})
+    inputs.record |= done.provenance
+    inputs.sites = sites_in(done.provenance)
+    inputs.notes += done.notes
+    return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]

@@ -117,7 +117,7 @@ def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
     import numpy as np
 
-    from posterity.families.names import joined, parts_of
+    from posterity.families.names import joined
 
     single = law.gaussian and not law.batch_shape and law.network_layers is None
     if single and (law.names or law.own_size <= MOST_UNNAMED):
@@ -127,7 +127,7 @@ def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
         for name, mean, sd, interval in zip(names, *map(plain, columns), strict=True):
             row = {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
             yield row
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         yield from _coefficients(part, joined(path, name))
 
 
@@ -164,15 +164,15 @@ def _outline(value: Any) -> Any:
         parameters = {str(place): {"type": layer, "parameters": {}} for place, layer in layers}
         return {"type": "Layers", "parameters": parameters}
     law: Any = value
-    facts, weights = {}, None
+    facts: Data = {}
     if getattr(law, "is_plate", False) and not law.batch_shape:
-        facts = {"components": law.size}
         weights = None if law.weights is None else law.mean_weights()
+        facts = {"components": law.size, "expected_weights": weights}
     elif getattr(law, "is_mixture", False):
-        facts, weights = {"components": law.size}, law.weights
+        facts = {"components": law.size, "expected_weights": law.weights}
     elif isinstance(law, Distribution) and law.batch_shape:
-        facts = {"batch": list(law.batch_shape)}
-    facts |= {} if weights is None else {"expected_weights": plain(weights)}
+        facts = {"batch": law.batch_shape}
+    facts = {name: fact for name, fact in facts.items() if fact is not None}
     fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return {"type": type(value).__name__, **facts, "parameters": fields}
 
@@ -185,8 +185,6 @@ def _support(tree: Any) -> Any:
         return {name: _support(child) for name, child in tree.items()}
     return tree and {"type": type(tree).__name__, "parameters": {"shape": list(tree.shape)}}
 
-
-# --- what people are told ------------------------------------------------------------------------
 
 MOST_NUMBERS = 8
 """Weights that a person is shown."""
@@ -269,11 +267,7 @@ def _label(node: Data) -> str:
     return label
 
 
-@verb(
-    files="A file written by posterity.",
-    report=report,
-    examples=["posterity inspect both.safetensors"],
-)
+@verb("inspect", report=report)
 def inspect(settings: Settings) -> Data:
     """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
     return inspected(*settings.arguments("a file"))

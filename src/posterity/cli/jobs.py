@@ -18,7 +18,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
-from posterity.cli.schema import DROP, READING, RECIPE
+from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -35,24 +35,20 @@ WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
 OF_REGRESSIONS = (
     *("kind", "target", "intercept", "noise_variance", "personal"),
-    *(option.key for option in RECIPE if option.place.startswith("model.")),
+    *(option.key for option in options_of("recipe") if option.place.startswith("model.")),
 )
 """Options of a model that a regression has."""
 
 
-# --- federations ---------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Federated:
-    """A federation that is ready to start: arguments of :func:`posterity.federate`, and files.
+    """A federation that is ready to start: arguments of :func:`posterity.federate`.
 
     ``record`` is the provenance of its ledger: the recipe, where the records are tables.
     """
 
     arguments: dict[str, Any]
     steps: int | None
-    inputs: tuple[Path, ...]
     notes: tuple[str, ...]
     record: dict[str, str]
 
@@ -67,11 +63,6 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
 
     The records' columns are put in the order of the names of a ``ledger``'s coordinates, of the
     prior's file, or of the first site that has names, whichever there is first.
-
-    Raises:
-        UsageError: for what makes no sense together.
-        ArtifactError: if a file cannot be read.
-        StructureError: if sites have columns of other names.
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
@@ -89,7 +80,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
     data = {site: table.data for site, table in tables.items()}
-    before, record = settings.path("prior.file"), {}
+    record, recipe = dict[str, str](), None
     if of_recipe is None:
         model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
         prior = _prior(settings, model, key)
@@ -101,8 +92,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
-    leading = of_recipe is not None and (of_recipe.recipe.baseline or of_recipe.recipe.own)
-    plain = regression and not leading  # which are in an intercept's place, or several of them
+    leading = recipe and (recipe.baseline or recipe.own)  # in an intercept's place, or several
+    plain = regression and not leading
     columns = in_one_order(tables, own or columns_of(prior), target, plain)
     names, size = columns.names, getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):
@@ -111,19 +102,16 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             expected="a coefficient for each column, in this order",
             fix="Give the prior as many dimensions; set model.target if one is no input.",
         )
-    if of_recipe is not None and of_recipe.recipe.model == "multinomial":
-        wanted = of_recipe.recipe.coefficients()
-        if names != wanted:
-            raise StructureError(
-                found=f"a prior or ledger of coefficients {some(names)}",
-                expected=f"those of each class in the order of the model, {some(wanted)}",
-                fix="Leave the prior out, or put its coefficients in this order.",
-            )
+    if recipe and recipe.model == "multinomial" and names != (wanted := recipe.coefficients()):
+        raise StructureError(
+            found=f"a prior or ledger of coefficients {some(names)}",
+            expected=f"those of each class in the order of the model, {some(wanted)}",
+            fix="Leave the prior out, or put its coefficients in this order.",
+        )
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     personal = _personal(settings["model.personal"], names)
-    if of_recipe is not None:
-        recipe = of_recipe.recipe
+    if of_recipe and recipe:
         if recipe.own and (personal is not False or not usual):
             raise conflict("--own", "--personal, or a prior other than --prior-sd")
         if not usual:
@@ -145,11 +133,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         "tolerance": settings["schedule.tolerance"],
         "key": key,
     }
-    reads = (settings.file, *paths.values(), before)
-    inputs = tuple(path for path in reads if path is not None)
     more = _of_noise(settings, kind) if of_recipe is None else of_recipe.notes
-    notes = (*columns.notes, *more)
-    return Federated(arguments, settings["schedule.steps"], inputs, notes, record)
+    return Federated(arguments, settings["schedule.steps"], (*columns.notes, *more), record)
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:
@@ -169,7 +154,7 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # which is the model's own too
     given = [settings.flag(place) for place in settings.values if place in of_tables]
     if given or kind in specification.OF_TABLES:
@@ -249,13 +234,10 @@ def _personal(
     return list(places)
 
 
-# --- a model and its records ---------------------------------------------------------------------
-
-
 class Problem(NamedTuple):
     """A ``model`` of a ``kind``, its ``prior``, and its ``data`` (x, y).
 
-    ``names`` are those of the columns of x; ``reads`` the files that it was read from.
+    ``names`` are those of the columns of x.
     """
 
     kind: str
@@ -264,26 +246,18 @@ class Problem(NamedTuple):
     data: tuple[np.ndarray, np.ndarray]
     names: tuple[str, ...]
     notes: tuple[str, ...]
-    reads: tuple[Path, ...]
     record: dict[str, str]
 
 
 @about_settings
 def problem_of(settings: Settings) -> Problem:
-    """The model that the options :data:`~posterity.cli.schema.NETWORK` describe, and its records.
-
-    Raises:
-        UsageError: for options that make no sense together.
-        ArtifactError: if a file cannot be read.
-        StructureError, ParameterError: for data that the model cannot take.
-    """
+    """The model that the group ``network`` of options describes, and its records."""
     path, target = Path(settings.need("data.file")), settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept, variance = _intercept(settings, kind, OF_ONE_TABLE), settings["prior.variance"]
-    reads = (path,) if settings.file is None else (settings.file, path)
     of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
     if of_recipe is not None:
-        return _regression(settings, kind, of_recipe, reads)
+        return _regression(settings, kind, of_recipe)
     tables = read_sites({path.stem: path}, target, intercept)
     columns = in_one_order(tables, (), target, kind != "network")
     data: Any = next(iter(columns.data.values()))
@@ -296,10 +270,10 @@ def problem_of(settings: Settings) -> Problem:
     options = settings.table("model", "kind", "target", "intercept")
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
     notes = (*columns.notes, *_of_noise(settings, kind))
-    return Problem(kind, model, prior, data, columns.names, notes, reads, {})
+    return Problem(kind, model, prior, data, columns.names, notes, {})
 
 
-def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, ...]) -> Problem:
+def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     """A regression of one table, by its recipe."""
     (table,) = sites.tables.values()
     recipe, variance = sites.recipe, settings["prior.variance"]
@@ -314,7 +288,7 @@ def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, 
     prior = _of_units(recipe, table.names)
     notes = (*sites.notes, *oddities([table.x], table.names))
     record = as_provenance(recipe, sites.facts)
-    return Problem(kind, sites.model, prior, table.data, table.names, notes, reads, record)
+    return Problem(kind, sites.model, prior, table.data, table.names, notes, record)
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:

@@ -14,22 +14,11 @@ import typer
 
 from posterity.cli import deployment, files
 from posterity.cli.app import app, example
-from posterity.cli.deployment import SITE, SOCKET
+from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NAME,
-    NAMES,
-    NATURAL,
-    Option,
-    Settings,
-    read,
-    verb,
-)
+from posterity.cli.options import Settings, read, verb
 from posterity.cli.report import Data, group, status_report, table
-from posterity.cli.schema import OUTPUT
+from posterity.cli.schema import commands
 from posterity.errors import ArtifactError, UsageError
 from posterity.interrupts import Interrupts, deferred, heed
 
@@ -46,14 +35,10 @@ COMPILED = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 """Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
-OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
 
 
 def _folder(settings: Settings) -> Path:
     return settings.arguments("the folder of one site")[0]
-
-
-# --- init ----------------------------------------------------------------------------------------
 
 
 def _init_report(data: Data) -> str:
@@ -62,27 +47,12 @@ def _init_report(data: Data) -> str:
         lines.append("Give that key to whoever writes the federation.toml, and run it again with")
         lines.append("--federation federation.toml once all keys are in it.")
     else:
-        lines += ["", *data["terms"], ""]
-        lines.append("To take part is to agree to that:")
+        lines += ["", *data["terms"], "", "To take part is to agree to that:"]
         lines.append(f"posterity site run {data['folder']}")
-    return "\n".join(map(_line, lines))
+    return "\n".join(printable(part) for line in lines for part in line.split("\n"))
 
 
-def _line(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
-
-
-@verb(
-    *OWN,
-    Option("epoch", NATURAL, "The epoch that lets it in; left out at the very start alone."),
-    files=FOLDER,
-    report=_init_report,
-    examples=[
-        "posterity site init north --name north --data records.csv --target ill",
-        "posterity site init north --federation federation.toml",
-    ],
-    of=site,
-)
+@verb("site init", report=_init_report, of=site)
 def init(settings: Settings) -> Data:
     """Make a site: its key and site.toml, and once all have agreed its store.
 
@@ -107,8 +77,8 @@ def init(settings: Settings) -> Data:
         )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
-        "folder": str(folder),
-        "name": read(SITE, {}, file)["name"],
+        "folder": folder,
+        "name": read("site-file", {}, file)["name"],
         "key": str(key),
         "terms": None,
     }
@@ -134,19 +104,12 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     name = settings.need("name")
     if not name.strip() or "\n" in name:
         raise UsageError(found=f"name = {name!r}", expected="a name", fix="Give another --name.")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    except OSError as error:
-        raise ArtifactError(
-            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
-            expected="a folder of this user",
-            fix="Choose another one, or mend permissions.",
-        ) from error
+    files.make_folder(folder, "a folder of this user", mode=0o700)
+    folder.chmod(0o700)
     values = {"name": name, "federation": str(folder / "federation.toml")}
     values |= {"key": str(folder / KEY), "store": str(folder / "site.db")}
     values |= {place: value for place, value in settings.values.items() if "." in place}
-    text = deployment.as_toml(Settings(values, SITE), values, folder)
+    text = deployment.as_toml("site-file", values, folder)
     if not (folder / KEY).exists():
         PrivateKey.generate().save(folder / KEY)
     write_file(file, text.encode())
@@ -165,7 +128,7 @@ def _name_federation(file: Path, federation: Path) -> None:
             fix="Name the federation there by hand.",
         )
     values = {"federation": str(federation)}
-    lines[places[0]] = deployment.as_toml(Settings(values, SITE), values, file.parent).strip()
+    lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
     write_file(file, "\n".join(lines).encode())
 
 
@@ -186,9 +149,6 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
                 fix="Run it as it is; if it is to begin anew, move the store away, give --epoch.",
             )
         store.commit(Step(machine.adopt(memory)).change)
-
-
-# --- run -----------------------------------------------------------------------------------------
 
 
 @site.command(epilog=example("posterity site run north", "posterity site run north --log log"))
@@ -245,9 +205,6 @@ def _check_private(folder: Path) -> None:
         )
 
 
-# --- commands ------------------------------------------------------------------------------------
-
-
 def status_table(data: Data) -> Any:
     """A table for people that tells how a site stands."""
     rows = table("", "", plain=True)
@@ -285,7 +242,7 @@ def answered(answer: tuple[Data, bytes]) -> Data:
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 
-def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
+def _command(do: str) -> None:
     """A command that the agent carries out, or that is carried out on its store."""
 
     def function(settings: Settings) -> Data:
@@ -297,52 +254,13 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
             confirm(f"Destroy the factor of the site in {folder} for good?")
         return answered(deployment.ask(_folder(settings), do, **options))
 
-    function.__doc__ = help
-    verb(
-        *options,
-        files=FOLDER,
-        report=status_table,
-        examples=examples,
-        name=do.replace("_", "-"),
-        of=site,
-    )(function)
+    name = f"site {do.replace('_', '-')}"
+    function.__doc__ = commands()[name]["help"]
+    verb(name, report=status_table, of=site)(function)
 
 
-_command(
-    "status",
-    help="""Say how a site stands, as far as it knows.""",
-    examples=["posterity site status north"],
-)
-_command(
-    "begin",
-    Option("number", COUNT, "Of the epoch; by default the next after all that it has heard of."),
-    help="""Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
-
-    It begins at the prior, and each site adds its whole factor when the token first comes.
-    """,
-    examples=["posterity site begin north", "posterity site begin north --number 3"],
-)
-_command(
-    "leave",
-    help="""Take the site's factor out when a token next comes; the site still passes it on.""",
-    examples=["posterity site leave north"],
-)
-_command(
-    "pass_over",
-    Option("sites", NAMES, "Who does not answer; may be repeated.", "--site"),
-    help="""Go on without members that do not answer, until they are heard of again.""",
-    examples=["posterity site pass-over north --site south"],
-)
-_command(
-    "forget",
-    Option("yes", FLAG, "Do not ask whether that is meant."),
-    help="""Destroy the site's factor at once, for good, and all messages that hold it.
-
-    The others learn of it by a signed tombstone, and take no token of an older epoch any more. The
-    first of them by name begins the next one.
-    """,
-    examples=["posterity site forget north"],
-)
+for _do in ("status", "begin", "leave", "pass_over", "forget"):
+    _command(_do)
 
 
 def confirm(question: str) -> None:
@@ -356,9 +274,6 @@ def confirm(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-# --- audit ---------------------------------------------------------------------------------------
-
-
 def _audit_report(data: Data) -> str:
     return printable(
         f"Wrote the {data['entries']} entries of the log of {data['site']} and its signed "
@@ -366,13 +281,7 @@ def _audit_report(data: Data) -> str:
     )
 
 
-@verb(
-    OUTPUT,
-    files=FOLDER,
-    report=_audit_report,
-    examples=["posterity site audit north -o audit.json"],
-    of=site,
-)
+@verb("site audit", report=_audit_report, of=site)
 def audit(settings: Settings) -> Data:
     """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it.
 
@@ -382,7 +291,7 @@ def audit(settings: Settings) -> Data:
     from posterity.files import write_file
 
     folder, output = _folder(settings), settings.output
-    files.check_outputs([output], [folder / "site.toml"])
+    settings.check_outputs(folder / "site.toml")
     entries = list[str]()
     while True:
         head, body = deployment.ask(folder, "audit", start=len(entries))
@@ -391,10 +300,7 @@ def audit(settings: Settings) -> Data:
         entries += body.decode().split("\n")
     bundle = {name: value for name, value in head.items() if name not in ("ok", "lines")}
     write_file(output, json.dumps({**bundle, "entries": entries}, indent=1).encode())
-    return {"output": str(output), "site": head["site"], "entries": len(entries)}
-
-
-# --- results and files ---------------------------------------------------------------------------
+    return {"output": output, "site": head["site"], "entries": len(entries)}
 
 
 def _result_report(data: Data) -> str:
@@ -404,14 +310,7 @@ def _result_report(data: Data) -> str:
     return printable(f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}")
 
 
-@verb(
-    Option("certificate", FILE, "Where to write the certificate of it, which others signed."),
-    OUTPUT,
-    files=FOLDER,
-    report=_result_report,
-    examples=["posterity site result north -o shared.safetensors --certificate certificate.json"],
-    of=site,
-)
+@verb("site result", report=_result_report, of=site)
 def result(settings: Settings) -> Data:
     """Write the newest posterior that the site knows, and what members have signed about it."""
     from posterity.artifact.artifact import from_bytes
@@ -419,7 +318,7 @@ def result(settings: Settings) -> Data:
     from posterity.files import write_file
 
     folder, output, certificate = _folder(settings), settings.output, settings.path("certificate")
-    files.check_outputs([output, certificate], [folder / "site.toml"])
+    settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:
         raise UsageError(
@@ -435,14 +334,12 @@ def result(settings: Settings) -> Data:
     written = files.write(posterior, output, "site result", record)
     about = {"output": written.path, "digest": written.digest}
     about |= {name: head[name] for name in ("epoch", "sequence", "by")}
-    return about | {"certificate": None if certificate is None else str(certificate)}
+    return about | {"certificate": certificate}
 
 
 @verb(
-    Option("to", NAME, "The member that gets it."),
-    files="The folder of the site, and the file.",
+    "site send",
     report=lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."),
-    examples=["posterity site send north posterior.safetensors --to south"],
     of=site,
 )
 def send(settings: Settings) -> Data:

@@ -16,7 +16,7 @@ from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import table_of
 from posterity.cli.records import Table, read_inputs, reordered
-from posterity.cli.schema import READING
+from posterity.cli.schema import places_of
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
@@ -41,7 +41,7 @@ STEP_SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Distilled:
-    """A teacher, the inputs at which a student learns from it, and the files about both.
+    """A teacher and the inputs at which a student learns from it.
 
     ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
     teacher.
@@ -51,25 +51,12 @@ class Distilled:
     inputs: Inputs
     names: tuple[str, ...]
     notes: tuple[str, ...]
-    reads: tuple[Path, ...]
     record: dict[str, str]
 
 
-def posteriors_of(settings: Settings) -> tuple[Path, ...]:
-    """The files of posteriors that are named, as arguments or in the configuration."""
-    path = settings.path("posterior")
-    return settings.files if path is None else (*settings.files, path)
-
-
 def distillation_of(settings: Settings) -> Distilled:
-    """The distillation of the posterior in a file, or of one that is sampled.
-
-    Raises:
-        UsageError: for a posterior whose model is not known, and options that do not go together.
-        StructureError: for inputs that the model cannot take.
-        ArtifactError: if a file cannot be read.
-    """
-    paths = posteriors_of(settings)
+    """The distillation of the posterior in a file, or of one that is sampled."""
+    paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
     if not paths:
         return _of_data(settings)
     path, *others = paths
@@ -78,7 +65,7 @@ def distillation_of(settings: Settings) -> Distilled:
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     recipe = recipe_in(about.provenance)
-    reading = set() if recipe is None else {option.place for option in READING}
+    reading = set[str]() if recipe is None else places_of("reading")
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior {str(path)!r}")
@@ -94,7 +81,6 @@ def distillation_of(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
         notes=(*notes, *(unnamed(named, names) if names else ())),
-        reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
         record={
             "teacher": repr(posterior),
             "teacher digest": about.digest,
@@ -106,19 +92,15 @@ def distillation_of(settings: Settings) -> Distilled:
 def _of_data(settings: Settings) -> Distilled:
     """Chains that sample the posterior of records."""
     problem = problem_of(settings)
-    x, place = problem.data[0], settings.path("inputs.file")
-    kernel, run = settings["sampler.kernel"], settings.table("sampler", "kernel")
+    x = problem.data[0]
+    run = settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
     if isinstance(options.get("step_size"), dict):
         options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
-    kernel = kernel or ("sgld" if options else None)
-    chains = functools.partial(
-        distillation.Langevin,
-        problem.model,
-        problem.prior,
-        problem.data,
-        kernel=None if kernel is None else build(KERNELS[kernel], options, "sampler"),
-    )
+    kind = settings["sampler.kernel"] or ("sgld" if options else None)
+    kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
+    about = problem.model, problem.prior, problem.data
+    chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
     teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
     recipe = recipe_in(problem.record)
@@ -128,7 +110,6 @@ def _of_data(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
         notes=(*problem.notes, *notes),
-        reads=(*problem.reads, *([place] if place else [])),
         record={
             "teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}",
             **problem.record,
@@ -137,11 +118,7 @@ def _of_data(settings: Settings) -> Distilled:
 
 
 def _model(
-    settings: Settings,
-    posterior: Any,
-    path: Path,
-    recipe: Recipe | None,
-    noise: float | None,
+    settings: Settings, posterior: Any, path: Path, recipe: Recipe | None, noise: float | None
 ) -> models.Model:
     """The model whose parameters a posterior in a file is over, by its recipe or by flags."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
@@ -153,16 +130,14 @@ def _model(
         kind = own
     noise = settings["model.noise_variance"] or noise
     known = {} if noise is None else {"noise_variance": noise}
-    network, found, fix = getattr(posterior, "network_layers", None) is not None, "", ""
-    if network and kind not in (None, "network"):
-        found, fix = f"--model {kind} for the network", "Leave --model out."
-    elif not network and likelihood is not None:
-        found, fix = f"--likelihood {likelihood} for {posterior!r}", "Pass --model instead."
-    if found:
+    network = getattr(posterior, "network_layers", None) is not None
+    if likelihood is not None if not network else kind not in (None, "network"):
+        flag = f"--model {kind} for the network"
+        flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
         raise UsageError(
-            found=f"{found} in {str(path)!r}",
+            found=f"{flag} in {str(path)!r}",
             expected="--likelihood of networks, --model of regressions",
-            fix=fix,
+            fix="Leave --model out." if network else "Pass --model instead.",
         )
     if network:
         if likelihood is None and posterior.layers.outputs == 1:

@@ -16,28 +16,24 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents, sums
+from posterity.fusion.clustering import Clustering, sums
+from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray
-MANY = 12
-"""Members from which on two groups may be slices of one component: their width is known."""
+MANY = 12  # Members from which on two groups may be slices of one component: their width is known
 APART = 20.0
 """Squared distance of the means of two slices, in variances within them: 7 for a normal
 distribution cut at its mean, 12 for a uniform one cut often, and more for how narrow slices are."""
 HALVES, BY_CHANCE = 8.0, 10.0
 """The same of halves, whatever they differ in, and the sites that would hold both by chance."""
-PATIENCE = 16
-"""Merges of slices without progress after which it ends."""
-DIRECTIONS = 64
-"""Directions of a location up to which they are told apart."""
+PATIENCE = 16  # Merges of slices without progress after which it ends
+DIRECTIONS = 64  # Directions of a location up to which they are told apart
 RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
 """The mean deviation of a normal distribution over its standard deviation, and the standard error
 of that ratio, in one over the square root of what it is estimated from (geary1935)."""
-ERRORS = 3.0
-"""Standard errors of that ratio beyond which one group may be several."""
-BY_LUCK = 1e-3
-"""The probability, over all groups, of a warning by chance."""
+ERRORS = 3.0  # Standard errors of that ratio beyond which one group may be several
+BY_LUCK = 1e-3  # The probability, over all groups, of a warning by chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +133,9 @@ def agglomerate(local: LocalComponents) -> Merging:
     """Merge the pair that raises the misfit least, never two of one site (ward1963).
 
     Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
-    divergences are quadratic; the objective of each level is the true one. Merging brings no group
-    nearer to any other, so that all pairs that are nearest to each other are merged at once, and
-    put in the order of their distances at the end (murtagh1983).
+    divergences are quadratic; the objective of each level is the true one. As merging brings no
+    group nearer to any other, all pairs that are nearest to each other are merged at once, and put
+    in the order of their distances at the end (murtagh1983).
     """
     points, total = local.points, len(local.points)
     distance = points.divergences(points.alone)
@@ -227,18 +223,13 @@ def _level_objectives(
     return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
 
 
-# --- slices --------------------------------------------------------------------------------------
-
-
 def merge_slices(clustering: Clustering) -> Clustering:
     """The clustering with slices of one component merged, or itself where there are none."""
     clustering = _halves_merged(clustering)
     local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
     many = counts >= MANY
-    if (
-        not _directed(local)
-        or not (apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)).any()
-    ):
+    several = apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)
+    if not 2 <= local.criterion.located <= _directions(local) or not several.any():
         return clustering
     places, best, waited = Places.of(local), clustering, 0
     least = places.length(clustering)
@@ -273,11 +264,6 @@ def _directions(local: LocalComponents) -> int:
     return min(DIRECTIONS, len(local.points) // 4)
 
 
-def _directed(local: LocalComponents) -> bool:
-    """True if a location has several directions that can be told apart."""
-    return 2 <= local.criterion.located <= _directions(local)
-
-
 def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
     """The clustering with two groups in one."""
     return clustering.relabelled(np.where(clustering.labels == second, first, clustering.labels))
@@ -293,18 +279,14 @@ def _halves_merged(clustering: Clustering) -> Clustering:
         share = np.where(counts >= MANY, counts, 0.0) / sizes.sum()
         both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
         pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1)).tolist()
-        gaps = [_gap(*_nearer(clustering, first, second)) for first, second in pairs]
+        gaps = []
+        for first, second in pairs:  # members by how much nearer they are to the first
+            rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
+            costs = [clustering.costs(own) for own in rows]
+            gaps.append(_gap(*(own[:, second] - own[:, first] for own in costs)))
         if min(gaps, default=np.inf) > HALVES:
             return clustering
         clustering = _merged(clustering, *pairs[int(np.argmin(gaps))])
-
-
-def _nearer(clustering: Clustering, first: int, second: int) -> tuple[Array, Array]:
-    """The members of two groups by how much nearer they are to the first, for each group."""
-    rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
-    costs = [clustering.costs(own) for own in rows]
-    one, other = (own[:, second] - own[:, first] for own in costs)
-    return one, other
 
 
 def _gap(one: Array, other: Array) -> float:
@@ -389,10 +371,8 @@ class Places:
         line = one.mean(0) - other.mean(0)
         return _gap(one @ line, other @ line)
 
-    def _groups(
-        self, clustering: Clustering
-    ) -> tuple[Float[Array, " g"], Float[Array, "g located"]]:
-        """The weight and the middle of each group."""
+    def _groups(self, clustering: Clustering) -> tuple[Array, Array]:
+        """The weight (g,) and the middle (g, located) of each group."""
         sizes = np.bincount(clustering.labels, self.weights)
         totals = sums(self.weights[:, None] * self.points, clustering.labels)
         return sizes, totals / sizes[:, None]

@@ -15,7 +15,7 @@ from posterity.fusion.absorb import Absorbing, first_of_site
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
 from posterity.fusion.matching import Matching, check_components, match
@@ -34,8 +34,7 @@ NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
 SAMPLED = 24
 """The share of the budget that the parameters of a sample may take: matching them takes ten times
 their memory."""
-LEAST = 1000
-"""Components of a sample, however small the budget."""
+LEAST = 1000  # Components of a sample, however small the budget
 NO_SCALE = (
     "Gaussian posteriors of two sites have no scale by which to tell components that differ "
     "between the sites from components that they do not share"
@@ -50,13 +49,12 @@ DIFFERING = (
 class Alignment:
     """The matching of one plate.
 
-    ``matching`` has, by site, the fused component of each local one, -1 where the local one
-    held no data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the
-    objective after each accepted change; ``known`` says whether labels were given and not found,
-    ``judged`` whether the number of components was given, or compared with others;
-    ``confidence`` is how sure the matching is, of components in an order in which ``rows`` has
-    their places, by site. ``into`` has, by site, the local component that
-    each one is part of: its own index, but where it was absorbed.
+    ``matching`` has, by site, the fused component of each local one, -1 where the local one held no
+    data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the objective after
+    each accepted change; ``known`` says whether labels were given, ``judged`` whether the number of
+    components was given, or compared with others; ``confidence`` is how sure the matching is, of
+    components in an order in which ``rows`` has their places, by site; ``into`` has, by site, the
+    local component that each one is part of: its own index, but where it was absorbed.
     """
 
     matching: Mapping[str, Int[Array, " k"]]
@@ -78,9 +76,8 @@ class Alignment:
 
     @property
     def absorbed(self) -> dict[str, tuple[int, ...]]:
-        """The local components of each site that were found to be part of another of its own.
-
-        Sites without any are left out.
+        """The local components of each site that are part of another of its own, of sites that have
+        some.
         """
         parts = {
             site: tuple(np.flatnonzero(into != np.arange(len(into))).tolist())
@@ -103,10 +100,8 @@ class Alignment:
 
     @functools.cached_property
     def components_evidence(self) -> dict[int, float]:
-        """The nats by which the best matching met is worse, by number of components.
-
-        Zero for the number found, negative for one that is better; empty unless the evidence
-        decided it.
+        """The nats by which the best matching met is worse, by number of components: zero for the
+        number found, negative for one that is better; empty unless the evidence decided it.
         """
         return {} if self.confidence is None else self.confidence.components
 
@@ -122,9 +117,8 @@ class Alignment:
     @property
     def left(self) -> float:
         """Nats by which the description would be shorter if one component were elsewhere, or with
-        another number of components that was tried.
-
-        Zero where none should be, and infinite where that is not known.
+        another number of components that was tried: zero where none should be, infinite where it is
+        not known.
         """
         if self.known:
             return 0.0
@@ -344,9 +338,6 @@ def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
     return np.round(totals / np.maximum(np.abs(totals).max(0), np.finfo(float).tiny), 9)
 
 
-# --- matchings that are known: from the user, or by the names of members --------------------------
-
-
 def user_labels(
     matching: Mapping[str, Any], plates: Sequence[Block | BlockTable], components: int | None
 ) -> Int[Array, " n"]:
@@ -413,14 +404,14 @@ def matching_by_name(
     (path, *others), without = plates or [""], sorted(set(sites) - set(labels))
     if others or without or any(set(own) != {path} for own in labels.values()):
         why = f"there are none at {some(without)}" if without else f"there are plates {plates}"
-        warn_of_names(why, stacklevel=6)
+        warn_of_names(why, stacklevel=5)
         return None
     union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
     place = {name: index for index, name in enumerate(union)}
     return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
 
 
-def warn_of_names(why: str, stacklevel: int = 5) -> None:
+def warn_of_names(why: str, stacklevel: int = 4) -> None:
     """Warn that members are not matched by their names."""
     warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=stacklevel)
 

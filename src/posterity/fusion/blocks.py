@@ -12,22 +12,45 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
-from posterity.families.mixing import MixingWeights
-from posterity.fusion.paths import blocks
+from posterity.families.emitting import MixingWeights
+from posterity.families.names import joined
 from posterity.ledger import Ledger
 
 Array = np.ndarray
+SAME = 1e-12  # Priors that agree to so many digits were meant to be one
 UNUSED = 1.0
 """A component with less than one expected observation is its prior, and matches nothing."""
 
 
-class MemberPriors:
-    """The priors of the components of each site: every different one once.
+def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
+    """The blocks in a posterior's products, by path; ``""`` is the posterior itself.
 
-    Attributes:
-        laws: the priors of one component; where the components of a site started from priors that
-            differ, all of them as a batch.
-        own: (J,) which of them is each site's, -1 where it is not known.
+    A product whose blocks share labels is one block.
+
+    >>> from posterity.families import Gamma
+    >>> q = Gamma.from_standard(shape=1.0, rate=1.0)
+    >>> list(blocks(Product(noise=q, layers=Product(first=q, second=q))))
+    ['layers/first', 'layers/second', 'noise']
+    """
+    parts = posterior.independent_blocks()
+    inner = (blocks(block, joined(path, name)) for name, block in parts.items())
+    return {at: block for own in inner for at, block in own.items()} if parts else {path: posterior}
+
+
+def assembled(
+    like: ExponentialFamily, own: Mapping[str, ExponentialFamily], path: str = ""
+) -> ExponentialFamily:
+    """A posterior of the same products, with its ``own`` blocks by path."""
+    if not (parts := like.independent_blocks()):
+        return own[path]
+    blocks = [assembled(block, own, joined(path, name)) for name, block in parts.items()]
+    return like.rebuild(blocks)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class MemberPriors:
+    """The priors of the components of each site: every different one once in ``laws``, as those of
+    one component or, where the components of a site started from priors that differ, as a batch;
+    ``own`` (J,) has which of them is each site's, -1 where it is not known.
     """
 
     def __init__(self, priors: Sequence[ExponentialFamily | None] = ()):
@@ -65,11 +88,17 @@ class MemberPriors:
         """True where a site's prior is known, and the same for all of its components."""
         return np.array([*(not law.batch_shape for law in self.laws), False])[self.own]
 
-    def each(self, names: Sequence[str]) -> ExponentialFamily:
-        """The prior of one component at each site, as a batch (J,); all are known.
+    @property
+    def differ(self) -> bool:
+        """Whether there are several priors, beyond rounding, at one site or at different ones."""
+        first = leaves(self.laws[0]) if self.exchangeable.all() else []
+        others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
+        close = lambda a, b: np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
+        return not first or not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
 
-        Raises:
-            StructureError: a site whose components started from priors that differ.
+    def each(self, names: Sequence[str]) -> ExponentialFamily:
+        """The prior of one component at each site, as a batch (J,); all are known. A StructureError
+        names a site whose components started from priors that differ.
         """
         if not self.exchangeable.all():
             site = int(np.flatnonzero(~self.exchangeable)[0])
@@ -197,17 +226,13 @@ class Block:
         members: ExponentialFamily,
         sizes: Int[Array, " sites"],
         priors: Sequence[ExponentialFamily | None],
-        seen: tuple[Float[Array, " n"], Bool[Array, " sites"], Float[Array, " sites"]]
-        | None = None,
+        seen: tuple[Array, Array, Array] | None = None,
     ) -> Self:
-        """With what mixing weights say: counts, where these tell what was seen, and totals."""
-        counts, shown, totals = (
-            np.ones(sizes.sum()),
-            np.ones(len(names), bool),
-            np.zeros(len(names)),
-        )
-        if seen is not None:
-            counts, shown, totals = seen
+        """With what mixing weights say: counts (n,), where (J,) these tell what was seen,
+        totals.
+        """
+        many = len(names)
+        counts, shown, totals = seen or (np.ones(sizes.sum()), np.ones(many, bool), np.zeros(many))
         used = (counts >= UNUSED) | ~np.repeat(shown, sizes)
         return cls(path, names, like, members, sizes, counts, used, totals, MemberPriors(priors))
 

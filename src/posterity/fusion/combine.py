@@ -19,31 +19,24 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, HiddenMarkov, Plate, stack
-from posterity.families.mixing import MixingWeights
-from posterity.fusion import paths
+from posterity.families.emitting import MixingWeights
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import Block, one_member, resized
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.blocks import SAME, Block, assembled, one_member, resized
+from posterity.fusion.blocks import blocks as blocks_of
+from posterity.fusion.divergences import Discrepancy, barycenter
 from posterity.fusion.geometry import Divergence, moved, opposite
-from posterity.fusion.paths import assembled
-from posterity.fusion.rules import barycenter
 from posterity.ledger import Ledger
 
 Array = np.ndarray
 Alignments = Mapping[str, Alignment]
 Blocks = Mapping[str, Block | BlockTable]
-SAME = 1e-12
-"""Priors that agree to so many digits were meant to be one."""
 
 
 def _labels(block: Block | BlockTable, alignment: Alignment | None) -> Int[Array, " n"]:
     """The fused component of each local one; there is one where nothing was matched."""
     return np.zeros(len(block.used), int) if alignment is None else alignment.labels
-
-
-# --- the barycentre ------------------------------------------------------------------------------
 
 
 def average(
@@ -93,17 +86,13 @@ def average(
     return assembled(like, {path: one(path, block) for path, block in blocks.items()})
 
 
-# --- common priors -------------------------------------------------------------------------------
-
-
 def common_prior(
     priors: ExponentialFamily, prior: ExponentialFamily | None = None
 ) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
     """The prior that is counted once, and which sites started from another, beyond rounding.
 
     It is ``prior``, else the average of the natural parameters of all sites' priors (J,): proper
-    where they are, since natural parameters of distributions form a convex set, whatever the order
-    of sites, and to the last bit what all agree on.
+    where they are, and to the last bit what all agree on, whatever the order of sites.
     """
     mean = lambda leaf: np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
     common = map_leaves(mean, priors) if prior is None else prior
@@ -119,19 +108,15 @@ def common_total(
     prior: MixingWeights | None = None,
     importance: Float[Array, " sites"] | None = None,
 ) -> tuple[float, Bool[Array, " sites"]]:
-    """The concentration of mixing weights over all components together, and who had another.
-
-    That of the ``prior``, over as many components as it has, else the sites' average, each with its
-    ``importance``; equal if None.
+    """The concentration of mixing weights over all components together, and who had another: that
+    of the ``prior``, over as many components as it has, else the sites' average, each with its
+    ``importance``.
     """
     share = np.ones(len(totals)) if importance is None else importance
     alike = bool((totals == totals[0]).all())
     total = float(totals[0]) if alike else math.fsum(share * totals) / math.fsum(share)
     total = total if prior is None else prior.total(prior)
     return total, ~np.isclose(totals, total, rtol=1e3 * SAME, atol=0.0)
-
-
-# --- the product ---------------------------------------------------------------------------------
 
 
 def add(
@@ -156,7 +141,7 @@ def add(
     Warns:
         UserWarning: if priors differ and ``prior`` is None; of one factor for all.
     """
-    wanted = {} if prior is None else paths.blocks(prior)
+    wanted = {} if prior is None else blocks_of(prior)
     terms = {
         path: TiedTerms(block, alignments[path], wanted.get(path))
         if isinstance(block, Block) and block.whole
@@ -177,7 +162,7 @@ def add(
             f"a factor for each of {len(names)} sites would take {size:,} bytes, beyond the "
             f"budget: the ledger holds one for all, {name!r}, and no single site can be forgotten; "
             "pass a larger budget= to keep them apart",
-            stacklevel=5,
+            stacklevel=4,
         )
         whole = {path: own.all() for path, own in terms.items() if isinstance(own, Terms)}
         factors = {name: assembled(like, whole)}
@@ -194,7 +179,7 @@ def add(
             "result), which is the average of all sites': of natural parameters, and of the "
             "total concentration of mixing weights. Contributions, posterior "
             "less own prior, were added to it. Pass prior= to choose another, and to silence this",
-            stacklevel=5,
+            stacklevel=4,
         )
     return Ledger(common).extend(factors, independent=alone), rebased
 
@@ -261,19 +246,16 @@ class Terms:
         """All sites at once: each has as many rows of its own as there are fused components."""
         kept, sites, groups = labels >= 0, len(piece.sizes), self.groups
         rows = piece.site[kept] * groups + labels[kept]
-        added = map_leaves(
-            lambda leaf: _summed(leaf, rows, sites * groups), self._added(piece, kept)
-        )
+        summed = lambda leaf: _summed(leaf, rows, sites * groups)
+        added = map_leaves(summed, self._added(piece, kept))
         if not piece.plate:
             return [added[index] for index in range(sites)]
         counts = [None] * sites
         if piece.weighted:
-            summed = _summed(piece.counts[kept], rows, sites * groups).reshape(sites, groups)
-            counts = [piece.like.weights.of_counts(row) for row in summed]  # pyright: ignore
-        return [
-            Plate(added[index * groups : (index + 1) * groups], mine)
-            for index, mine in enumerate(counts)
-        ]
+            own = summed(piece.counts[kept]).reshape(sites, groups)
+            counts = [piece.like.weights.of_counts(row) for row in own]  # pyright: ignore
+        starts = zip(range(0, sites * groups, groups), counts, strict=True)
+        return [Plate(added[start : start + groups], mine) for start, mine in starts]
 
     def all(self) -> ExponentialFamily:
         """The sum of all contributions."""
@@ -303,9 +285,6 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
     return sums.reshape(size, *leaf.shape[1:])
 
 
-# --- posteriors whose blocks share labels ---------------------------------------------------------
-
-
 def _averaged_labels(
     tied: Block, alignment: Alignment, members: ExponentialFamily, importance: Array
 ) -> HiddenMarkov:
@@ -332,13 +311,7 @@ def _averaged_labels(
 
 
 class TiedTerms:
-    """Terms of a block with shared labels: a prior of as many as were found, and contributions.
-
-    ``others`` (J,) had another prior, and ``totals`` are the same.
-
-    Raises:
-        StructureError: priors that tell labels apart.
-    """
+    """Terms of a block with shared labels: a prior of as many as were found, and contributions."""
 
     def __init__(self, tied: Block, alignment: Alignment, prior: Any):
         own = [known for known in tied.whole_priors if known is not None]  # all: it was checked
@@ -384,7 +357,7 @@ def _spread(
             warnings.warn(
                 "priors of one state do not tell staying from moving: all of their concentration "
                 "counts as moving. Pass prior= of two states or more to say otherwise",
-                stacklevel=6,
+                stacklevel=5,
             )
         known = ~known
     kept, rows = importance[known], rows[known]

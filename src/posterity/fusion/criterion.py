@@ -25,8 +25,7 @@ from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily
 
 Array = np.ndarray
-MATCHES = 2.0
-"""Matched components that the prior on dispersions is worth."""
+MATCHES = 2.0  # Matched components that the prior on dispersions is worth
 APART = 0.75
 """How far, squared, the same component is expected to lie from site to site, in standard deviations
 of one observation and over all directions together."""
@@ -37,8 +36,7 @@ SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 1e6, 48)])
 UNLIKE, UNLIKELY, LEAST = 20.0, 5.0, 0.02
 """The spread below which shapes are unexpectedly alike, the numbers that this expectation is worth,
 and the spread below which it makes no difference."""
-NEW = 2.0
-"""Nats that each global component costs beside, where shapes may be alike."""
+NEW = 2.0  # Nats that each global component costs beside, where shapes may be alike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +169,8 @@ class Criterion:
         return SPREADS if self.both else np.zeros(1)
 
     def shortest(self, prices: Float[Array, "*many spreads"]) -> tuple[Any, Any]:
-        """The least sum of prices, and the spread of shapes that has it, of sums at all
-        :attr:`spreads`.
+        """The least of sums of prices at all :attr:`spreads`, and the spread of shapes that has
+        it.
         """
         spreads = self.spreads
         if self.both:
@@ -197,8 +195,8 @@ def _size(place: Any) -> int:
 def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) -> Any:
     """A misfit in so many directions, with their dispersion at its most likely value.
 
-    Sampling alone puts half a nat a direction on each component to spare: a dispersion of one.
-    The prior speaks as :data:`MATCHES` components to spare of the ``expected`` dispersion would.
+    Sampling alone puts half a nat a direction on each component to spare: a dispersion of one. The
+    prior speaks as :data:`MATCHES` components to spare of the ``expected`` dispersion would.
     """
     if not directions:
         return misfit
@@ -210,10 +208,9 @@ def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) ->
 
 
 def buffet(counts: Array, sites: int) -> Any:
-    """Negative log probability of who has what under an Indian buffet, columns without labels.
-
-    Its rate is at its most likely value, components over the harmonic number of the sites
-    (griffiths2011, equation 14, with columns taken as distinct).
+    """Negative log probability of who has what under an Indian buffet, columns without labels, at
+    its most likely rate, components over the harmonic number of the sites (griffiths2011, equation
+    14, with columns taken as distinct).
     """
     return _columns(counts.shape[-1], sites) + _presence(counts, sites).sum(-1)
 

@@ -10,15 +10,15 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.clustering import Clustering, assign, polish, refine
+from posterity.fusion.components import LocalComponents
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
-SWEEPS = 50
-"""Turns of matching components and moving barycentres, at most."""
+SWEEPS = 50  # Turns of matching components and moving barycentres, at most
 
 
 class Matched(NamedTuple):
@@ -43,6 +43,18 @@ class Matching(enum.StrEnum):
 
 
 MatchingName = Literal["evidence", "hungarian", "kl-fusion", "identity"]
+
+
+class Rule(enum.StrEnum):
+    """The rules by which matched posteriors become one."""
+
+    BARYCENTER = "barycenter"
+    """The member closest to all in summed KL: as sure as one site is on average."""
+    PRODUCT = "product"
+    """The prior once, and every site's contribution: as sure as the pooled data would be."""
+
+
+RuleName = Literal["barycenter", "product"]
 
 
 def match(
@@ -84,26 +96,21 @@ def match(
 
         result = kl_fusion(local, components)
     elif matching is Matching.HUNGARIAN:
-        result = _permuted(local)
+        # Permutations from the first site on, then alternation until nothing changes.
+        first = local.points.take(slice(*local.starts[:2]))
+        costs = local.points.divergences(first.centroids(first.coordinates))
+        start = Clustering(local, assign(costs, local.starts))
+        end = polish(refine(start))
+        trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
+        result = SearchResult(end, trace)
     else:
         result = search(local, components)
         if components is None and differ(result.clustering):
             effects = Effects.of(result.clustering)
             result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
     if other is not None:
-        masses = np.ones(len(order)) if counts is None else counts[order]
-        result = alternate(result, members[order], masses, other, fixed=fixed)
+        result = alternate(result, members[order], other, fixed=fixed)
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)
-
-
-def _permuted(local: LocalComponents) -> SearchResult:
-    """Permutations from the first site on, then alternation until nothing changes."""
-    first = local.points.take(slice(*local.starts[:2]))
-    labels = assign(local.points.divergences(first.centroids(first.coordinates)), local.starts)
-    start = Clustering(local, labels)
-    end = polish(refine(start))
-    trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
-    return SearchResult(end, trace)
 
 
 def canonical_order(
@@ -113,19 +120,14 @@ def canonical_order(
 
     Contents are compared by hashes, which also makes the first sites a fair sample of all.
     """
-    sizes, keys = np.diff(starts), member_hashes(members)
+    natural = [members[rows].natural_parameters for rows in parts(starts[-1], members[:1])]
+    sizes, keys = np.diff(starts), np.concatenate(list(map(content_hashes, natural)))
     site = np.repeat(np.arange(len(sizes)), sizes)
     ties = np.zeros(len(keys)) if counts is None else counts
     whole = keys if counts is None else content_hashes(np.stack([keys.view(float), ties], axis=1))
     contents = np.add.reduceat(scrambled(whole), starts[:-1])
     order = np.lexsort((ties, keys, site, contents[site], -sizes[site]))
     return order, np.concatenate([[0], np.sort(sizes)[::-1].cumsum()])
-
-
-def member_hashes(members: ExponentialFamily) -> np.ndarray:
-    """64 bits (n,) of the contents of each member."""
-    some = parts(members.batch_shape[0], members[:1])
-    return np.concatenate([content_hashes(members[rows].natural_parameters) for rows in some])
 
 
 def scrambled(keys: np.ndarray) -> np.ndarray:
@@ -159,23 +161,16 @@ def check_components(
 def alternate(
     start: SearchResult,
     members: ExponentialFamily,
-    masses: Float[Array, " n"],
     divergence: Discrepancy,
     *,
     fixed: bool = False,
 ) -> SearchResult:
-    """Have components find the nearest barycentre, and barycentres the middle of theirs, in turn.
+    """Have components (N,) find the nearest barycentre, and barycentres the middle of theirs, in
+    turn.
 
     The number of groups stays what it was. The summed divergence, which becomes the trace, falls at
     every turn; it ends where nothing changes, where it would not fall, or where a group would be
-    left empty.
-
-    Args:
-        start: where to begin: components (N,) in their order there.
-        members: the same components.
-        masses: how much each weighs in its site.
-        divergence: between a barycentre and a component.
-        fixed: keep the labels: only their cost is computed.
+    left empty. If labels are ``fixed`` only their cost is computed.
     """
     clustering, trace = start.clustering, []
     labels, starts = clustering.labels, clustering.local.starts
@@ -193,7 +188,7 @@ def alternate(
         clustering = clustering.relabelled(labels)
         if costs is None or len(trace) > SWEEPS:
             break
-        labels = divergence.assign(finite(costs), starts, labels, masses)
+        labels = assign(finite(costs), starts)
         emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()
         if emptied or (labels == clustering.labels).all():
             break

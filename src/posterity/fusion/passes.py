@@ -16,19 +16,17 @@ from posterity.arrays.typing import Float, Int
 from posterity.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assign
+from posterity.fusion.clustering import assign
+from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
 from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
-COSTS = 2**22
-"""Divergences that are in memory at a time."""
-SETTLED = 1e-4
-"""Share of the misfit by which a sweep has to lower it, or there is no other."""
-ROUNDS = 16
-"""Times that groups are opened for what fits nowhere."""
+COSTS = 2**22  # Divergences that are in memory at a time
+SETTLED = 1e-4  # Share of the misfit by which a sweep has to lower it, or there is no other
+ROUNDS = 16  # Times that groups are opened for what fits nowhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +83,8 @@ class Stages:
         self._plates: dict[str, Any] = {} if saved is None else saved[0]
 
     def resumed(self, passes: "Passes") -> tuple[PassResult, list[float]] | None:
-        """The clustering of a plate that was kept last, and its trace, by at most two passes.
-
-        Raises:
-            ArtifactError: if the file does not hold such a thing.
+        """The clustering of a plate that was kept last, and its trace, by at most two passes; an
+        ArtifactError if the file does not hold such a thing.
         """
         if (kept := self._plates.get(f"plate {passes.table.path}")) is None:
             return None
@@ -136,8 +132,6 @@ class Passes:
         self.potentials: Array = sums.totals[0] - [sum(map(np.sum, less)), 0.0]
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
-
-    # --- what an assignment is worth -------------------------------------------------------------
 
     def centroids(self, coordinates: Float[Array, "g dim"]) -> Centroids:
         """Groups at these coordinates."""
@@ -187,15 +181,12 @@ class Passes:
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
 
-    # --- passes ----------------------------------------------------------------------------------
-
     def sweep(
         self, coordinates: Float[Array, "g dim"], price: float = np.inf, *, second: bool = True
     ) -> PassResult:
-        """Each site's best assignment to groups at these coordinates, and the new sums.
-
-        What differs from all groups by more than the ``price`` is given to none. Without the
-        ``second`` choices nothing is found out about what it would cost to dissolve a group.
+        """Each site's best assignment to groups at these coordinates, and the new sums: what
+        differs from all by more than the ``price`` is given to none. Without the ``second`` choices
+        nothing is found out about what it would cost to dissolve a group.
         """
         centroids = self.centroids(coordinates)
         sums = _Accumulator(self.table, len(coordinates))
@@ -337,10 +328,9 @@ class Passes:
         return sweep, trace
 
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
-        """True where dissolving a group cannot pay, by a bound that takes no pass.
-
-        A centroid of ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these
-        add to the misfit.
+        """True where dissolving a group cannot pay, by a bound that takes no pass: a centroid of
+        ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these add to the
+        misfit.
         """
         others = np.delete(np.arange(len(sweep.counts)), gone)
         more = np.bincount(sweep.second[sweep.labels == gone], minlength=len(sweep.counts))

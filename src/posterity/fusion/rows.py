@@ -13,8 +13,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import ArtifactError
 
 Array = np.ndarray
-BLOCK = 2**20
-"""Bytes of a block, give or take a site: what a processor's cache holds."""
+BLOCK = 2**20  # Bytes of a block, give or take a site: what a processor's cache holds
 
 
 class MemoryBudget:
@@ -31,10 +30,8 @@ class MemoryBudget:
 
 
 class Rows(NamedTuple):
-    """Some sites' rows, one site after the other.
-
-    ``first`` and ``row`` are the index of the first site and of the first row in the table;
-    ``starts`` has the first row of each site in the block, and the end.
+    """Some sites' rows, one site after the other: ``first`` and ``row`` are the index of the first
+    site and of the first row in the table; ``starts`` has the first row of each site, and the end.
     """
 
     index: int
@@ -82,8 +79,6 @@ class RowStore:
         self._waiting: list[Array] = []
         self._closed: Array | None = None
         self._target = max(1, BLOCK // (8 * width))
-
-    # --- writing ---------------------------------------------------------------------------------
 
     def append(self, rows: Float[Array, "n width"], sizes: Int[Array, " sites"]) -> None:
         """More sites' rows."""
@@ -147,8 +142,6 @@ class RowStore:
                 fix="Pass a larger budget=, or have TMPDIR name a folder with more room.",
             ) from error
 
-    # --- reading ---------------------------------------------------------------------------------
-
     @property
     def sizes(self) -> Int[Array, " sites"]:
         """Rows of each site."""
@@ -173,20 +166,15 @@ class RowStore:
             site, row = site + len(sizes), row + number
 
 
-# --- sums by labels: plain ones for the way, exact ones for the result ---------------------------
-
-
 class GroupSums:
     """Sums (G, D) of rows that come block by block; rows labelled -1 count nowhere."""
 
     def __init__(self, groups: int, width: int):
-        self.counts = np.zeros(groups)
-        self.totals = np.zeros((groups, width))
+        self.counts, self.totals = np.zeros(groups), np.zeros((groups, width))
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
         """One more block."""
-        members = membership(labels, len(self.counts))
-        self.totals += members @ rows
+        self.totals += membership(labels, len(self.counts)) @ rows
         self.counts += np.bincount(labels[labels >= 0], minlength=len(self.counts))
 
     @property

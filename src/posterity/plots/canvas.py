@@ -21,15 +21,17 @@ Array = np.ndarray
 FORMATS = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#6b6b6b"
 """Colours of names and of notes."""
+BLUE, ORANGE = "#1b4f8f", "#ee7d11"
+"""Colours that differ without red and green, and in print by their lightness."""
+DASHED = (0, (4, 3))
 COLOURS = {
     Kind.ABSENT: "#f1f1ee",
     Kind.ALONE: "#b9b9b2",
     Kind.UNKNOWN: "#5f7f9f",
-    Kind.FIRM: "#1b4f8f",
+    Kind.FIRM: BLUE,
     Kind.LIKELY: "#86b3de",
-    Kind.AMBIGUOUS: "#ee7d11",
+    Kind.AMBIGUOUS: ORANGE,
 }
-"""Colours that differ without red and green, and in print by their lightness."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,9 +186,7 @@ def new_axes(*, equal: bool = True, inches: tuple[float, float] | None = None) -
     return axes
 
 
-def new_panels(
-    down: int, across: int, inches: tuple[float, float], **options: Any
-) -> tuple[Any, np.ndarray]:
+def new_panels(down: int, across: int, inches: tuple[float, float], **options: Any) -> Any:
     """A new figure, and its axes as an array of shape ``(down, across)``."""
     blank = new_axes(equal=False, inches=inches)
     figure: Any = blank.figure
@@ -204,10 +204,9 @@ def check_format(path: str | os.PathLike[str]) -> None:
 
 def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
     """Label axes of numbers and style them: no frame above and at the right, pale lines at y."""
-    if x:
-        ax.set_xlabel(x, fontsize=9, color=INK)
-    if y:
-        ax.set_ylabel(y, fontsize=9, color=INK)
+    for label, write in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
+        if label:
+            write(label, fontsize=9, color=INK)
     ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(PALE)
@@ -237,11 +236,7 @@ def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") ->
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure.
-
-    Raises:
-        UsageError: it cannot be written, or its ending names no format.
-    """
+    """Write a figure; a UsageError if its ending names no format, or it cannot be written."""
     check_format(path)
     try:
         figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")

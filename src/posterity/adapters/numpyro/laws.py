@@ -39,20 +39,13 @@ TRANSFORMS: dict[type, str] = {
 
 
 def to_numpyro(law: Distribution) -> Any:
-    """A law as a distribution of NumPyro, such as the prior of the next model.
+    """A law as a distribution of NumPyro in JAX's default precision, such as a next model's prior.
 
-    Args:
-        law: a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
-            :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without
-            mixing weights (members along the last batch axis become part of the event); a
-            :class:`Mixture` of one; a :class:`Transformed` on one array; or a :class:`Product`.
-
-    Returns:
-        A ``numpyro.distributions.Distribution``, in JAX's default precision; of a Product a
-        dictionary of them by block. Names of coordinates have no place there.
-
-    Raises:
-        StructureError: for other laws, and those on several sites: give each its own.
+    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
+    :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without mixing
+    weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
+    a :class:`Transformed` on one array; or a :class:`Product`, of which there is a dictionary by
+    block. Others are a StructureError. Names of coordinates have no place there.
 
     >>> from posterity.families import Gamma
     >>> to_numpyro(Gamma.from_standard(shape=2.0, rate=4.0)).mean

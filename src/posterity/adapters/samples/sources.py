@@ -89,9 +89,6 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
     return [result for name, part in parts for result in _parts(part, under(name))]
 
 
-# --- tables --------------------------------------------------------------------------------------
-
-
 def _table(table: Any, chains: Chains) -> list[Variable]:
     """Columns are variables; sampler's own (``lp__``) stay behind, ``chain`` says which chain."""
     import pandas as pd
@@ -137,9 +134,6 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     return [variable(name, of(name), chains) for name in kept]
 
 
-# --- ArviZ and xarray ----------------------------------------------------------------------------
-
-
 def _dataset(data: Any) -> list[Variable]:
     """The group ``posterior``, its coordinates as labels."""
     group = data
@@ -168,9 +162,6 @@ def _dataset(data: Any) -> list[Variable]:
     if not variables:
         raise _unknown(data)
     return variables
-
-
-# --- NumPyro -------------------------------------------------------------------------------------
 
 
 def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
