@@ -128,13 +128,12 @@ class Absorbing:
         if not either.any():
             return None
         one, other = one[either], other[either]
-        part, host = np.where(alone[other], (other, one), (one, other))
         union = self._halves(one, other, origin).union
-        against = disagreement(clustering, place[host], union)
+        against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
         explained = union.degrees_of_variation / 2
         against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
         gain = self.evidence(one, other, origin) - against
-        parts = self._joined(part, host, gain)
+        parts = self._joined(one, other, gain)
         return None if (parts.into == self.into).all() else parts
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " n"]:
@@ -186,10 +185,13 @@ class Absorbing:
         return gain
 
     def _joined(
-        self, parts: Int[Array, " m"], hosts: Int[Array, " m"], gain: Float[Array, " m"]
+        self, one: Int[Array, " m"], other: Int[Array, " m"], gain: Float[Array, " m"]
     ) -> "Absorbing":
-        """With parts in hosts where that is a gain, the most first, each in one at most."""
-        into, taken = np.arange(len(self.into)), set()
+        """With the smaller of pairs in the larger where that is a gain, the most first, each in one
+        at most.
+        """
+        swap, into, taken = self.counts[one] > self.counts[other], np.arange(len(self.into)), set()
+        parts, hosts = np.where(swap, (other, one), (one, other))
         for at in np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]:
             part, host = int(parts[at]), int(hosts[at])
             if taken.isdisjoint((part, host)):
