@@ -229,8 +229,6 @@ class Aligner:
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
             parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
-        elif absorb:
-            parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
