@@ -5,13 +5,13 @@ in two, or left a few observations beside it, parts are matched with parts or wi
 parts of one component have learnt adds up: where the prior is known their union is
 ``q_k + q_l - prior``, exactly in conjugate families. Two of a site's components are put together
 
-* where the evidence lower bound of the site's own fit is higher of their union, and so it is on
-  the whole of the sites that hold both of the groups that they were matched with: the log evidence
-  of the union (heller2005) less that of both, and of which observation is in which, less the
-  entropy of their responsibilities, which the two laws themselves imply. Where all counts of a site
-  are whole numbers nothing was left open, as of labels that are known, and none are;
-* where one of them is alone and this is higher by no less than what the union makes worse at the
-  other sites, give or take what sampling explains, half a nat a direction.
+* before the matching, where the evidence lower bound of the site's own fit is higher of their
+  union: the log evidence of the union (heller2005) less that of both, and of which observation is
+  in which, less the entropy of their responsibilities, which the two laws themselves imply. Where
+  all counts are whole numbers nothing was left open, as of labels that are known, and none are.
+  They stay apart if the matching then shows each nearest to a group of its own at other sites;
+* after it, where one of them is alone and this is higher by no less than what the union makes
+  worse at the other sites, give or take what sampling explains, half a nat a direction.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ NEAR = 25.0
 one: of a few observations in the tail of many others it may be as much."""
 WHOLE = 1e-6
 """The part of an observation up to which a count is a whole number."""
-MOST = 30.0
-"""Nats that one site speaks for or against two groups being one, at most."""
+HELD = 2
+"""Sites that hold a group which tells apart what one site's fit does not."""
 DRAWS = 256
 """Pairs of opposite draws from each component for the entropy of responsibilities."""
 AMID = object()
@@ -93,10 +93,46 @@ class Absorbing:
         """The prior of each row."""
         return self.block.priors.at(self.block.site[rows])
 
+    @classmethod
+    def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
+        """With those of these rows put together that are one by their own sites' evidence alone,
+        the likeliest first, until there are none.
+        """
+        found = cls.of(block)
+        rows = found.counted(rows[~found.known[rows]])
+        origin = middle(block.members[rows]) if len(rows) else None
+        while len(rows):
+            one, other = found.pairs(rows, origin)
+            parts = found._joined(one, other, found.evidence(one, other, origin))
+            changed = block.site[found.into != parts.into]
+            rows = rows[np.isin(block.site[rows], changed) & parts.whole[rows]]
+            found = parts
+        return found
+
+    def less(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
+        """Without unions of components that are each nearest to a group of their own that several
+        sites hold, as these rows were matched; None if there are none.
+        """
+        clustering, part = matched.result.clustering, np.flatnonzero(~self.whole)
+        held = clustering.counts >= HELD
+        if not len(part) or held.sum() < HELD:
+            return None
+        origin = middle(self.members[rows[np.argsort(matched.rows)]])
+        centroids = clustering.centroids.take(np.flatnonzero(held))
+        near = [
+            Points.of(moved(self.block.members[own], origin), clustering.local.points.divergence)
+            .divergences(centroids)
+            .argmin(1)
+            for own in (part, self.into[part])
+        ]
+        into, away = self.into.copy(), part[near[0] != near[1]]
+        into[away] = away
+        return Absorbing(self.block, into) if len(away) else None
+
     def more(
         self, matched: Matched, rows: Int[Array, " n"], origin: Any = AMID
     ) -> "Absorbing | None":
-        """With what should not be apart, as these rows were matched; None if there is nothing.
+        """With what the matching of these rows leaves alone and should not; None if nothing.
 
         Components were matched as they are seen from the ``origin``, by default the middle of all.
         """
@@ -106,23 +142,21 @@ class Absorbing:
             origin = middle(self.members[rows[np.argsort(matched.rows)]])
         alone = np.zeros(len(self.into), bool)
         alone[rows] = clustering.counts[clustering.labels[matched.rows]] == 1
-        rows = self.counted(rows)
-        if not len(rows) or not len(pairs := np.stack(self.pairs(rows, origin), axis=1)):
+        site, rows = self.block.site, self.counted(rows)
+        rows = rows[np.isin(site[rows], site[alone])]
+        if not len(rows):
             return None
-        one, other = pairs.T
-        gain = own = self.evidence(one, other, origin)
-        groups = np.sort(clustering.labels[place[pairs]], axis=1)
-        _, group = np.unique(groups, axis=0, return_inverse=True)
-        votes = np.bincount(group.ravel(), np.clip(own, -MOST, MOST))[group.ravel()]
-        gain = np.where(self.known[one] | (votes <= 0), -np.inf, own)
-        if (either := alone[pairs].any(1)).any():
-            one, other = pairs[either].T
-            union = self._halves(one, other, origin).union
-            against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
-            explained = union.degrees_of_variation / 2
-            against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
-            gain[either] = np.maximum(gain[either], own[either] - against)
-        parts = self._joined(*pairs.T, gain)
+        one, other = self.pairs(rows, origin)
+        either = alone[one] | alone[other]
+        if not either.any():
+            return None
+        one, other = one[either], other[either]
+        union = self._halves(one, other, origin).union
+        against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
+        explained = union.degrees_of_variation / 2
+        against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
+        gain = self.evidence(one, other, origin) - against
+        parts = self._joined(one, other, gain)
         return None if (parts.into == self.into).all() else parts
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " n"]:

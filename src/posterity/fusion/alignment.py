@@ -229,6 +229,9 @@ class Aligner:
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
             parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
+        elif absorb:
+            parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
+        first = absorb
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
@@ -237,7 +240,9 @@ class Aligner:
             matched = match(
                 members, starts, self.matching, self.divergence, self.components, counts, own
             )
-            if (more := parts.more(matched, left) if absorb else None) is None:
+            more = parts.less(matched, left) if first else None
+            first = False
+            if (more := more or (parts.more(matched, left) if absorb else None)) is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
