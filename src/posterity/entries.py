@@ -1,7 +1,7 @@
 """Entries of ledgers: versions of sites' factors, checked, at rest, and how two copies join."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -45,6 +45,16 @@ class Entry(NamedTuple):
     def rank(self) -> tuple[int, bool, int]:
         """The rank by which one of two entries of a site wins: the higher."""
         return (self.epoch, self.factor is None, self.sequence)
+
+
+def with_factors(
+    entries: Mapping[str, Entry], change: Callable[[str, Any], Any]
+) -> dict[str, Entry]:
+    """The same versions with other factors: ``change(site, factor)``, where there is one."""
+    return {
+        site: entry if entry.factor is None else entry._replace(factor=change(site, entry.factor))
+        for site, entry in entries.items()
+    }
 
 
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:

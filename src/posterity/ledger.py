@@ -9,18 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from posterity import entries as versions
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_adds, check_proper, check_same_structure
-from posterity.entries import (
-    Entry,
-    all_at_rest,
-    by_site,
-    check_names,
-    checked,
-    merge_entries,
-    stale,
-)
+from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.description import posterior_line
@@ -66,8 +59,9 @@ class Ledger:
             ParameterError: if either has NaN, infinite or improper parameters.
             StructureError: if they are not of one family and shape.
         """
-        check_adds(posterior, f"the posterior of site {site!r}")
-        check_proper(posterior, f"the posterior of site {site!r}")
+        place = f"the posterior of site {site!r}"
+        check_adds(posterior, place)
+        check_proper(posterior, place)
         check_same_structure(prior, posterior, f"site {site!r}")
         factor = at_rest(posterior) - at_rest(prior)
         return cls(prior).update(site, factor, independent=True)
@@ -109,13 +103,7 @@ class Ledger:
         ledger = self._under(move(self.prior))
         if all(mine.get(path, own) == own for path, own in wanted.items()):
             return ledger
-        moved = {
-            site: entry
-            if entry.factor is None
-            else entry._replace(factor=_bare(move(entry.factor)))
-            for site, entry in self.entries.items()
-        }
-        return ledger._with(moved)
+        return ledger._with(with_factors(self.entries, lambda _, factor: _bare(move(factor))))
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
@@ -228,7 +216,7 @@ class Ledger:
                 fix="Give both one prior, Ledger(prior, ledger.entries): factors hold none. "
                 "posterity.fuse with rule='product' does, and matches components.",
             )
-        merged = merge_entries(self.entries, other.entries)
+        merged = versions.merge_entries(self.entries, other.entries)
         check_names(other.entries.keys() - self.entries.keys(), self.entries)
         return self._with(merged)
 
@@ -293,7 +281,7 @@ class Ledger:
             sequence = last.sequence + 1 if epoch == last.epoch else 0
         entry = checked(site, Entry(epoch, sequence, factor, independent))
         if entry.rank <= last.rank:
-            raise stale(site, entry, last)
+            raise versions.stale(site, entry, last)
         return entry
 
     def _updated(self, new: Mapping[str, Entry]) -> "Ledger":

@@ -27,6 +27,7 @@ from posterity.artifact.recipe import (
     recipe_in,
     sites_in,
 )
+from posterity.entries import with_factors
 from posterity.errors import StructureError
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
@@ -318,12 +319,8 @@ def expressed(
         return move(value)
     if prior is None:
         raise _unlike(site)
-    moved = {
-        name: entry
-        if entry.factor is None
-        else entry._replace(factor=with_names(move(value.factor(name)), {}))
-        for name, entry in value.entries.items()
-    }
+    own = lambda name, _: with_names(move(value.factor(name)), {})
+    moved = with_factors(value.entries, own)
     return Ledger(in_order(prior, {"": names}, "the prior", "the recipe")).holding(moved)
 
 
