@@ -58,10 +58,8 @@ def with_factors(
 
 
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each site's highest entry, by sorted name.
-
-    Raises:
-        LedgerError: if one version of a site has two contents.
+    """Each site's highest entry, by sorted name; a LedgerError if one version of a site has two
+    contents.
     """
     merged = dict(mine)
     for site, entry in theirs.items():
@@ -135,10 +133,8 @@ def _is_count(value: Any) -> bool:
 
 
 def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[Any]:
-    """The factors at rest, all at once where they are as they should be.
-
-    Raises:
-        ParameterError, StructureError: as of the first that is not finite, or not like the prior.
+    """The factors at rest, all at once where they are as they should be; a ParameterError or
+    StructureError as of the first that is not finite, or not like the prior.
     """
     try:
         pairs = zip(columns(prior, [prior]), columns(prior, [*factors.values()]), strict=True)

@@ -47,10 +47,8 @@ def named(value: Any, names: Names) -> Any:
 
 
 def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
-    """A posterior or ledger with its coordinates in the order that is ``wanted``, exactly.
-
-    Raises:
-        StructureError: if they have other names; topics over other words say what to do.
+    """A posterior or ledger with its coordinates in the order that is ``wanted``, exactly; a
+    StructureError if they have other names; topics over other words say what to do.
     """
     if not wanted or not (own := names_in(value)):
         return value

@@ -469,10 +469,8 @@ def as_provenance(
 
 
 def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions.
-
-    Raises:
-        ArtifactError: for what is no such table.
+    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions; an
+    ArtifactError for what is no such table.
     """
     try:
         sites = json.loads(provenance.get(SITES, "{}"))

@@ -104,10 +104,8 @@ def unfit(kind: type, why: str) -> ArtifactError:
 
 
 def register(kind: Kind) -> Kind:
-    """Let artifacts hold a family of your own, or another node; usable as a decorator.
-
-    Raises:
-        ArtifactError: if another type already has the name.
+    """Let artifacts hold a family of your own, or another node; usable as a decorator; an
+    ArtifactError if another type already has the name.
     """
 
     def fields_of(node: Node) -> dict[str, Any]:

@@ -157,10 +157,8 @@ def _each(function: Callable[[Any], Any], posteriors: Mapping[str, Any]) -> dict
 
 
 def words_of(posterior: object) -> tuple[str, ...]:
-    """The names of the categories of topics, or of a ledger over them.
-
-    Raises:
-        StructureError: for what is no topics, and topics whose words have no names.
+    """The names of the categories of topics, or of a ledger over them; a StructureError for what is
+    no topics, and topics whose words have no names.
     """
     if not is_topics(posterior):
         raise StructureError(

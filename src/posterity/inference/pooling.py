@@ -160,11 +160,7 @@ class PartialPooling(LocalUpdate):
         return own and plain and parts.keys() == {"coefficients", "log_spread"}
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "PartialPooling":
-        """Itself.
-
-        Raises:
-            UsageError: if the model is no regression with coefficients of a site's own.
-        """
+        """Itself; a UsageError if the model is no regression with coefficients of a site's own."""
         if not self.serves(model, q):
             raise UsageError(
                 found=f"PartialPooling for {type(model).__name__} and a {type(q).__name__}",
@@ -212,10 +208,8 @@ class PartialPooling(LocalUpdate):
     def target(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records
     ) -> tuple[Any, PooledInfo]:
-        """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum.
-
-        Raises:
-            ParameterError: if the log likelihood is not finite near the posterior.
+        """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum; a
+        ParameterError if the log likelihood is not finite near the posterior.
         """
         return self._refined(model, view, factor, records, 0)
 
@@ -381,10 +375,8 @@ class Likelihood:
         self.left = 0.0  # nats, at most, by which the last message was not at rest
 
     def message(self, mean: Vector, covariance: Matrix) -> Normal:
-        """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before.
-
-        Raises:
-            ParameterError: if the log likelihood is not finite there.
+        """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before; a
+        ParameterError if the log likelihood is not finite there.
         """
         x, weights = self.x, self.weights
         if isinstance(self.model, LinearRegression):

@@ -57,10 +57,8 @@ class Model(Setting):
     """Whether records of a site tell of each other: a batch does not stand for all then."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class whose likelihood is its own, and whose formulas are another likelihood's.
-
-        Raises:
-            UsageError: naming the formula, and the class that it is of.
+        """Refuse a class whose likelihood is its own, and whose formulas are another likelihood's;
+        a UsageError naming the formula, and the class that it is of.
         """
         super().__init_subclass__(**options)
         own = _LIKELIHOODS & vars(cls).keys()
@@ -119,10 +117,8 @@ class Model(Setting):
 
 
 def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
-    """The sum of log likelihoods (n,) times the records' weights.
-
-    Raises:
-        StructureError: unless there is one value a record.
+    """The sum of log likelihoods (n,) times the records' weights; a StructureError unless there is
+    one value a record.
     """
     if np.shape(values) != np.shape(records.weights):
         raise StructureError(
@@ -176,10 +172,8 @@ class PredictorModel(Model):
         """``log p(y | f)``, in nats, element by element."""
 
     def predictor_mean(self, f: Each) -> Each:
-        """``E[y | f]``, element by element: what predictions are.
-
-        Raises:
-            UsageError: unless the model says it.
+        """``E[y | f]``, element by element: what predictions are; a UsageError unless the model
+        says it.
         """
         raise UsageError(
             found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",

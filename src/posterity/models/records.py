@@ -23,10 +23,8 @@ class Records(Node):
 
     @classmethod
     def of(cls, data: PyTree, weight: float | int = 1) -> "Records":
-        """All records with one weight; None is a site without any.
-
-        Raises:
-            StructureError: if the arrays have no common first axis.
+        """All records with one weight; None is a site without any; a StructureError if the arrays
+        have no common first axis.
         """
         if data is None:
             return cls(None, np.zeros(0))
@@ -44,10 +42,8 @@ class Records(Node):
 
     @classmethod
     def of_model(cls, model: Any, data: Any) -> "Records":
-        """The records that a model takes, one at least.
-
-        Raises:
-            StructureError, ParameterError: for data that the model cannot take, or no records.
+        """The records that a model takes, one at least; a StructureError or ParameterError for data
+        that the model cannot take, or no records.
         """
         model.check(data)
         records = cls.of(data)
