@@ -10,7 +10,7 @@ the curvature in ``s``, of which natural-gradient steps are made (bui2018).
 
 import contextlib
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -73,10 +73,8 @@ class Normal(NamedTuple):
     @classmethod
     def of(cls, law: Any) -> "Normal":
         """A Gaussian or a diagonal Gaussian of the library."""
-        precision = np.asarray(law.precision)
-        return cls(
-            np.asarray(law.precision_mean), np.diag(precision) if law.diagonal else precision
-        )
+        precision, linear = np.asarray(law.precision), np.asarray(law.precision_mean)
+        return cls(linear, np.diag(precision) if law.diagonal else precision)
 
     @classmethod
     def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
@@ -144,6 +142,8 @@ class PartialPooling(LocalUpdate):
     nodes: int = static()
     most: int = static()
 
+    pools: ClassVar[bool] = True
+
     def __init__(self, nodes: int = 64, most: int = 1024):
         at_least(8).check(nodes=nodes, most=most)
         super().__init__(steps=1)
@@ -174,19 +174,9 @@ class PartialPooling(LocalUpdate):
         """What a site does, in words."""
         return "marginal likelihood by expectation propagation, natural gradients"
 
-    @property
-    def pools(self) -> bool:
-        """It does."""
-        return True
-
     def needs_jax(self, model: Model) -> bool:
         """If the regression's own formulas do."""
         return not (isinstance(model, PersonalRegression) and model.model.in_numpy)
-
-    @property
-    def conjugate(self) -> bool:
-        """What a site finds depends on the others."""
-        return False
 
     def improved(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
@@ -237,13 +227,7 @@ class PartialPooling(LocalUpdate):
 class _Site:
     """One visit: the cavity, the message of the records, and the posterior as it is refined."""
 
-    def __init__(
-        self,
-        model: PersonalRegression,
-        view: Any,
-        factor: Any,
-        records: Records,
-    ):
+    def __init__(self, model: PersonalRegression, view: Any, factor: Any, records: Records):
         self.model, self.view = model, view
         self.own = np.array(model.personal)
         self.coefficients = Normal.of(view.coefficients)
@@ -313,14 +297,14 @@ class _Site:
 
     def _at(self, spread: Normal, seed: int) -> Any:
         place = spread, self.coefficients, self.message
-        before, known = self.known.get(seed, (None, None))
-        if before is None or any(old is not new for old, new in zip(before, place, strict=True)):
-            known = self._found_at(spread, seed)
+        before, known = self.known.get(seed, ((None,) * 3, None))
+        if any(old is not new for old, new in zip(before, place, strict=True)):
+            known = self._marginal(spread, self.grids[seed][0])
             self.known[seed] = place, known
         return known
 
-    def _found_at(self, spread: Normal, seed: int) -> Any:
-        nodes, _ = self.grids[seed]
+    def _marginal(self, spread: Normal, nodes: Any) -> Marginal | None:
+        """The marginal likelihood over these nodes; None where sums over them overflow."""
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
         if not s.max() < FURTHEST:
             return None
