@@ -69,10 +69,9 @@ class Bound(eqx.Module):
         assert self.scales is not None
         drawn = []
         for index, unit in enumerate(own["scale"]):
-            noise = jax.random.normal(
-                jax.random.fold_in(key, index), (records, unit["mean"].size), unit["mean"].dtype
-            )
-            log = unit["mean"] + jnp.exp(unit["log_deviation"]) * noise
+            mean, own_key = unit["mean"], jax.random.fold_in(key, index)
+            noise = jax.random.normal(own_key, (records, mean.size), mean.dtype)
+            log = mean + jnp.exp(unit["log_deviation"]) * noise
             drawn.append(regularised(log, self.scales.slab))
         return drawn
 
