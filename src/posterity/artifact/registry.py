@@ -34,7 +34,7 @@ class Codec(NamedTuple):
 
 
 CODECS: dict[str, Codec] = {}
-HOMES: dict[str, str] = dict.fromkeys(
+HOMES: Mapping[str, str] = dict.fromkeys(
     ("Domain", "Head", "Scaling", "Student"), "posterity.distillation.files"
 ) | dict.fromkeys(
     ("ConjugateLearner", "OwnFeatures", "VectorFeatures"), "posterity.pursuit.learning.files"
