@@ -423,7 +423,7 @@ class VariationalOnlineNewton(Sampling):
 
 
 def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Columns (n,) that a function makes of others, by NumPy as many rows at a time as caches hold."""
+    """Columns (n,) that a function makes of others, by NumPy as many at a time as caches hold."""
     rows = len(columns[0])
     if rows <= size or any(map(is_jax, columns)):
         return function(*columns)

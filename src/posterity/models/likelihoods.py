@@ -35,10 +35,7 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 
 def log_likelihood(
-    outputs: Float[Real, "n ..."],
-    y: Any,
-    kind: str,
-    noise_variance: Number = 1.0,
+    outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: Number = 1.0
 ) -> Float[Real, " n"]:
     """``log p(y | outputs)`` of each record, in nats.
 

@@ -104,18 +104,13 @@ def joined(sites: Iterable[Records]) -> Iterator[Records]:
         if not records.size:
             continue
         tree = repr(tree_map(lambda leaf: (str(leaf.dtype), leaf.shape[1:]), records.data))
-        kind = kinds.setdefault(tree, [])
-        kind.append(records)
+        kinds.setdefault(tree, []).append(records)
     for kind in kinds.values():
         ends = np.cumsum([records.size for records in kind]) // TOGETHER
         for batch in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(ends)) + 1):
-            yield _concatenated([kind[place] for place in batch])
-
-
-def _concatenated(sites: list[Records]) -> Records:
-    if len(sites) == 1:
-        return sites[0]
-    return tree_map(lambda *leaves: np.concatenate(leaves), *sites)
+            first, *others = (kind[place] for place in batch)
+            every = lambda *leaves: np.concatenate(leaves)
+            yield tree_map(every, first, *others) if others else first
 
 
 def _widened(leaf: Real) -> Any:
