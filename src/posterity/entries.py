@@ -80,9 +80,7 @@ def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
 
 def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
     """The entries sorted by name, read-only."""
-    names = list(entries)
-    ordered = sorted(names)
-    return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
+    return MappingProxyType({site: entries[site] for site in sorted(entries)})
 
 
 def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:

@@ -34,11 +34,11 @@ class Codec(NamedTuple):
 
 
 CODECS: dict[str, Codec] = {}
-HOMES: Mapping[str, str] = dict.fromkeys(
-    ("Domain", "Head", "Scaling", "Student"), "posterity.distillation.files"
-) | dict.fromkeys(
-    ("ConjugateLearner", "OwnFeatures", "VectorFeatures"), "posterity.pursuit.learning.files"
-)
+_LEARNING = "posterity.pursuit.learning.files"
+HOMES: dict[str, str] = {
+    **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.files"),
+    **dict.fromkeys(("ConjugateLearner", "OwnFeatures", "VectorFeatures"), _LEARNING),
+}
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""
 
 
