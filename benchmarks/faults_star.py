@@ -35,6 +35,7 @@ from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine import star
 from posterity.engine.agent import Agent
+from posterity.engine.course import ServerMemory
 from posterity.engine.memory import Memory, Step
 from posterity.engine.messages import Answer, Letter, Question
 from posterity.engine.signing import Envelope, PrivateKey
@@ -241,16 +242,16 @@ def not_kept(memory: Any, asked: Any, answer: Any, content: bytes) -> Any:
     return dataclasses.replace(after, parts=memory.parts)
 
 
-with_answer = star._with_answer
+with_answer = ServerMemory.with_answer
 MUTANTS = {
     "an answer counts twice": Kinds(server=TakesTwice, terms=TERMS),
     "any answer counts": Kinds(server=TakesAnyAnswer, terms=TERMS),
     "answers are not kept": Kinds(
-        terms=TERMS, patches=(lambda: mock.patch.object(star, "_with_answer", not_kept),)
+        terms=TERMS, patches=(lambda: mock.patch.object(ServerMemory, "with_answer", not_kept),)
     ),
     "questions of before a forgetting wait": Kinds(
         terms=TERMS,
-        patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: dict(m.outbox)),),
+        patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: m),),
     ),
     "commit after send": Kinds(agent=SentFirst, terms=TERMS),
     "forgotten, not erased": Kinds(server=NotErased, terms=TERMS),

@@ -16,8 +16,7 @@ from posterity.checks import check_adds, check_proper, check_same_structure
 from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
-from posterity.families.description import posterior_line
-from posterity.families.names import Names, in_order, names_of, some, with_names
+from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
 from posterity.notebook import html
 from posterity.text import cut, listed
 

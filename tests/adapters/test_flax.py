@@ -364,9 +364,9 @@ def test_bad_input_is_refused() -> None:
         pytest.raises(ParameterError, match="from the mode"),
     ):
         fit(y=(y + 1) % 3)
-    with pytest.raises(UsageError, match=r"without \['likelihood', 'prior_precision'\]"):
+    with pytest.raises(TypeError, match="'likelihood' and 'prior_precision'"):
         from_params(params, apply, X, y)
-    with pytest.raises(UsageError, match="'noise'"):
+    with pytest.raises(TypeError, match="'noise'"):
         to_ledger(module, "north", X, y, variables=params, noise=1.0, **CLASSES)
     q = fit()
     with pytest.raises(StructureError, match="do not fit"):

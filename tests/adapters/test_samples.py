@@ -336,7 +336,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         ({"a": RNG.normal(size=(12, 300))}, {}, StructureError, r"\(12, 300\).*chains='first'"),
         ({"a": np.ones((1, 900, 3))}, {}, StructureError, r"\(1, 900, 3\).*chains='first'"),
         (RNG.normal(size=(12, 300)), {}, StructureError, r"\(12, 300\).*chains=1"),
-        (RNG.normal(size=(50, 2)), {"chains": 7}, StructureError, "50 draws of .* 7 chains"),
+        (RNG.normal(size=(50, 2)), {"chains": 7}, StructureError, r"\(50, 2\) with chains=7"),
         (RNG.normal(size=(50, 2)), {"chains": "third"}, UsageError, "chains='third'"),
         (RNG.normal(size=50), {"chains": "first"}, StructureError, r"expected \(chains, draws"),
         (FINE, {"support": {"c": "positive"}}, UsageError, r"supports for \['c'\]"),

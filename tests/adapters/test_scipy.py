@@ -122,9 +122,9 @@ def test_what_no_law_holds_names_the_nearest(frozen: Any, said: str) -> None:
 
 
 def test_what_is_no_frozen_distribution() -> None:
-    with pytest.raises(UsageError, match="Call it with them"):
+    with pytest.raises(UsageError, match="Call it with its parameters"):
         from_frozen(stats.norm)
-    with pytest.raises(UsageError, match="Call it with them"):
+    with pytest.raises(UsageError, match="Call it with its parameters"):
         from_frozen(stats.multivariate_normal)
     with pytest.raises(UsageError, match=r"builtins\.float"):
         from_frozen(1.0)

@@ -333,7 +333,7 @@ def test_unfitted_estimators_are_refused(model):
 
 
 def test_point_estimates_are_refused():
-    with pytest.raises(UsageError, match="a GaussianMixture; expected a fitted Bayesian"):
+    with pytest.raises(UsageError, match="GaussianMixture; expected a fitted Bayesian"):
         to_ledger(GaussianMixture().fit(IRIS), "north")
 
 

@@ -39,11 +39,6 @@ def test_only_what_is_in_a_sum_counts(name, seed, order, stay):
     assert identical(left.changed(take=mine[:stay]).value, prior)
 
 
-def test_floats_alone_would_leave_something():
-    prior, a, b = Gamma(0.1, 0.1), Gamma(0.2, 0.7), Gamma(0.3, 0.3)
-    assert not identical(prior + a + b - a, prior + b)
-
-
 @laws
 @given(seeds, st.sampled_from([1, 2, 7, 64]))
 def test_many_trees_are_added_in_pieces(seed, chunk):

@@ -13,7 +13,6 @@ from posterity.arrays.tree import identical
 from posterity.artifact import Architecture, register_architecture
 from posterity.cli.jobs import problem_of
 from posterity.cli.options import read
-from posterity.cli.pursue import OPTIONS
 from posterity.families.names import with_names
 
 CONFIG = """
@@ -221,9 +220,9 @@ def test_a_noise_of_one_that_nobody_gave_is_said(tables, suffix):
     assert one in federated(known.replace("noise_variance = 1\n", ""))[0]["notes"]
     assert one not in federated(known)[0]["notes"]
     values = {"data.file": f"a.{suffix}", "model.kind": "linear-regression", "prior.variance": 4.0}
-    assert one in problem_of(read(OPTIONS, values, None)).notes
+    assert one in problem_of(read("pursue", values, None)).notes
     values["model.noise_variance"] = 2.0
-    assert one not in problem_of(read(OPTIONS, values, None)).notes
+    assert one not in problem_of(read("pursue", values, None)).notes
 
 
 def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):

@@ -9,14 +9,17 @@ from cli.commands import call, document, refuse
 from cli.configurations import CONJUGATE
 
 import posterity
-from posterity.cli import distill, federate, options, pursue
+from posterity.cli import kinds
 from posterity.cli.options import read
+from posterity.cli.schema import commands, options_of
+
+VERBS = [name for name, declared in commands().items() if "files" in declared]
 
 
-@pytest.mark.parametrize("verb", [distill, federate, pursue])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_option_has_a_place_and_a_flag_of_its_own(verb):
-    places = [option.place for option in verb.OPTIONS]
-    flags = [option.name for option in verb.OPTIONS]
+    places = [option.place for option in options_of(verb)]
+    flags = [option.name for option in options_of(verb)]
     assert len({*places}) == len(places) and len({*flags}) == len(flags)
     for one, other in itertools.permutations(places, 2):
         assert not other.startswith(f"{one}."), "no value where there is a table"
@@ -42,12 +45,12 @@ SAID = [
 @pytest.mark.parametrize(("place", "flag", "text", "toml"), SAID)
 def test_a_flag_says_what_a_key_says(place, flag, text, toml, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    option = next(option for option in federate.OPTIONS if option.place == place)
+    option = next(option for option in options_of("federate") if option.place == place)
     assert option.name == flag
-    by_flag = read(federate.OPTIONS, {place: True if text is None else text}, None)
+    by_flag = read("federate", {place: True if text is None else text}, None)
     table, _, key = place.rpartition(".")
     Path("f.toml").write_text(f"[{table}]\n{key} = {toml}" if table else f"{key} = {toml}")
-    by_file = read(federate.OPTIONS, {}, Path("f.toml"))
+    by_file = read("federate", {}, Path("f.toml"))
     assert by_flag[place] == by_file[place]
     assert repr(by_flag[place]) == repr(by_file[place]), "of one type too"
 
@@ -102,4 +105,4 @@ def test_what_no_flag_and_no_key_takes(files):
     refuse("fuse n.safetensors s.safetensors c.toml -o o.safetensors", 2, "rules; matching; rule")
     line = "fuse n.safetensors s.safetensors -o o.safetensors --components 1.5"
     refuse(line, 2, "--components = 1.5; whole number")
-    assert not options.COUNT.allows(True)
+    assert not kinds.COUNT.allows(True)

@@ -12,7 +12,6 @@ from scipy.special import expit, logsumexp, ndtr
 from scipy.stats import multivariate_normal, norm
 
 import posterity
-from posterity.cli.federate import OPTIONS
 from posterity.cli.jobs import federation_of
 from posterity.cli.options import read
 from posterity.federation import site_posterior
@@ -38,7 +37,7 @@ def configured(personal):
 )
 def test_a_configuration_says_what_differs_between_sites(folder, personal, columns, spread):
     configured(personal)
-    run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
+    run = federation_of(read("federate", {}, Path("own.toml"))).start()
     assert run.agreement.model == PersonalRegression(LogisticRegression(), columns)
     assert run.agreement.update.pools  # as by default in Python
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
@@ -67,14 +66,14 @@ def test_a_column_of_texts_stands_for_all_its_levels(folder, personal, spread):
         '[model]\nkind = "logistic-regression"\ntarget = "ill"\nintercept = true\n'
         f'personal = {personal}\n[output]\nfile = "own.safetensors"\n'
     )
-    run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
+    run = federation_of(read("federate", {}, Path("own.toml"))).start()
     assert run.agreement.model.personal == (2, 3)
     np.testing.assert_allclose(np.exp(run.ledger.prior.log_spread.mean), spread)
 
 
 def test_false_leaves_a_regression_as_it_is(folder):
     configured("false")
-    run = federation_of(read(OPTIONS, {}, Path("own.toml"))).start()
+    run = federation_of(read("federate", {}, Path("own.toml"))).start()
     assert run.agreement.model == LogisticRegression()
 
 

@@ -12,7 +12,7 @@ from cli.commands import call, contents, document, refuse, succeed
 import posterity
 from posterity.cli.jobs import problem_of
 from posterity.cli.options import read
-from posterity.cli.pursue import OPTIONS, arguments_of, target_of
+from posterity.cli.pursue import arguments_of, target_of
 from posterity.families import Mixture
 from posterity.models import LogisticRegression
 from posterity.pursuit import Best, Fixed, Flatness, Joint
@@ -44,7 +44,7 @@ SHORT = SHORT.replace('"diagonal"', '"full"')
 
 def configured():
     """The target and the arguments that the configuration describes."""
-    settings = read(OPTIONS, {}, Path("pursuit.toml"))
+    settings = read("pursue", {}, Path("pursuit.toml"))
     return target_of(settings, problem_of(settings)), arguments_of(settings)
 
 

@@ -17,7 +17,6 @@ from engine.folders import make
 
 import posterity
 from posterity.cli.deployment import as_toml, configuration
-from posterity.cli.options import Settings
 from posterity.engine.log import TreeHead
 from posterity.engine.signing import PrivateKey
 from posterity.engine.transports.unix import Client
@@ -214,7 +213,6 @@ def test_new_terms_are_taken_over_with_the_store(sites):
 
 
 def test_documents_come_back_as_they_were_written():
-    from posterity.cli.deployment import FEDERATION
     from posterity.cli.options import read
 
     values = {
@@ -228,6 +226,6 @@ def test_documents_come_back_as_they_were_written():
         "model.options": {"nested": {"list": [1, 2.5, True]}},
         "prior.file": "folder/prior.safetensors",
     }
-    text = as_toml(Settings(values, FEDERATION), values, Path())
+    text = as_toml("federation-file", values, Path())
     Path("f.toml").write_text(text)
-    assert dict(read(FEDERATION, {}, Path("f.toml")).values) == values
+    assert dict(read("federation-file", {}, Path("f.toml")).values) == values

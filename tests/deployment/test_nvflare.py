@@ -9,14 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from deployment.federations import (
-    SITES,
-    Federation,
-    environment,
-    in_process,
-    readable,
-    until,
-)
+from deployment.federations import SITES, Federation, environment, in_process, readable, until
 from engine.coins import opened
 
 from examples.deploy.nvflare import NVFlare

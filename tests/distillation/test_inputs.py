@@ -51,7 +51,10 @@ def test_noise_is_a_tenth_of_each_column_by_default() -> None:
 
 
 def test_a_share_of_the_inputs_lies_between_two_records() -> None:
-    found = sampled(Perturbed(X, [0.0, 0.5], mixed=0.25, plain=0.5), 400)
+    draw = jax.jit(lambda inputs: inputs.sample(400, key=KEY))
+    found = np.asarray(draw(Perturbed(X, [0.0, 0.5], mixed=0.25, plain=0.5)))
+    other = np.asarray(draw(Perturbed(X, [0.0, 0.5], plain=1.0)))
+    assert (other[:, None] == np.float32(X)).all(2).any(1).all() and draw._cache_size() == 1
     kept = (found[:, None, 0] == np.float32(X[:, 0])).any(1)
     assert kept[100:].all() and kept[:100].mean() < 0.6  # some are mixed with themselves
     away = np.abs(found[:, 1] - 1000 - 10 * found[:, 0]) > 1e-2

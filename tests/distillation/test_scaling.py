@@ -1,12 +1,15 @@
-"""Scaling of columns of all sorts: what is rescaled, what is left alone, what keeps its digits."""
+"""Scaling of columns of all sorts, and where a student was asked and where it was not."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posterity.distillation.scaling import Scaling
+import posterity
+from posterity.distillation import Head, Student
+from posterity.distillation.scaling import LEVEL, Domain, Scaling
 from posterity.errors import ParameterError, StructureError
+from posterity.networks import Layers
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -85,3 +88,50 @@ def test_what_cannot_be_scaled() -> None:
     for scale in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ParameterError, match="positive"):
             Scaling(np.zeros(1), np.full(1, scale))
+
+
+# --- the domain ----------------------------------------------------------------------------------
+
+
+def test_new_inputs_of_the_same_law_are_within() -> None:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(40, 40)) * 0.5 ** np.arange(40)[:, None]
+    domain = Domain.of_inputs(rng.normal(size=(4000, 40)) @ mixing)
+    outside = domain.outside(rng.normal(size=(4000, 40)) @ mixing).mean()
+    assert abs(outside - (1 - LEVEL)) < 0.01
+    # As long, but along a direction that hardly varied.
+    assert domain.outside(3 * mixing[:1] / np.linalg.norm(mixing[0])).sum() == 0
+    thin = np.linalg.svd(mixing)[2][-1:]
+    assert domain.outside(3 * thin).all()
+
+
+def test_boxes_constants_and_rare_columns() -> None:
+    rng = np.random.default_rng(0)
+    box = Domain.of_inputs(rng.uniform(-6, 6, (2000, 2)))
+    np.testing.assert_array_equal(
+        box.outside(np.array([[0, 7.5], [-6.5, 0], [0, 1e9]])), [True, False, True]
+    )
+    assert not box.outside(rng.uniform(-6, 6, (100, 2))).all()
+    still = Domain.of_inputs(np.c_[np.ones(50), rng.normal(size=50)])
+    np.testing.assert_array_equal(still.outside(np.array([[1.0, 0], [2.0, 0]])), [False, True])
+    alike = Domain.of_inputs(np.ones((50, 30)))
+    np.testing.assert_array_equal(
+        alike.outside(np.ones((2, 1)) * [[1.0], [2.0]] * np.ones(30)), [False, True]
+    )
+    rare = Domain.of_inputs((rng.uniform(size=(2000, 30)) < 0.002) * 1.0)
+    assert rare.outside(np.ones((1, 30))).all() and not rare.outside(np.zeros((1, 30))).any()
+
+
+def test_a_student_says_where_it_was_never_asked(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    layers, path = Layers.dense(2, 3), tmp_path / "student.safetensors"
+    domain = Domain.of_inputs(rng.normal(size=(500, 2)))
+    student = Student(layers, np.zeros(layers.size), Head("categorical", 3), domain=domain)
+    posterity.save(student, path)
+    x = np.array([[0.0, 0.0], [9.0, 9.0]])
+    for own in (student, posterity.load(path)):
+        np.testing.assert_array_equal(own.predict(x).extrapolates, [False, True])
+    assert (
+        Student(layers, np.zeros(layers.size), Head("categorical", 3)).predict(x).extrapolates
+        is None
+    )

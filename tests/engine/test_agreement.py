@@ -2,23 +2,15 @@
 
 import numpy as np
 import pytest
-from engine.coins import PRIOR, terms
+from engine.coins import terms
 from engine.keys import PUBLIC
 
-from posterity.engine.agreement import Limits
 from posterity.engine.signing import PrivateKey
-from posterity.errors import PosterityError, UsageError
+from posterity.errors import PosterityError
 from posterity.families import Beta, Gaussian
 
 MEMBERS = {site: str(key) for site, key in PUBLIC.items()}
 OFFICER = str(PrivateKey(b"o" * 32).public)
-
-
-def test_equal_terms_have_one_digest():
-    reordered = dict(reversed(MEMBERS.items()))
-    links = [[b, a] for a in MEMBERS for b in MEMBERS if a < b]
-    assert terms().digest == terms(members=reordered, links=links).digest
-    assert terms(update="posterity.inference:LocalUpdate").digest == terms().digest
 
 
 @pytest.mark.parametrize(
@@ -78,13 +70,6 @@ def test_links_of_who_is_gone_are_made_up_for():
     assert terms(links=[["a", "b"], ["b", "c"], ["a", "d"]]).neighbours("c", frozenset("b")) == (
         "a",
     )
-
-
-def test_limits_are_positive():
-    with pytest.raises(UsageError):
-        Limits(pseudo_counts=float("nan"))
-    assert Limits().bytes == 2**26
-    assert terms().agreement.prior == PRIOR
 
 
 def test_a_few_listeners_are_enough_only_where_all_are_linked():

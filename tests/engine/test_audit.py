@@ -6,9 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from cli.commands import document, fail
 from engine.coins import PRIOR, Coins, terms
-from engine.folders import make
 from engine.keys import KEYS
 from engine.test_notices import walked
 
@@ -17,7 +15,7 @@ from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.memory import Memory
 from posterity.engine.notices import Author, Standing, read
 from posterity.engine.refusal import Refusal
-from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.signing import Envelope
 from posterity.families import Beta, DiagonalGaussian
 from posterity.federation.messages import Report
 
@@ -185,16 +183,3 @@ def test_a_log_holds_and_one_that_was_rewritten_does_not(coins):
     for junk in ({}, {"site": "z"}, whole | {"entries": 3}, whole | {"checkpoint": "x"}):
         with pytest.raises(Refusal):
             audit_log(coins.terms, junk)
-
-
-def test_an_authority_has_a_member_forgotten_at_the_command_line(tmp_path):
-    officer = PrivateKey(b"o" * 32)
-    officer.save(tmp_path / "officer.key")
-    make(tmp_path, f"--authority=officer={officer.public}")
-    document("site", "begin", tmp_path / "a")
-    line = ["federation", "forget", "c", "--by", tmp_path / "b", "--key"]
-    assert document(*line, tmp_path / "officer.key", "--yes")["forgotten"] == ["c"]
-    for name, key in (("z", "officer.key"), ("c", "a/site.key"), ("c", "none.key")):
-        words = [name, "--by", tmp_path / "b", "--key", tmp_path / key, "--yes"]
-        fail(5 if key == "none.key" else 2, "federation", "forget", *words)
-    fail(2, *line, tmp_path / "officer.key")  # nobody confirms

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from engine.coins import PRIOR, terms
+from engine.coins import PRIOR
 from engine.keys import KEYS, PUBLIC
 
 import posterity
@@ -44,12 +44,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "federation.toml").write_text(FEDERATION)
     (tmp_path / "site.toml").write_text(SITE)
     return tmp_path
-
-
-def test_terms_are_those_of_the_file(folder):
-    links = [["a", "b"], ["b", "c"], ["c", "d"]]
-    expected = terms(links=links, limits={"pseudo_counts": 1000.0}, steps=None)
-    assert read_terms(folder / "federation.toml").digest == expected.digest
 
 
 def test_a_site_has_its_records_and_its_key(folder):

@@ -68,17 +68,6 @@ def test_a_rewritten_log_has_no_proof(entries, data):
     assert error.value.reason == "rewritten"
 
 
-def test_what_is_not_in_the_log_has_no_proof():
-    for call in (
-        lambda: TREE.root(MOST + 1),
-        lambda: TREE.root(-1),
-        lambda: TREE.consistency(5, 4),
-    ):
-        with pytest.raises(Refusal) as error:
-            call()
-        assert error.value.reason == "order"
-
-
 # --- checkpoints ---------------------------------------------------------------------------------
 
 
@@ -168,7 +157,3 @@ def test_the_example_of_the_standard_is_read():
 def test_foreign_checkpoints_are_refused(content):
     with pytest.raises(Refusal):
         TreeHead.from_bytes(content)
-
-
-def test_names_of_sites_go_into_notes():
-    assert key_name("heart", "north clinic+/é") == "heart/north%20clinic%2B%2F%C3%A9"

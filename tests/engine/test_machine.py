@@ -11,13 +11,11 @@ from engine.keys import KEYS
 
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
-from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import Agent
 from posterity.engine.memory import TOKEN, Memory, Step
 from posterity.engine.messages import Acknowledgement, Letter, Notice, digest_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Store
-from posterity.errors import ArtifactError
 from posterity.federation import Gossip, Token, federate, start
 from posterity.models import BetaBernoulli
 
@@ -221,14 +219,6 @@ def test_a_site_leaves_when_the_token_comes():
     assert digest(newest(coins).posterior) == in_process("a", "c", "d")
     left = [json.loads(entry) for site, entry in coins.log if b"forgotten" in entry]
     assert [each["event"] for each in left] == ["forgotten"]
-
-
-@pytest.mark.parametrize("head", ["{}", "[]", "3", '{"own": {"epoch": 3}}'])
-def test_a_memory_of_another_form_is_refused(head):
-    with pytest.raises(ArtifactError):
-        Memory.from_bytes(to_bytes({"head": head}), {})
-    with pytest.raises(ArtifactError):
-        Memory.from_bytes(head.encode(), {})
 
 
 def test_an_agent_goes_on_from_its_store(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine.coins import DATA, PRIOR, Coins, opened, terms
+from engine.coins import DATA, PRIOR, Coins, terms
 
 from posterity.engine.agent import Agent
 from posterity.engine.log import TreeHead
@@ -19,7 +19,7 @@ from posterity.engine.running import MOST_LETTERS, Running
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Client
 from posterity.errors import ArtifactError, PosterityError, SiteError, UsageError
-from posterity.federation import Token, federate
+from posterity.federation import federate
 from posterity.models import BetaBernoulli
 
 COINS = Coins(terms(limits={"bytes": 20_000}))
@@ -141,30 +141,6 @@ def test_couriers_collect_what_is_due_and_bring_it(sites):
                 courier.collect(**{"wait": 0.0, "most": 1, "encrypted": True} | wrong)
 
 
-def test_couriers_need_not_encrypt_where_that_is_not_demanded(sites):
-    sites.start("a", sockets={}, encrypted=False)
-    sites.ask("a", "begin")
-    with Client(sites.socket("a")) as courier:
-        collected = courier.collect(wait=1.0, most=9, encrypted=False)
-        assert all(opened(letter).receiver == receiver for receiver, letter in collected)
-        assert any(isinstance(opened(letter).body, Token) for _, letter in collected)
-        assert courier.collect(wait=0.0, most=9, encrypted=False) == []
-        assert courier.collect(wait=0.0, most=9, encrypted=False, again=True) == []
-        assert set(courier.collect(wait=3.0, most=9, encrypted=False)) <= set(collected)
-
-
-def test_all_letters_that_wait_are_taken_in_by_one_write(sites, monkeypatch):
-    running = sites.made("b")
-    letters = [b"junk %d" % number for number in range(20)]
-    for letter in [*letters, letters[0]]:
-        running.answer({"do": "deliver"}, letter)
-    writes, commit = [], running.agent.store.commit
-    monkeypatch.setattr(running.agent.store, "commit", lambda *c: (writes.append(c), commit(*c)))
-    running._take_in()
-    assert len(writes) == 1 and running.status()["refused"] == {"schema": 20}
-    running.agent.store.close()
-
-
 def test_an_inbox_is_bounded_in_number_and_size(sites, monkeypatch):
     monkeypatch.setattr("posterity.engine.running.PATIENCE", 0.01)
     for size, count in ((10, MOST_LETTERS), (20_000, 4)):
@@ -236,13 +212,6 @@ def test_a_letter_at_which_the_machine_fails_is_as_if_lost(sites):
     running.agent.store.close()
 
 
-def test_a_store_in_use_is_refused_and_its_socket_left_alone(sites):
-    sites.start("b")
-    with pytest.raises(ArtifactError, match="locked"):
-        sites.made("b")
-    assert sites.ask("b", "status")[0]["site"] == "b"
-
-
 def test_a_full_disk_ends_a_site_and_what_was_durable_stays(sites):
     sites.start("b")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -260,24 +229,6 @@ def test_a_full_disk_ends_a_site_and_what_was_durable_stays(sites):
     assert not sites.ask("b", "status")[0]["counted"]
     sites.ask("b", "begin")
     assert sites.ask("b", "status")[0]["counted"]
-
-
-def test_commands_of_several_clients_at_once_are_one_after_the_other(sites):
-    sites.start("b")
-    wrong = []
-
-    def begin() -> None:
-        try:
-            sites.ask("b", "begin")
-        except PosterityError as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=begin) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == [] and sites.ask("b", "status")[0]["epoch"] == [8, "b"]
 
 
 def test_an_auditor_gets_the_log_in_parts_and_its_checkpoint(sites, monkeypatch):

@@ -5,19 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 from engine.coins import PRIOR, opened
-from engine.stars import COINS, FAULTS, KEYS, LONG, Star, terms
+from engine.stars import COINS, FAULTS, KEYS, Star, terms
 
-import posterity
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
-from posterity.engine.course import RUN, SITE, ServerMemory
+from posterity.engine.course import ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
 from posterity.engine.star import QUESTION
-from posterity.engine.store import Outgoing, Store
-from posterity.errors import ArtifactError
+from posterity.engine.store import Store
 from posterity.families import Beta, Gamma
 from posterity.federation import Asynchronous, Sequential, Synchronous, Token, federate, forget
 from posterity.federation.messages import DescribeOwn, Failure, Improvement, dumps, loads
@@ -55,15 +53,6 @@ def test_a_star_is_a_federation_in_one_process(kind, faults):
     assert star.course.phase == "rest" and stands_at(star, run)
     assert star.course.run.state.step == run.state.step
     assert str(star.course.status) == str(run.status)
-
-
-def test_the_server_may_have_records_too():
-    data = COINS | {"server": np.array([1, 1, 1, 0])}
-    star = Star(terms("synchronous"), data, killed=0.0)
-    star.command("server", "begin")
-    star.run()
-    run = federate(data, BetaBernoulli(), PRIOR, schedule=Synchronous())
-    assert stands_at(star, run)
 
 
 def test_an_answer_counts_once():
@@ -122,15 +111,6 @@ def test_a_silent_site_is_asked_again_and_can_be_passed_over():
     assert star.course.status.converged
     with pytest.raises(Refusal):
         star.command("server", "pass_over", ["server"])
-
-
-def test_a_site_without_records_is_asked_once():
-    star = Star(terms(), COINS | {"c": np.zeros(0)})
-    star.command("server", "begin")
-    star.run()
-    assert star.course.run.agreement.silent == {"c"}
-    run = federate(COINS | {"c": np.zeros(0)}, BetaBernoulli(), PRIOR)
-    assert stands_at(star, run)
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
@@ -294,15 +274,6 @@ def test_a_server_that_lost_its_store_hears_of_the_epochs_before():
     assert stands_at(star, in_process())
 
 
-def test_a_site_that_lost_its_store_answers_again():
-    star = Star(terms("asynchronous"), killed=0.0)
-    star.command("server", "begin")
-    star.run(20)
-    star.memories["b"] = star.memories["b"].empty("b", 1)
-    star.run()
-    assert stands_at(star, in_process(kind="asynchronous"))
-
-
 def test_a_site_that_lost_its_store_after_a_forgetting_is_let_in_by_the_present_epoch():
     star = Star(terms(), killed=0.0)
     star.command("server", "begin")
@@ -345,25 +316,3 @@ def test_new_terms_are_taken_over_and_who_joins_by_them_is_asked():
     assert new.course.run.state.epoch == (2, "server")
     new.run()
     assert stands_at(new, in_process())
-
-
-def test_ledgers_of_two_regions_fuse_to_that_of_all():
-    ledgers = []
-    for region in (("a", "b"), ("c", "d")):
-        members = {name: str(KEYS[name].public) for name in (*region, "server")}
-        star = Star(terms(members=members))
-        star.command("server", "begin")
-        star.run()
-        ledgers.append(star.course.run.ledger)
-    fused = posterity.fuse(ledgers, rule="product", prior=PRIOR)
-    assert digest(fused.posterior) == digest(in_process().posterior)
-
-
-def test_a_course_of_another_form_is_refused():
-    star = Star(terms())
-    memory = star.command("server", "begin").memory
-    for content in ({RUN: b"{}"}, {RUN: b"?"}, {f"{SITE}a": b"?"}):
-        rows = {place: Outgoing("", each) for place, each in content.items()}
-        with pytest.raises(ArtifactError):
-            star.machines["server"].load(memory.to_bytes(), memory.rows | rows)
-    assert isinstance(memory.outbox[QUESTION + "a"], Outgoing) and LONG

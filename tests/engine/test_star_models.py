@@ -34,12 +34,7 @@ CASES = {
         {"kind": "asynchronous", "speeds": {"b": 3.0}},
         {"steps": 7},
     ),
-    "a saddle": (
-        Gaussian.from_standard([0.0], [[4.0]]),
-        Sequential(),
-        {"kind": "sequential"},
-        {},
-    ),
+    "a saddle": (Gaussian.from_standard([0.0], [[4.0]]), Sequential(), {"kind": "sequential"}, {}),
     "partial pooling": (FULL, Sequential(), {"kind": "sequential"}, {"personal": True}),
 }
 

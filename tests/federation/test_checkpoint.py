@@ -8,7 +8,6 @@ import time
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from federation.examples import (
@@ -24,8 +23,7 @@ from federation.examples import (
 
 from posterity import load, save
 from posterity.artifact import digest
-from posterity.checkpoint import opened
-from posterity.errors import ArtifactError, SiteError, UsageError
+from posterity.errors import ArtifactError, UsageError
 from posterity.families import Gaussian
 from posterity.federation import Gossip, Synchronous, federate
 from posterity.federation.checkpoint import fingerprint
@@ -216,34 +214,6 @@ def test_a_run_that_is_killed_at_any_moment_goes_on(tmp_path):
     assert last == str([fingerprint(whole), digest(whole.ledger), visited])
 
 
-def test_only_one_writer_at_a_time(tmp_path):
-    path, run = tmp_path / "run", start(DATA, MODEL, PRIOR)
-    go_on = partial(federate, DATA, MODEL, PRIOR, steps=1, checkpoint=path)
-    with (
-        opened(path, "federate", fingerprint(run)),
-        pytest.raises(ArtifactError, match="another process writes"),
-    ):
-        go_on()
-    assert not list(tmp_path.iterdir())
-    go_on()
-    assert [file.name for file in tmp_path.iterdir()] == ["run"]
-
-
-def test_it_is_saved_from_time_to_time(tmp_path, monkeypatch):
-    path, steps = tmp_path / "run", []
-    monkeypatch.setattr("posterity.checkpoint.SECONDS", 0.0)
-
-    def look(progress):
-        steps.append(load_checkpoint_step(path) if path.exists() else 0)
-
-    federate(DATA, MODEL, PRIOR, schedule=GOSSIP, steps=4, checkpoint=path, progress=look)
-    assert steps == [0, 1, 2, 3]
-
-
-def load_checkpoint_step(path):
-    return len(load(path)["trace"]["visits"])
-
-
 def test_what_is_not_a_number_or_is_told_in_words_comes_back(tmp_path):
     run = start(DATA, MODEL, PRIOR, schedule=GOSSIP).advance(4)
     first, *rest = run.trace
@@ -262,22 +232,6 @@ def test_fewer_steps_than_were_made_are_refused(tmp_path):
         go_on(steps=2)
     assert path.read_bytes() == before
     assert go_on(steps=5).state.step == 5
-
-
-def test_what_killed_writers_left_goes_at_the_next_start(tmp_path):
-    left = tmp_path / ".run.0123abcd.tmp"
-    left.write_bytes(b"factors")
-    federate(DATA, MODEL, PRIOR, steps=0, checkpoint=tmp_path / "run")
-    assert not left.exists()
-
-
-def test_a_first_step_that_fails_leaves_no_checkpoint(tmp_path):
-    path = tmp_path / "run.safetensors"
-    broken = lambda z, x: jnp.sqrt(-jnp.abs(z[0])) * x
-    prior = Gaussian.from_standard([0.0], [[1.0]])
-    with pytest.raises(SiteError):
-        federate({"ash": np.ones(3)}, broken, prior, steps=2, checkpoint=path)
-    assert not path.exists()
 
 
 def test_a_pass_that_a_site_broke_off_goes_on_from_its_checkpoint(tmp_path):

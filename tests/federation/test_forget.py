@@ -1,11 +1,9 @@
 import inspect
 import sys
-from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from federation.examples import (
@@ -20,15 +18,8 @@ from federation.examples import (
 )
 from laws.table import identical
 
-from posterity import fuse
 from posterity.artifact import digest
-from posterity.errors import (
-    ConvergenceError,
-    LedgerError,
-    ParameterError,
-    SiteError,
-    UsageError,
-)
+from posterity.errors import ConvergenceError, LedgerError, ParameterError, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
 from posterity.federation.federate import start
@@ -36,7 +27,7 @@ from posterity.federation.site import _gradient
 from posterity.graphs import complete, ring
 from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
-from posterity.models import FunctionModel, LogisticRegression, NeuralNetwork, Records
+from posterity.models import FunctionModel, LogisticRegression, Records
 from posterity.receipt import verify
 
 unchecked: Any = inspect.unwrap(forget)  # as it is without the tests' checks of types
@@ -85,14 +76,6 @@ def test_of_a_site_that_was_never_visited_there_is_nothing_to_forget():
     assert identical(barred.posterior, forget(run.advance(30), "fir").run.posterior)
 
 
-def test_rejoining_does_not_spoil_exactness():
-    model, prior, data = CONJUGATE["Gamma"]
-    run = forget(federate(data, model, prior, steps=1), "fir").run.readmit("fir")
-    done = forget(run, "ash")
-    assert done.exact
-    assert verify(done.receipt, run.ledger, done.ledger).passed
-
-
 def test_a_conjugate_factor_that_had_to_be_shortened_is_not_forgotten_exactly(monkeypatch):
     module = sys.modules["posterity.federation.forget"]  # its name is that of the function
     monkeypatch.setattr(module, "ROUNDS", 5)  # its factor is shortened ever again, without an end
@@ -130,20 +113,6 @@ def test_a_ledger_says_whether_it_forgets_exactly(independent):
         assert verify(other.receipt, ledger, other.ledger).passed
 
 
-def test_posteriors_trained_apart_are_forgotten_exactly():
-    prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
-    rng = np.random.default_rng(0)
-    posteriors = {s: Gaussian.from_standard(rng.normal(size=2), np.eye(2) / 3) for s in "abc"}
-    fused = fuse(posteriors, prior=prior, rule="product").ledger
-    done = forget(fused, "b")
-    assert done.exact
-    stay = {site: posteriors[site] for site in "ac"}
-    assert identical(
-        done.ledger.posterior, fuse(stay, prior=prior, rule="product").ledger.posterior
-    )
-    assert verify(done.receipt, fused, done.ledger).passed
-
-
 def test_a_ledger_of_which_nothing_proper_is_left():
     ledger = Ledger(Beta(0.0, 0.0)).update("a", Beta(5.0, 1.0)).update("b", Beta(-3.0, 1.0))
     before = digest(ledger)
@@ -174,17 +143,6 @@ def test_the_distance_is_honest(trained, retrained, sweeps, rehearse):
     assert refinement.estimated_distance_nats == done.distance
 
 
-def test_refinement_comes_closer_and_closer(trained, retrained):
-    distances, true = [], []
-    for sweeps in range(4):
-        done = forget(trained, "oak", sweeps=sweeps, allow_unconverged=True, rehearse=True)
-        distances.append(done.distance)
-        true.append(float(done.ledger.posterior.kl(retrained)))
-    assert all(later < earlier / 10 for earlier, later in pairwise(distances))
-    assert all(later < earlier / 10 for earlier, later in pairwise(true))
-    assert true[0] > 0.05  # the leaver left its mark
-
-
 def test_the_default_refines_until_that_converges(trained, retrained):
     before = snapshot(trained)
     with pytest.raises(ConvergenceError, match=r"after 'oak' left.*allow_unconverged=True"):
@@ -198,22 +156,6 @@ def test_the_default_refines_until_that_converges(trained, retrained):
     apart = federate({s: SITES[s] for s in ("elm", "fir")}, LogisticRegression(), NORMAL, steps=20)
     assert float(again.ledger.posterior.kl(apart.posterior)) < 2 * again.distance
     assert again.receipt.sites == ("ash",)
-
-
-def test_a_network_says_only_what_a_round_would_change():
-    """Gradients are noisy: the distance is the certificate's upper estimate."""
-    rng = np.random.default_rng(0)
-    x = {site: rng.normal(size=(12, 1)) for site in "abc"}
-    sites = {site: (values, np.sin(values[:, 0])) for site, values in x.items()}
-    parameters = {"hidden": np.zeros((1, 3)), "output": np.zeros(3)}
-    apply = lambda p, x: jnp.tanh(x @ p["hidden"]) @ p["output"]
-    model = NeuralNetwork(apply, parameters, likelihood="gaussian")
-    prior = model.prior(variance=1.0, key=jax.random.key(0))
-    noisy = LocalUpdate("reparameterization", steps=5)
-    run = start(sites, model, prior, update=noisy).advance(3)
-    done = forget(run, "c", sweeps=1, allow_unconverged=True)
-    assert done.distance == certify(done.run).upper > 0
-    assert done.receipt.refinement.estimated_distance_nats == done.distance
 
 
 @pytest.mark.parametrize(
@@ -240,15 +182,6 @@ def test_what_cannot_forget(trained):
         forget(forget(trained, "oak").run, "oak")
 
 
-def test_training_anew_forgets_as_retraining_does(trained):
-    done = forget(trained, "oak", sweeps=3, restart=True)
-    never = federate(STAY, LogisticRegression(), NORMAL, steps=3)
-    assert identical(done.ledger.posterior, never.posterior)
-    assert done.receipt.refinement.restarted
-    assert done.receipt.refinement.updates == dict.fromkeys(STAY, 3)
-    assert verify(done.receipt, trained.ledger, done.ledger).passed
-
-
 def test_several_sites_leave_at_once(trained):
     done = forget(trained, "oak", "ash", sweeps=4)
     stay = {site: SITES[site] for site in ("elm", "fir")}
@@ -269,19 +202,6 @@ def test_who_was_to_leave_in_turn_is_on_the_receipt(trained):
     done = forget(run, "oak")
     assert done.receipt.sites == done.ledger.forgotten == ("ash", "oak")
     assert verify(done.receipt, run.ledger, done.ledger).passed
-
-
-def test_a_walk_that_had_not_met_everyone(retrained):
-    schedule = Gossip(complete(list(NAMES)), start="oak")
-    run = start(SITES, LogisticRegression(), NORMAL, schedule=schedule).advance(3)
-    assert 1 < len(run.ledger.sites) < 4
-    done = forget(run, "oak", sweeps=6)
-    assert float(done.ledger.posterior.kl(retrained)) < 1e-6
-    assert set(done.receipt.refinement.joined) == set(STAY) - set(run.ledger.sites)
-    assert verify(done.receipt, run.ledger, done.ledger).passed
-    later = done.run.advance(20)
-    assert later.ledger.forgotten == ("oak",)
-    assert float(later.posterior.kl(retrained)) < 1e-9
 
 
 def improper_without_ash():
@@ -322,6 +242,8 @@ def test_noise_makes_a_certificate_larger(trained):
     few, many = certify(run, samples=4), certify(run, samples=64)
     assert few.upper > many.upper > 0
     assert certify(run).upper == many.upper
+    done = forget(run, "oak", sweeps=1, allow_unconverged=True)  # what a round would change
+    assert done.distance == certify(done.run).upper
 
 
 def test_memory_of_a_certificate_does_not_grow_with_its_draws():

@@ -6,13 +6,12 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, logistic_sites, snapshot
-from hypothesis import given
+from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites, snapshot
 from hypothesis import strategies as st
 from laws.table import identical
 
 from posterity.arrays.tree_sums import TreeSum
-from posterity.entries import Entry, merge_entries
+from posterity.entries import Entry
 from posterity.errors import LedgerError, ParameterError, UsageError
 from posterity.families import Beta, Gamma, Gaussian
 from posterity.federation import Gossip, LedgerGossip, federate
@@ -28,7 +27,7 @@ from posterity.graphs import (
 )
 from posterity.graphs.walks import NOWHERE, WalkState
 from posterity.ledger import Ledger
-from posterity.models import BetaBernoulli, LogisticRegression
+from posterity.models import LogisticRegression
 
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]
 
@@ -72,11 +71,6 @@ def test_hops_are_steps_of_the_walk(walk):
         before = network.neighbours_of(here)[n % 4]
 
 
-def test_a_site_alone_keeps_the_token():
-    run = federate({"a": np.ones(2)}, MODEL, PRIOR, schedule=Gossip(ring(["a"])), steps=3)
-    assert [visit.site for visit in run.trace] == ["a"] * 3
-
-
 # --- tokens ------------------------------------------------------------------------------------
 
 
@@ -85,17 +79,6 @@ def refused(run, token, site, message):
     with pytest.raises(LedgerError, match=message):
         run.deliver(token, site)
     assert snapshot(run) == before
-
-
-def test_delivering_the_token_is_a_step():
-    run = walked(3)
-    token = run.token
-    assert (token.epoch, token.sequence) == ((0, ""), 3)
-    assert token.agreement == run.agreement.digest and token.sender == run.state.schedule["from"]
-    assert token.previous == walked(2).token.digest
-    assert identical(token.posterior, run.posterior)
-    delivered = run.deliver(token, run.state.schedule["at"])
-    assert snapshot(delivered) == snapshot(run.advance(1))
 
 
 def test_the_same_token_twice_changes_nothing():
@@ -129,18 +112,6 @@ def test_tokens_of_other_times_and_places_are_refused():
     refused(run, token, "yew", "'yew'")
     with pytest.raises(UsageError, match="Gossip, which alone"):
         _ = start(DATA, MODEL, PRIOR).token
-
-
-def test_a_token_that_went_astray_is_answered_by_whom_it_reaches():
-    run = walked(1)
-    wrong = next(
-        name for name in NAMES if name not in (*run.ledger.sites, run.state.schedule["at"])
-    )
-    after = run.deliver(run.token, wrong)
-    assert after.trace[-1].site == wrong
-    assert after.trace[-1].outcome == "updated"
-    assert after.state.schedule["at"] in (wrong, *ring(list(NAMES)).neighbors(wrong))
-    assert identical(after.advance(30).posterior, walked(30).posterior)
 
 
 @pytest.mark.parametrize(
@@ -201,18 +172,6 @@ entries = st.dictionaries(
 )
 
 
-@pytest.mark.slow
-@given(entries, entries, entries)
-def test_maps_merge_in_any_order(a, b, c):
-    ledger = lambda known: Ledger(Beta(1.0, 1.0), known)
-    assert ledger(merge_entries(a, b)) == ledger(merge_entries(b, a))
-    assert ledger(merge_entries(merge_entries(a, b), c)) == ledger(
-        merge_entries(a, merge_entries(b, c))
-    )
-    assert ledger(merge_entries(a, a)) == ledger(a)
-    assert ledger(merge_entries(a, b)) == ledger(a) | ledger(b)
-
-
 @pytest.mark.parametrize("tokens", [1, 2, 5])
 def test_several_tokens_count_every_site_once(tokens):
     schedule = LedgerGossip(ring(list(NAMES)), tokens=tokens)
@@ -245,15 +204,6 @@ def test_sites_that_two_tokens_visit_in_turn_converge():
     assert min(versions) >= left.ledger.entries["ash"].sequence
 
 
-def test_forgetting_reaches_every_token():
-    run = start(DATA, MODEL, PRIOR, schedule=SCHEDULES["ledger gossip"]).advance(40)
-    gone = run.forget("fir").advance(40)
-    stay = {site: data for site, data in DATA.items() if site != "fir"}
-    assert identical(gone.posterior, federate(stay, MODEL, PRIOR, steps=1).posterior)
-    back = gone.readmit("fir").advance(40)
-    assert identical(back.posterior, run.posterior)
-
-
 def test_a_map_that_is_no_distribution_is_not_worked_on():
     names, rng = ["a", "b"], np.random.default_rng(0)
     sites = {name: (rng.normal(size=(32, 2)), np.ones(32)) for name in names}
@@ -270,14 +220,6 @@ def test_a_map_that_is_no_distribution_is_not_worked_on():
     assert identical(after.posterior, run.posterior)
     with pytest.raises(ParameterError, match="improper posterior without 'a'"):
         run.forget("a")
-
-
-def test_bernoulli_on_a_single_site():
-    run = federate(
-        {"a": np.ones(2)}, BetaBernoulli(), Beta(0.0, 0.0),
-        schedule=LedgerGossip(ring(["a"]), tokens=3), steps=7,
-    )  # fmt: skip
-    assert run.posterior.standard_parameters() == {"a": 3.0, "b": 1.0}
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """A site by itself: what it keeps, what it takes in and sends on, and what all agree on."""
 
 import dataclasses
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 
 import jax
 import numpy as np
@@ -79,18 +77,6 @@ def test_sites_by_themselves_walk_as_one_process_does(kind):
     assert token.exact_sum == TreeSum.of([agreement.prior, *factors])
 
 
-def test_a_token_is_answered_once():
-    agreement, sites = alone()
-    own, second, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
-    assert own.has_answered(first_token(agreement)) and not own.has_answered(second)
-    for token in (first_token(agreement), dataclasses.replace(second, sequence=0)):
-        with pytest.raises(LedgerError, match=r"sequence 0 .* above epoch 0, sequence 0"):
-            turn(sites["ash"], own, token, key=KEY)
-    later, third, visit = turn(sites["ash"], own, second, key=KEY)
-    assert visit.change is None and third.exact_sum == second.exact_sum
-    assert third.previous == second.digest and later.answered == 1
-
-
 def test_an_epoch_counts_the_whole_factor_once_and_fences_off_the_one_before():
     agreement, sites = alone("quadrature")
     ash, token, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
@@ -137,25 +123,6 @@ def test_a_site_leaves_once_something_is_left_without_it():
     assert last.exact_sum == TreeSum.of([agreement.prior])
 
 
-def test_a_site_without_records_relays():
-    agreement, _ = alone()
-    own, token, visit = turn(
-        Site.of(agreement, "yew", np.zeros(0)), SiteState("yew"), first_token(agreement), key=KEY
-    )
-    assert visit.outcome == "relayed" and own.entry is None and own.answered == 0
-    assert token.sender == "yew" and token.exact_sum == first_token(agreement).exact_sum
-
-
-def test_a_site_does_not_work_on_what_is_no_distribution():
-    agreement, sites = alone("quadrature")
-    entry = Entry(0, 3, Gaussian(np.zeros(2), -5 * np.eye(2)))
-    own, token, visit = turn(
-        sites["ash"], SiteState("ash", entry, 3), first_token(agreement), key=KEY
-    )
-    assert visit.outcome == "refused" and own.entry == entry and own.counted
-    assert token.exact_sum == TreeSum.of([agreement.prior, entry.factor])
-
-
 def test_a_site_that_fails_passes_the_token_on_if_that_was_agreed():
     agreement, sites = alone()
     patient = dataclasses.replace(agreement, on_error="pass")
@@ -174,16 +141,6 @@ def test_tokens_of_another_kind_are_refused():
 
 
 # --- what all agree on ---------------------------------------------------------------------------
-
-
-def digest_elsewhere(kind):
-    return alone(kind)[0].digest
-
-
-def test_an_agreement_has_one_digest_in_every_process():
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for kind in KINDS:
-            assert pool.submit(digest_elsewhere, kind).result() == alone(kind)[0].digest
 
 
 def test_what_is_agreed_on_tells_and_membership_does_not():

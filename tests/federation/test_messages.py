@@ -31,7 +31,6 @@ from posterity.federation.messages import (
     dumps,
     loads,
 )
-from posterity.federation.optima import newton, stepped
 from posterity.federation.schedules import Done, Turn
 from posterity.graphs import ring
 from posterity.models import LogisticRegression
@@ -149,33 +148,6 @@ def test_any_byte_that_changed_is_noticed():
 # --- the machine ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_schedule_knows_no_records(schedule):
-    run = start(logistic_sites(), LogisticRegression(), NORMAL, schedule=SCHEDULES[schedule])
-    run = run.advance(3)
-    held = pickle.dumps((Machine(run.agreement, run.schedule), run.state))
-    for site in run.federation.sites.values():
-        for leaf in jax.tree.leaves(site.records.data):
-            assert np.asarray(leaf).tobytes() not in held
-
-
-def test_answers_that_nobody_waits_for_are_refused():
-    model, prior, data = CONJUGATE["Beta"]
-    run = start(data, model, prior)
-    machine = Machine(run.agreement, run.schedule)
-    with pytest.raises(LedgerError, match="nobody waits for"):
-        machine.receive(run.state, Improvement("ash", prior))
-    state, (question,) = machine.receive(run.state, Turn(run.key))
-    assert question.site == "ash" and state.pending.waiting == NAMES
-    with pytest.raises(LedgerError, match="'elm' that nobody waits for"):
-        machine.receive(state, Improvement("elm", prior))
-    answer = run.federation.ask(question)
-    state, (following,) = machine.receive(state, answer)
-    assert following.site == "elm"
-    with pytest.raises(LedgerError, match="'ash' that nobody waits for"):
-        machine.receive(state, answer)
-
-
 @pytest.mark.parametrize("schedule", ["sequential", "synchronous", "gossip"])
 def test_an_answer_counts_once_and_only_for_the_question_asked_last(schedule):
     model, prior, data = CONJUGATE["Beta"]
@@ -247,33 +219,6 @@ def test_an_answer_is_tied_to_the_very_question():
         {"site": "elm"}, {"factor": q}, {},
     )}  # fmt: skip
     assert len(digests) == 7
-
-
-def test_a_line_search_believes_no_answer_to_an_earlier_question():
-    run = start(logistic_sites(), LogisticRegression(), NARROW_PRIOR, key=KEY).advance(2)
-
-    before = {}
-
-    class Late(Federation):
-        def answered(self, question):
-            return before.setdefault(question.site, super().answered(question))
-
-    late = dataclasses.replace(run, federation=Late(run.agreement, run.federation.sites))
-    newton(late.federation, late.state)
-    with pytest.raises(SiteError, match="answer to the question that it was sent"):
-        stepped(late.federation, late.state)
-
-
-def test_a_schedule_takes_no_answer_to_another_question_of_its_step():
-    model, prior, data = CONJUGATE["Beta"]
-    for schedule in ("sequential", "synchronous"):
-        run = start(data, model, prior, schedule=SCHEDULES[schedule])
-        machine = Machine(run.agreement, run.schedule)
-        state, (question, *_) = machine.receive(run.state, Turn(run.key))
-        other = dataclasses.replace(question, count=question.count + 1)
-        with pytest.raises(LedgerError, match="nobody waits for"):
-            machine.receive(state, run.federation.ask(other))
-        machine.receive(state, loads(dumps(run.federation.ask(question))))
 
 
 def test_a_round_takes_answers_in_any_order():

@@ -4,15 +4,14 @@ import itertools
 import warnings
 
 import jax.numpy as jnp
-import networkx as nx
 import numpy as np
 import pytest
 import scipy
 
 from posterity.families import DiagonalGaussian, Gaussian, Product
-from posterity.federation import Gossip, federate
+from posterity.federation import federate
 from posterity.inference import LocalUpdate
-from posterity.models import GammaRegression, PoissonRegression
+from posterity.models import GammaRegression
 
 NODES, CHANCES = np.polynomial.hermite_e.hermegauss(40)
 CHANCES = CHANCES / CHANCES.sum()
@@ -104,47 +103,6 @@ def test_blocks_of_a_product_move_together(update):
     spread = scipy.linalg.block_diag(q.first.covariance, np.diag(q.second.variance))
     assert run.status.converged
     assert divergence(together, spread, mean, covariance) < 1e-4
-
-
-def test_noisy_updates_end_at_the_optimum_and_know_what_is_left():
-    data = sites(12, mean=130.0)
-    prior = DiagonalGaussian.from_standard(np.zeros(12), np.ones(12))
-    mean, covariance = optimum(data, [1] * 12)
-    far = lambda q: divergence(mean, covariance, q.mean, np.diag(q.variance))
-    update = LocalUpdate("variational-online-newton")
-    run = quietly(data, logistic, prior, update=update)
-    assert run.status.converged and far(run.posterior) < 1e-4
-    noisy = run.advance(1)
-    assert noisy.status.left > 1e-3
-    assert 1 / 3 < noisy.status.left / far(noisy.posterior) < 3
-
-
-def test_a_walk_says_that_it_cannot_move_means_together():
-    data = sites(4, mean=100.0)
-    prior = DiagonalGaussian.from_standard(np.zeros(4), np.ones(4))
-    run = quietly(data, logistic, prior, schedule=Gossip(nx.path_graph(list(data))), steps=60)
-    assert not run.status.converged
-    settled = [reason for reason in run.status.reasons if "hang together" in reason]
-    assert settled or run.status.left > 1e-3
-
-
-def test_counts_that_are_all_zero_are_within_the_tolerance_of_the_optimum():
-    rng = np.random.default_rng(0)
-    data = {}
-    for name in "abc":
-        data[name] = np.c_[np.ones(20), rng.normal(size=20)], np.zeros(20)
-    x = np.concatenate([own for own, _ in data.values()])
-
-    def energy(packed):  # E exp(f) is in closed form
-        mean, variance = packed[:2], np.exp(2 * packed[2:])
-        rates = np.exp(x @ mean + x**2 @ variance / 2).sum()
-        return rates + (mean @ mean + variance.sum()) / 200 - packed[2:].sum()
-
-    prior = DiagonalGaussian.from_standard(np.zeros(2), np.full(2, 100.0))
-    run = federate(data, PoissonRegression(), prior)
-    there = np.r_[run.posterior.mean, -np.log(run.posterior.precision) / 2]
-    assert run.status.converged
-    assert energy(there) < scipy.optimize.minimize(energy, there, method="BFGS").fun + 1e-3
 
 
 def test_raw_columns_of_a_regression_end_where_newton_s_step_is_nothing():

@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, gammaln, logsumexp
 
-from posterity import load, save
-from posterity.arrays.tree import structure
 from posterity.errors import (
-    ArtifactError,
     ConvergenceWarning,
     LedgerError,
     ParameterError,
@@ -23,7 +20,6 @@ from posterity.errors import (
 )
 from posterity.families import Gaussian, Product
 from posterity.federation import Gossip, federate, forget
-from posterity.federation.personal import site_posterior
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature
@@ -121,13 +117,6 @@ def assert_alike(found, expected, *, mean, deviation):
 # --- every way to federate -----------------------------------------------------------------------
 
 
-def test_only_what_is_shared_travels():
-    run = small()
-    for name in run.ledger.sites:
-        assert structure(run.ledger.factor(name)) == structure(run.ledger.prior)
-    assert set(run.posterior.event_shape) == {"coefficients", "log_spread"}
-
-
 def test_a_token_that_walks_comes_to_the_same():
     run = federate(
         SITES,
@@ -138,15 +127,6 @@ def test_a_token_that_walks_comes_to_the_same():
         schedule=Gossip(complete(list(NAMES))),
     )
     assert run.posterior.kl(fitted().posterior) < 1e-2
-
-
-def test_a_checkpoint_carries_it(tmp_path):
-    options = {"personal": True, "checkpoint": tmp_path / "run"}
-    federate(SOME, LogisticRegression(), PRIOR, steps=1, **options)
-    resumed = federate(SOME, LogisticRegression(), PRIOR, steps=2, **options)
-    assert resumed.ledger == small(2).ledger
-    with pytest.raises(ArtifactError):
-        federate(SOME, LogisticRegression(), PRIOR, steps=2, **options | {"personal": {0: 2.0}})
 
 
 def test_a_site_can_be_forgotten():
@@ -178,19 +158,6 @@ def test_a_sites_predictions_are_a_distribution():
     chance = own.predict(x)
     found = own.log_predictive((x, np.array([0.0, 1.0])))
     np.testing.assert_allclose(np.exp(found), [1 - chance[0], chance[1]])
-
-
-def test_a_sites_posterior_is_a_file(tmp_path):
-    own = small_site(NAMES[0]).posterior
-    save(own, tmp_path / "own")
-    assert load(tmp_path / "own") == own
-
-
-def test_a_site_needs_what_it_has_and_what_reached_it():
-    run = small()
-    problem = run.federation.sites[NAMES[1]]
-    own = site_posterior(problem.model, run.population.law, problem.records)
-    np.testing.assert_array_equal(own.mean, small_site(NAMES[1]).mean)
 
 
 class Counts(PersonalModel):

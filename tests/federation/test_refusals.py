@@ -10,14 +10,7 @@ from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites, snapsh
 from posterity.artifact import digest
 from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import Beta, Dirichlet, Gaussian
-from posterity.federation import (
-    Asynchronous,
-    Gossip,
-    LedgerGossip,
-    Synchronous,
-    federate,
-    forget,
-)
+from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate, forget
 from posterity.graphs import WeightedMetropolisHastings, ring
 from posterity.ledger import Ledger
 from posterity.models import (

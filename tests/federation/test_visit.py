@@ -10,14 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from federation.examples import CONJUGATE, NAMES, NORMAL, SCHEDULES, flips, logistic_sites, snapshot
+from federation.examples import CONJUGATE, NORMAL, SCHEDULES, flips, logistic_sites, snapshot
 from laws.table import identical
 
-from posterity import load, save
-from posterity.artifact import digest
 from posterity.errors import ParameterError, SiteError
-from posterity.families import Beta, Gaussian, at_rest
-from posterity.federation import Gossip, certify, forget
+from posterity.families import Beta, at_rest
+from posterity.federation import Gossip
 from posterity.federation.federate import start
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Improve
@@ -81,17 +79,6 @@ def test_a_site_elsewhere_proposes_what_the_visit_commits(name, pool):
     assert happened.residual == there.residual
 
 
-def test_what_a_site_finds_comes_back_from_a_file_as_it_was(tmp_path):
-    rng = np.random.default_rng(0)
-    sites = {"a": (rng.normal(size=(40, 11)), rng.integers(0, 2, 40).astype(float))}
-    prior = Gaussian.from_standard(np.zeros(11), np.eye(11))
-    ledger = start(sites, LogisticRegression(), prior).advance(3).ledger
-    found = ledger.factor("a").precision
-    assert np.array_equal(found, found.T)
-    save(ledger, tmp_path / "ledger")
-    assert digest(load(tmp_path / "ledger")) == digest(ledger)
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_runs_go_on_in_another_process(schedule, pool):
     run = begun("conjugate", schedule=SCHEDULES[schedule]).advance(3).forget("oak")
@@ -107,15 +94,6 @@ def test_a_run_of_a_network_goes_on_in_another_process(pool):
     assert snapshot(pool.submit(type(run).advance, run, 1).result()) == snapshot(run.advance(1))
 
 
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
-def test_what_users_hold_is_copied_whole(clone):
-    run = begun("quadrature", schedule=Gossip(ring(list(NAMES)))).advance(5)
-    done = forget(run, run.ledger.sites[0], sweeps=1, allow_unconverged=True)
-    things = [run.state, run.trace, run.token, run.federation.sites["elm"], run.agreement]
-    for thing in (*things, certify(run), done.receipt, done.ledger):
-        assert clone(thing) == thing
-
-
 def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
     data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
     run = start(data, flips, Beta.from_standard(2.0, 2.0), schedule=Gossip(ring(["a", "b"])))
@@ -126,19 +104,6 @@ def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
     problem = run.federation.sites["b"]
     with pytest.raises(ParameterError, match="gradient"):
         pool.submit(problem.improve, run.posterior, run.state.factor("b"), key=KEY).result()
-
-
-def test_a_repeated_conjugate_visit_changes_nothing_but_the_version():
-    run = begun("conjugate").sweep()
-    site = run.sites[0]
-    question = Improve(site, run.posterior, run.state.factor(site), 1, KEY)
-    again, happened = answered(run.agreement, run.state, run.federation.ask(question))
-    assert (happened.outcome, happened.change) == ("updated", None)
-    assert again.exact_sum is run.state.exact_sum
-    assert again.exact_sum == run.state.exact_sum
-    assert again.entries[site].sequence == run.state.entries[site].sequence + 1
-    assert again.entries[site].independent
-    assert identical(again.factor(site), run.state.factor(site))
 
 
 class Compiled(LogisticRegression):

@@ -8,12 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from posterity import DiagonalGaussian, Gaussian, LocalUpdate, federate, forget
+from posterity import DiagonalGaussian, Gaussian, federate
 from posterity.arrays import keys
 from posterity.families import at_rest
 from posterity.inference import PredictorQuadrature
 from posterity.models import (
-    LinearRegression,
     LogisticRegression,
     PoissonRegression,
     PredictorModel,
@@ -23,12 +22,6 @@ from posterity.models import (
 
 class CompiledLogistic(LogisticRegression):
     """The same formulas, of which it is not known that NumPy is enough for them."""
-
-
-class CompiledLinear(LinearRegression):
-    """Likewise."""
-
-    families: ClassVar = (Gaussian,)
 
 
 def problem(seed):
@@ -44,7 +37,7 @@ def problem(seed):
     return sites, size
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("family", [Gaussian, DiagonalGaussian])
 def test_numpy_finds_the_posterior_that_jax_finds(seed, family):
     sites, size = problem(seed)
@@ -76,7 +69,7 @@ def test_a_gradient_of_many_records_is_that_of_jax():
     )
 
 
-@pytest.mark.parametrize("deviation", [0.0, 0.1, 0.4, 0.9, 1.1, 4.0, 30.0, 1e4])
+@pytest.mark.parametrize("deviation", [0.0, 0.4, 1.1, 30.0, 1e4])
 def test_expectations_of_a_logistic_predictor_of_any_width_are_those_of_many_nodes(deviation):
     rng, model = np.random.default_rng(1), LogisticRegression()
     mean, y = 10 * rng.normal(size=40), rng.integers(0, 2, 40)
@@ -123,15 +116,6 @@ def test_classes_told_apart_end_whatever_the_prior_allows():
     np.testing.assert_allclose(*means, atol=0.02)
 
 
-def test_linear_regression_may_be_searched_for_too():
-    sites, size = problem(1)
-    prior, update = Gaussian.from_standard(np.zeros(size), np.eye(size)), "predictor-quadrature"
-    exact = federate(sites, LinearRegression(), prior).posterior
-    for model in (LinearRegression(), CompiledLinear()):
-        found = federate(sites, model, prior, update=LocalUpdate(update), tolerance=1e-9)
-        assert found.posterior.kl(exact) < 1e-9
-
-
 class Poisson(PredictorModel):
     """Counts with logarithmic link: a user's own, in NumPy."""
 
@@ -158,10 +142,6 @@ def test_a_model_of_ones_own_may_run_in_numpy():
     np.testing.assert_allclose(x.T @ (y - rate), prior.precision @ q.mean, atol=1e-3)
     curved = (x.T * rate) @ x + prior.precision
     np.testing.assert_allclose(q.precision, curved, rtol=1e-4, atol=1e-3)
-
-
-def test_what_derives_from_a_model_takes_jax_unless_it_says_otherwise():
-    assert LogisticRegression().in_numpy and not CompiledLogistic().in_numpy
 
 
 SCRIPT = """
@@ -205,7 +185,7 @@ def test_federations_of_regressions_and_conjugate_models_import_no_jax():
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize("seed", [0, 1, 7, 2**31 + 5, 2**32 - 1])
+@pytest.mark.parametrize("seed", [0, 2**31 + 5, 2**32 - 1])
 def test_keys_give_the_numbers_that_jax_draws(seed):
     known, ours = jax.random.key(seed), keys.seeded(seed)
     assert ours == keys.plain(known) and keys.of_jax(ours) == known
@@ -224,13 +204,3 @@ def test_keys_of_other_generators_stay_those_of_jax():
     known = jax.random.key(3, impl="rbg")
     assert keys.plain(known) == known and keys.of_jax(known) is known
     assert keys.with_data(keys.data(known), keys.generator(known)) == known
-
-
-def test_forgetting_agrees_too():
-    sites, size = problem(2)
-    prior = Gaussian.from_standard(np.zeros(size), 4 * np.eye(size))
-    left = [
-        forget(federate(sites, model, prior, tolerance=1e-9), "s0").ledger.posterior
-        for model in (LogisticRegression(), CompiledLogistic())
-    ]
-    assert left[0].kl(left[1]) < 1e-12

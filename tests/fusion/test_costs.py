@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from posterity import DiagonalGaussian
 from posterity.fusion import clustering as of_clustering
 from posterity.fusion.agglomeration import agglomerate
-from posterity.fusion.clustering import Clustering, LocalComponents, assign, packed, sums
+from posterity.fusion.clustering import Clustering, assign, packed, sums
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import _gains, _rivals, _without, search
 

@@ -8,7 +8,8 @@ import pytest
 from benchmarks.problems import Shape, draw
 from posterity import Gamma, NormalWishart, Product
 from posterity.fusion.agglomeration import agglomerate
-from posterity.fusion.clustering import Clustering, LocalComponents, polish, refine
+from posterity.fusion.clustering import Clustering, polish, refine
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import Criterion, buffet
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import drop, search, split

@@ -25,7 +25,7 @@ from posterity import (
 from posterity.arrays.tree import leaves
 from posterity.families import stack
 from posterity.fusion import search
-from posterity.fusion.rules import barycenter
+from posterity.fusion.divergences import barycenter
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.laws.table import NAMES, TABLE
 

@@ -16,8 +16,7 @@ from posterity.fusion import plan
 from posterity.fusion.diff import diff
 from posterity.fusion.networks import Options
 from posterity.fusion.networks.fuse import widths_wanted
-from posterity.fusion.networks.locals import in_order
-from posterity.fusion.networks.targets import flow, mean_squares, random_inputs
+from posterity.fusion.networks.targets import flow, in_order, mean_squares, random_inputs
 from posterity.fusion.networks.units import assigned, merged
 from posterity.fusion.plan import Plan
 from posterity.fusion.sites import read_sites

@@ -68,7 +68,9 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     (MIXTURE, {}, StructureError, "Plate"),
     ([plate(0.0), "nowhere.safetensors"], {}, ArtifactError, "cannot be read"),
     (conjugate(dirichlet(1.0, 1.0), clusters=[EMPTY, EMPTY]), {}, UsageError, "no component"),
+    ([stack([plate(0.0), plate(1.0) * -1.0])], {}, ParameterError, "improper.*site-0001"),
     # choices
+    (TWO, {"budget": 0}, UsageError, "budget=0"),
     (TWO, {"rule": "sum"}, UsageError, "rule='sum'.*barycenter"),
     (TWO, {"divergence": "both"}, UsageError, "divergence='both'.*reverse"),
     (TWO, {"matching": "best"}, UsageError, "matching='best'.*evidence"),
@@ -141,7 +143,9 @@ def _checked(call: Callable[[], Any], error: type[PosterityError], words: str) -
 def test_fuse_refuses(
     posteriors: Any, arguments: dict[str, Any], error: type[PosterityError], words: str
 ) -> None:
-    _checked(lambda: fuse(posteriors, **arguments), error, words)
+    """In memory and as tables alike."""
+    for budget in (None, 100):
+        _checked(lambda b=budget: fuse(posteriors, **{"budget": b, **arguments}), error, words)
 
 
 @pytest.mark.parametrize(("posteriors", "arguments", "error", "words"), UNTYPED)

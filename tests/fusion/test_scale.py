@@ -15,8 +15,8 @@ from posterity.families import (
     Wishart,
     stack,
 )
+from posterity.fusion.divergences import barycenter
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.rules import barycenter
 from posterity.fusion.scale import expected_cost
 
 

@@ -28,7 +28,7 @@ from posterity import (
 )
 from posterity.arrays.tree import leaves
 from posterity.artifact.aligned import named
-from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
+from posterity.errors import ArtifactError, LedgerError, ParameterError, UsageError
 from posterity.families import stack
 from posterity.families.names import with_names
 from posterity.fusion import alignment, passes
@@ -154,15 +154,12 @@ def test_and_so_it_does_with_every_option(options):
 
 
 def test_unused_components_stay_out_of_the_stream():
-    fused = fuse(conjugate(Dirichlet.from_standard(np.ones(4))), rule="product", budget=LARGE)
-    assert all(labels[-1] == -1 for labels in fused.matching.values())
-    assert fused.components == 5
-    assert fused.ledger is not None
+    sites = conjugate(Dirichlet.from_standard(np.ones(4)))
+    fused = fuse(sites, rule="product", budget=LARGE)
+    assert all(labels[-1] == -1 for labels in fused.matching.values()) and fused.components == 5
+    counts = sum(float(s.posterior.weights.concentration.sum()) - 4 for s in sites)
     weights = fused.ledger.posterior.weights
-    assert float(weights.concentration.sum()) == pytest.approx(
-        4 + sum(float(s.posterior.weights.concentration.sum()) - 4
-                for s in conjugate(Dirichlet.from_standard(np.ones(4))))
-    )  # fmt: skip
+    assert float(weights.concentration.sum()) == pytest.approx(4 + counts)
 
 
 def test_sites_that_take_an_eighth_of_the_budget_are_matched_in_memory():
@@ -258,11 +255,6 @@ def test_the_posterior_does_not_depend_on_the_order():
     assert fuse(sites, budget=TABLES).posterior == fuse(turned, budget=TABLES).posterior
 
 
-def test_small_batches_are_matched_in_memory():
-    sites = line(12)
-    assert fuse([stack(sites[:6]), stack(sites[6:])]).posterior == fuse(sites).posterior
-
-
 def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
     monkeypatch.setattr(alignment, "LEAST", 30)
     rng = np.random.default_rng(0)
@@ -353,6 +345,9 @@ def test_a_folder_without_files_is_refused(tmp_path):
     for source in (tmp_path, tmp_path / "*.safetensors"):
         with pytest.raises(UsageError, match="no file that is meant"):
             fuse(source)
+    for empty, count in ((iter([]), "0 sites"), (iter([plate(0.0)]), "1 site;")):
+        with pytest.raises(UsageError, match=count):
+            fuse(empty, budget=TABLES)
 
 
 @pytest.mark.parametrize("at", [0, 7, 11])
@@ -400,35 +395,6 @@ def broken(after: int, error: BaseException) -> Iterator[Plate]:
 def test_what_the_iterator_raises_comes_through(error):
     with pytest.raises(type(error)):
         fuse(broken(50, error), budget=1)
-
-
-@pytest.mark.parametrize(
-    ("sites", "options", "error", "words"),
-    [
-        (iter([]), {}, UsageError, "0 sites"),
-        (iter([plate(0.0)]), {}, UsageError, "1 site;"),
-        ([plate(0.0), Plate(points([0.0]) * -1.0)], {}, ParameterError, "improper.*site-0001"),
-        ([stack([plate(0.0), plate(1.0) * -1.0])], {}, ParameterError, "improper.*site-0001"),
-        ([plate(0.0), points([0.0])], {}, StructureError, "batch"),
-        ([plate(0.0), gamma_ledger("a", 2.0)], {}, StructureError, "'a'"),
-        (line(3), {"components": 99}, UsageError, "between 3 and 9"),
-        (line(3), {"matching": "kl-fusion"}, UsageError, "kl-fusion"),
-        (line(3), {"rule": "product"}, UsageError, "no prior"),
-        (line(3), {"weights": {"a": 1.0}}, UsageError, "positive weight"),
-        ([*line(2), line(1)[0]], {"rule": "product", "prior": PRIOR}, UsageError, "same posterior"),
-        ([Gamma.from_standard(1.0, 1.0), Gamma.from_standard(2.0, 1.0)], {"components": 2},
-         UsageError, "only where there is a Plate"),
-        (line(3), {"budget": 0}, UsageError, "budget=0"),
-    ],
-)  # fmt: skip
-def test_a_stream_refuses_what_memory_does(sites, options, error, words):
-    with pytest.raises(error, match=words):
-        fuse(sites, **{"budget": TABLES, **options})
-
-
-def test_copies_told_apart_by_ledgers_are_warned_of():
-    with pytest.warns(UserWarning, match="last bit"):
-        fuse([gamma_ledger("a", 2.0), gamma_ledger("b", 2.0)], rule="product", budget=TABLES)
 
 
 def test_factors_beyond_the_budget_become_one():

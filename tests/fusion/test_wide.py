@@ -4,7 +4,7 @@ import numpy as np
 
 import posterity
 from posterity import Dirichlet, Ledger, Plate
-from posterity.fusion.clustering import WIDE
+from posterity.fusion.components import WIDE
 
 
 def test_planted_topics_are_found_and_added_up() -> None:

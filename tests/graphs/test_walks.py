@@ -1,6 +1,3 @@
-import functools
-import time
-
 import jax
 import jax.numpy as jnp
 import networkx as nx
@@ -11,7 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.gfvl.theory import link_transition_matrix
 from experiments.gfvl.walks import positions
-from posterity.graphs import Network, complete, random_regular, ring, star
+from posterity.graphs import Network, ring, star
 from posterity.graphs.walks import (
     NOWHERE,
     STRIDE,
@@ -119,37 +116,6 @@ def test_hops_are_as_frequent_as_their_probabilities(graph, kind):
     assert errors[matrix > 0].max() < 0.03
 
 
-def test_hops_onward_are_as_frequent_as_their_probabilities():
-    network, walk = Network.from_graph(LOLLIPOP), NonBacktracking()
-    walked = np.asarray(positions(network, walk, **MANY))
-    number = {link: n for n, link in enumerate(zip(*network.links(), strict=True))}
-    links = np.vectorize(lambda a, b: number[a, b])(walked[:, :-1], walked[:, 1:])
-    counts = np.zeros((len(number), len(number)))
-    np.add.at(counts, (links[:, :-1], links[:, 1:]), 1)
-    matrix = link_transition_matrix(network)
-    visits = counts.sum(1, keepdims=True)
-    errors = np.sqrt(matrix * (1 - matrix) / visits)
-    assert (counts[matrix == 0] == 0).all()
-    assert (np.abs(counts / visits - matrix) <= 4.5 * errors + 1e-12).all()
-
-
-@pytest.mark.parametrize("kind", [0, 1, 2])
-def test_long_walks_visit_in_the_stationary_proportions(kind):
-    network = Network.from_graph(LOLLIPOP)
-    walk = walks_of(network)[kind]
-    last = np.asarray(positions(network, walk, **MANY))[:, -1]
-    share = walk.stationary(network)
-    frequency = np.bincount(last, minlength=network.size) / len(last)
-    assert (np.abs(frequency - share) < 4 * np.sqrt(share * (1 - share) / len(last))).all()
-
-
-def test_without_a_start_walks_begin_anywhere():
-    network = Network.from_graph(star(5))
-    first = positions(network, MetropolisHastings(), hops=0, key=KEY, repetitions=10_000)[:, 0]
-    frequency = np.bincount(first, minlength=5) / len(first)
-    assert (np.abs(frequency - 0.2) < 4 * np.sqrt(0.2 * 0.8 / len(first))).all()
-
-
 @pytest.mark.parametrize("graph", [star(6), LOLLIPOP], ids=["star", "lollipop"])
 @pytest.mark.parametrize("kind", [0, 1, 2])
 def test_tokens_move_along_links_only(graph, kind):
@@ -167,12 +133,6 @@ def test_tokens_move_along_links_only(graph, kind):
         assert np.array_equal(walked[:, :-2] == walked[:, 2:], leaf)
 
 
-def test_on_a_regular_graph_the_walk_of_the_paper_never_stays():
-    network = Network.from_graph(random_regular(8, 3, seed=0))
-    walked = positions(network, MetropolisHastings(), **MANY)
-    assert (walked[:, 1:] != walked[:, :-1]).all()
-
-
 @pytest.mark.parametrize("degree", [pytest.param(40_000, marks=pytest.mark.slow), 70_000])
 def test_neighbours_of_hubs_are_picked_evenly(degree):
     network = Network.from_graph(star(degree + 1))
@@ -184,62 +144,6 @@ def test_neighbours_of_hubs_are_picked_evenly(degree):
 
 
 # --- how it is used ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [0, pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_loop_a_scan_and_a_map_of_steps_agree(kind):
-    network = Network.from_graph(LOLLIPOP)
-    walk = walks_of(network)[kind]
-    keys = jax.random.split(KEY, 20)
-
-    def scanned(start):
-        def hop(state, key):
-            state = walk.step(network, state, key=key)
-            return state, state.position
-
-        return jax.lax.scan(hop, walk.init(network, start), keys)[1]
-
-    looped, state = [], walk.init(network, "2")
-    for key in keys:
-        before, state = state, walk.step(network, state, key=key)
-        assert state.previous == before.position
-        looped.append(int(state.position))
-    assert looped == scanned(2).tolist()
-    assert jax.vmap(scanned)(jnp.arange(3))[2].tolist() == looped
-
-
-def test_tokens_of_one_step_draw_their_own_bits():
-    network = Network.from_graph(complete(10))
-    walk = MetropolisHastings()
-    state = walk.step(network, walk.init(network, np.zeros((20, 50), np.int32)), key=KEY)
-    assert state.position.shape == (20, 50)
-    assert len(np.unique(state.position)) == 9
-
-
-def test_the_number_of_hops_does_not_change_the_walk():
-    network = Network.from_graph(LOLLIPOP)
-    walk = functools.partial(positions, network, MetropolisHastings(), key=KEY, repetitions=3)
-    long = walk(hops=200)
-    assert long.dtype == np.int32
-    for hops in (0, 63, 129):
-        assert np.array_equal(walk(hops=hops), long[:, : hops + 1])
-
-
-def test_starts():
-    network = Network.from_graph(star(["hub", "a", "b"]))
-    walk = functools.partial(positions, network, MetropolisHastings(), hops=5, key=KEY)
-    assert walk(start="hub").shape == (6,)
-    assert walk(start="hub")[0] == 2
-    assert walk(start=1, repetitions=4)[:, 0].tolist() == [1] * 4
-    assert walk(start=np.array([0, 2]), repetitions=2)[:, 0].tolist() == [0, 2]
-
-
-def test_a_site_alone_keeps_the_token():
-    network = Network.from_graph(complete(1))
-    for walk in walks_of(network):
-        assert not positions(network, walk, hops=9, key=KEY).any()
-        assert walk.stationary(network).tolist() == [1.0]
-    assert MetropolisHastings().transition_matrix(network).tolist() == [[1.0]]
 
 
 # --- weights ----------------------------------------------------------------------------------
@@ -254,22 +158,4 @@ def test_weights_by_name_or_in_order_are_the_same():
     assert np.array_equal(*walked)
 
 
-@given(st.floats(1e-300, 1e300))
-def test_only_ratios_of_weights_matter(scale):
-    network = Network.from_graph(star(3))
-    walk = WeightedMetropolisHastings(np.array([1.0, 2.0, 4.0]) * scale)
-    np.testing.assert_allclose(walk.stationary(network), np.array([1, 2, 4]) / 7)
-
-
 # --- size -------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_sites_are_walked():
-    network = Network.from_graph(ring(100_000))
-    begin = time.process_time()
-    walk = MetropolisHastings()
-    many = np.asarray(positions(network, walk, hops=15 * STRIDE, key=KEY, repetitions=100))
-    assert set(np.unique((many[:, 1:] - many[:, :-1]) % 100_000)) <= {1, 99_999}
-    assert positions(network, walk, hops=96_000, key=KEY).shape == (96_001,)
-    assert time.process_time() - begin < 20  # about one; anything of sites times hops is hours

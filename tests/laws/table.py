@@ -56,8 +56,7 @@ def parameter(rng: Rng, coordinate: Coordinate, batch: Batch, size: int) -> np.n
     shape = (*batch, *coordinate.shape(size))
     if coordinate.axes == 2:
         return covariance(rng, *batch, size)
-    above = coordinate.domain.above
-    bound = above(size) if callable(above) else above
+    bound = coordinate.domain.bound(size)
     return bound + positive(rng, *shape) if np.isfinite(bound) else 3 * rng.normal(size=shape)
 
 

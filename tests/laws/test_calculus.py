@@ -53,9 +53,9 @@ def test_mean_parameters_are_the_gradient_of_the_log_normalizer(name: str) -> No
     batch, gradients = derivatives(name).batch, derivatives(name).gradients
     scale = np.abs(batch.mean_parameters).max(-1, keepdims=True) + 1
     assert np.all(np.abs(gradients - batch.mean_parameters) <= 1e4 * EPS * scale)
-    found = batch.evaluated(batch.natural_parameters)
-    np.testing.assert_allclose(found.log_normalizer, batch.log_normalizer(), rtol=1e-12, atol=1e-12)
-    assert np.all(np.abs(found.mean_parameters() - gradients) <= 1e4 * EPS * scale)
+    potential, gradient = batch.evaluated(batch.natural_parameters)
+    np.testing.assert_allclose(potential, batch.log_normalizer(), rtol=1e-12, atol=1e-12)
+    assert np.all(np.abs(gradient() - gradients) <= 1e4 * EPS * scale)
 
 
 @families
@@ -69,14 +69,6 @@ def test_fisher_information_is_the_jacobian_of_mean_parameters(name: str) -> Non
     assert np.all(np.abs(fisher - np.swapaxes(fisher, -1, -2)) <= 1e4 * EPS * scale)
     # Positive definite by far more than rounding: the representation is minimal.
     assert np.all(np.linalg.eigvalsh(fisher)[:, 0] > 1e4 * EPS * scale[:, 0, 0])
-
-
-def test_fisher_information_keeps_the_kind_of_array() -> None:
-    with jax.enable_x64(True):
-        (p,) = some("NormalWishart")
-        fisher = to_jax(p).fisher_information()
-        assert isinstance(fisher, jax.Array)
-        np.testing.assert_allclose(fisher, p.fisher_information(), rtol=1e-9, atol=1e-9)
 
 
 def test_half_vectorization_keeps_inner_products() -> None:

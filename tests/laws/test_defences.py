@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posterity.arrays.tree import leaves
-from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
+from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import (
     Beta,
     Categorical,
@@ -26,8 +26,8 @@ from posterity.families import (
     concatenate,
     stack,
 )
-from posterity.families.supports import map_supports
-from posterity.families.unconstrained import unconstrained
+from posterity.families.distribution import fitted
+from posterity.families.supports import listed, map_supports
 from tests.laws.table import NAMES, TABLE, identical, some, to_jax
 
 families = pytest.mark.parametrize("name", NAMES)
@@ -36,34 +36,21 @@ homes = pytest.mark.parametrize("home", [np.asarray, jax.numpy.asarray], ids=["n
 
 # --- own axes never broadcast ------------------------------------------------------
 
-SIZED = [name for name in NAMES if name not in ("Gamma", "Beta")]
-"""Rows whose members have axes of their own, or members of their own."""
-
-
-@pytest.mark.parametrize("name", SIZED)
-def test_members_of_other_sizes_are_refused(name: str) -> None:
-    (p,), (q,) = some(name, size=1), some(name, size=2)
-    for refused in (p.__add__, p.__sub__, p.kl):
-        with pytest.raises(StructureError, match="blocks and dimensions"):
-            refused(q)
-    for together in (stack, concatenate):
-        with pytest.raises(StructureError):
-            together([p[None], q[None]])
-
-
-@families
-def test_batches_broadcast_or_are_refused(name: str) -> None:
-    (p,), (q,) = some(name, batch=(3,)), some(name, batch=(2, 1), seed=1)
-    assert (p + q).batch_shape == p.kl(q).shape == (2, 3)
-    (r,) = some(name, batch=(2,))
-    for refused in (p.__add__, p.__sub__, p.kl):
-        with pytest.raises(StructureError, match="broadcast"):
-            refused(r)
-
 
 @families
 def test_what_is_no_member_is_refused(name: str) -> None:
-    (p,) = some(name)
+    (p,), (batch,), (other,) = some(name, size=2), some(name, batch=(3,)), some(name, batch=(2, 1))
+    assert (batch + other).batch_shape == batch.kl(other).shape == (2, 3)
+    refused = [(some(name, batch=(2,))[0], batch, "broadcast")]
+    if name not in ("Gamma", "Beta"):  # whose members have no axes of their own
+        refused.append((some(name, size=1)[0], p, "blocks and dimensions"))
+    for one, two, words in refused:
+        for act in (one.__add__, one.__sub__, one.kl):
+            with pytest.raises(StructureError, match=words):
+                act(two)
+        for together in (stack, concatenate):
+            with pytest.raises(StructureError):
+                together([one[None], two[None]])
     for stranger in (3.0, None, some("Mixture")[0], Gamma(1.0, 1.0) if name != "Gamma" else "p"):
         with pytest.raises(StructureError):
             p.kl(stranger)
@@ -71,63 +58,30 @@ def test_what_is_no_member_is_refused(name: str) -> None:
         p * p
     with pytest.raises(StructureError):
         concatenate([p, p])  # no batch to put together
-
-
-@families
-def test_flat_vectors_of_another_length_are_refused(name: str) -> None:
-    (p,) = some(name)
     for vector in (p.natural_parameters[:-1], np.append(p.natural_parameters, 1.0)):
         for make in (p.with_natural_parameters, p.with_mean_parameters):
             with pytest.raises(StructureError, match=f"{p.dimension} numbers"):
                 make(vector)
 
 
-def event(law: Any) -> Any:
-    """Some event: where real zeros are mapped to, or a draw where there are labels."""
-    try:
-        bijection = unconstrained(law)
-    except UsageError:
-        return jax.tree.map(np.asarray, jax.jit(law.sample)(jax.random.key(0)))
-    zeros = map_supports(lambda own: np.zeros(own.free_shape), bijection.tree)
-    return jax.tree.map(np.asarray, bijection.forward(zeros))
-
-
 @pytest.mark.parametrize("name", TABLE)
 def test_events_of_another_shape_are_refused(name: str) -> None:
     (p,) = some(name, size=2)
-    z = event(p)
-    assert np.shape(p.log_prob(z)) == ()
-    if any(np.ndim(leaf) for leaf in jax.tree.leaves(z)):
-        longer = jax.tree.map(
-            lambda leaf: np.append(leaf, leaf[..., :1], -1) if leaf.ndim else leaf, z
-        )
+    z = map_supports(np.ones, p.event_shape)
+    with np.errstate(all="ignore"):
+        assert np.shape(p.log_prob(z)) == ()
+    longer = map_supports(lambda s: np.ones((*s[:-1], s[-1] + 1) if s else ()), p.event_shape)
+    refused = [{"another": z}, *([longer] if any(listed(p.event_shape)) else [])]
+    for event in refused:
         with pytest.raises(StructureError, match="events of shape"):
-            p.log_prob(longer)
-    with pytest.raises(StructureError, match="events of shape"):
-        p.log_prob({"another": z})
+            p.log_prob(event)
 
 
 @families
-def test_one_law_of_a_shape_has_events_of_the_shape_that_it_says(name: str) -> None:
+def test_draws_have_the_shape_that_events_are_said_to_have(name: str) -> None:
     (p,) = some(name, batch=(2,), size=2)
     draws = jax.eval_shape(lambda key: p.sample(key, (5,)), jax.random.key(0))
-    shapes = jax.tree.map(lambda leaf, own: leaf.shape == (5, 2, *own), draws, _leaves_as_shapes(p))
-    assert all(jax.tree.leaves(shapes))
-
-
-class _Shape(tuple):
-    """A shape that JAX takes for a leaf."""
-
-
-def _leaves_as_shapes(law: Any) -> Any:
-    def wrap(shape: Any) -> Any:
-        if isinstance(shape, dict):
-            return {name: wrap(own) for name, own in shape.items()}
-        if shape is not None and any(not isinstance(axis, int) for axis in shape):
-            return tuple(wrap(own) for own in shape)
-        return None if shape is None else _Shape(shape)
-
-    return wrap(law.event_shape)
+    fitted(map_supports(lambda own: (5, 2, *own), p.event_shape), draws)
 
 
 # --- symmetric coordinates are symmetric ------------------------------------------------------
@@ -155,14 +109,10 @@ def test_asymmetric_matrices_are_refused(make: Any, home: Any) -> None:
     assert all(np.array_equal(m, np.swapaxes(m, -1, -2)) for m in leaves(rounded) if m.ndim == 2)
 
 
-def test_an_asymmetry_beside_a_bad_member_is_still_seen() -> None:
+@pytest.mark.parametrize("beside", [np.nan, 1e9])
+def test_an_asymmetry_beside_a_bad_member_is_still_seen(beside: float) -> None:
     with pytest.raises(ParameterError, match="asymmetric"):
-        Gaussian(np.zeros((2, 2)), np.stack([np.nan * EYE, ASYMMETRIC]))
-
-
-def test_a_large_asymmetry_beside_a_huge_number_is_still_seen() -> None:
-    with pytest.raises(ParameterError, match="asymmetric"):
-        Gaussian(np.zeros((2, 2)), np.stack([1e9 * EYE, ASYMMETRIC]))
+        Gaussian(np.zeros((2, 2)), np.stack([beside * EYE, ASYMMETRIC]))
 
 
 # --- what textbook parameters must be ------------------------------------------------------
@@ -309,17 +259,12 @@ def test_a_callers_array_stays_the_callers() -> None:
     assert mean.flags.writeable
 
 
-def pickled(value: Any) -> Any:
-    return pickle.loads(pickle.dumps(value))
-
-
 @pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
-def test_copies_are_equal_and_as_safe(name: str, duplicate: Any) -> None:
+def test_copies_are_equal_and_as_safe(name: str) -> None:
     (p,) = some(name)
-    q = duplicate(p)
-    assert identical(p, q) and p == q
-    assert not any(leaf.flags.writeable for leaf in leaves(q))
+    for q in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+        assert identical(p, q) and p == q
+        assert not any(leaf.flags.writeable for leaf in leaves(q))
 
 
 @families
@@ -347,7 +292,7 @@ def test_errors_cross_processes(kind: type[PosterityError]) -> None:
 def test_jax_sees_a_tree_of_the_same_leaves(name: str) -> None:
     (p,) = some(name)
     assert all(a is b for a, b in zip(jax.tree.leaves(p), leaves(p), strict=True))
-    assert identical(jax.jit(lambda q: q)(to_jax(p)), to_jax(p))
+    assert identical(jax.tree.map(lambda leaf: leaf, p), p)
     shapes = jax.eval_shape(lambda q: q, to_jax(p))
     assert [leaf.shape for leaf in jax.tree.leaves(shapes)] == [leaf.shape for leaf in leaves(p)]
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(p)]
@@ -368,12 +313,9 @@ def test_jax_sees_a_tree_of_the_same_leaves(name: str) -> None:
     ],
 )
 def test_numbers_and_traced_values_mix(value: Any) -> None:
-    slope = jax.jit(
-        jax.grad(
-            lambda r: value(r).kl(value(jax.numpy.float32(1.5))).sum() + value(r).entropy().sum()
-        )
-    )(1.0)
-    assert np.isfinite(slope)
+    other = jax.numpy.float32(1.5)
+    slope = jax.grad(lambda r: value(r).kl(value(other)).sum() + value(r).entropy().sum())
+    assert jax.eval_shape(slope, 1.0).shape == ()
 
 
 def test_a_constructor_written_by_hand_is_inherited() -> None:

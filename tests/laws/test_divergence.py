@@ -25,20 +25,17 @@ def generic_terms(p: Any, q: Any) -> np.ndarray:
 @laws
 @given(data=st.data())
 def test_kl_is_the_bregman_divergence(name: str, data: st.DataObject) -> None:
+    """Also positive, and zero at itself; and the entropy is the generic one."""
     p, q = data.draw(members(name, 2))
     gap = np.abs(p.kl(q) - ExponentialFamily.kl(p, q))
     # Inverses and determinants of matrices with condition numbers up to a few hundred.
     assert np.all(gap <= 1e3 * EPS * generic_terms(p, q))
-
-
-@families
-@laws
-@given(data=st.data())
-def test_kl_is_positive_and_zero_at_itself(name: str, data: st.DataObject) -> None:
-    p, q = data.draw(members(name, 2))
     tolerance = 1e3 * EPS * (1 + np.abs(p.negative_entropy()))
     assert np.all(p.kl(q) > -tolerance)
     assert np.all(np.abs(p.kl(p)) <= tolerance)
+    gap = np.abs(p.negative_entropy() - ExponentialFamily.negative_entropy(p))
+    assert np.all(gap <= 1e3 * EPS * generic_terms(p, p))
+    assert np.array_equal(p.entropy(), -p.negative_entropy() - p.log_base_measure())
 
 
 @families
@@ -61,24 +58,6 @@ def test_kl_of_a_small_step_is_half_its_fisher_norm(
     tolerance = 1e3 * EPS * (1 + np.abs(p.negative_entropy()))
     assert np.all(p.kl(near) > -tolerance)
     assert np.all(p.kl(near) <= 2 * share**2 * p.kl(far) + tolerance)
-
-
-@families
-@laws
-@given(data=st.data())
-def test_entropy_is_the_generic_one(name: str, data: st.DataObject) -> None:
-    (p,) = data.draw(members(name))
-    gap = np.abs(p.negative_entropy() - ExponentialFamily.negative_entropy(p))
-    assert np.all(gap <= 1e3 * EPS * generic_terms(p, p))
-    assert np.array_equal(p.entropy(), -p.negative_entropy() - p.log_base_measure())
-
-
-@families
-def test_kl_tells_members_apart(name: str) -> None:
-    """The two arguments are not symmetric, and different members are apart."""
-    p, q = some(name, count=2)
-    assert p.kl(q) > 1e-3
-    assert abs(p.kl(q) - q.kl(p)) > 1e-6
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

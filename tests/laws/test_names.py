@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import posterity
 from posterity.errors import StructureError
 from posterity.families import stack
-from posterity.families.names import in_order, names_of, parts_of, with_names
+from posterity.families.names import in_order, names_of, with_names
 from tests.laws.table import NAMES, TABLE, identical, laws, members, some
 
 every = pytest.mark.parametrize("name", list(TABLE))
@@ -24,7 +24,7 @@ families = pytest.mark.parametrize("name", NAMES)
 def sizes(law: Any, path: str = "") -> dict[str, int]:
     """By path, how many coordinates go by names."""
     found = {} if law.named_size is None else {path: law.named_size}
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         found |= sizes(part, f"{path}/{name}" if path else name)
     return found
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posterity.errors import StructureError
-from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gaussian, Plate, Product
+from posterity.families import Beta, Dirichlet, Gaussian, Plate
 from tests.laws.table import NAMES, identical, laws, some, to_jax
 
 SIZE = 4
@@ -36,8 +36,9 @@ def test_places_that_nobody_goes_to_are_zero(name: str) -> None:
     assert moved.batch_shape == (5,)
     assert identical(moved[np.array([4, 0])], p[np.array([0, 2])])
     assert identical(moved[np.array([1, 2, 3])], (p - p))
-    traced = jax.jit(lambda p: p.relabel(np.array([4, -1, 0]), 5))
-    assert identical(traced(p), to_jax(moved))
+    if name == "NormalWishart":  # of numbers, vectors and matrices
+        traced = jax.jit(lambda p: p.relabel(np.array([4, -1, 0]), 5))
+        assert identical(traced(p), to_jax(moved))
 
 
 @families
@@ -45,54 +46,6 @@ def test_entries_of_one_label_add_up(name: str) -> None:
     (p,) = some(name, batch=(3,))
     moved = p.relabel(np.array([1, 0, 1]), 2)
     assert identical(moved[0], p[1]) and identical(moved[1], p[0] + p[2])
-
-
-def chain(seed: int) -> Product:
-    """A hidden Markov model: emissions, initial and transition probabilities of one labelling."""
-    rng = np.random.default_rng(seed)
-    return Product(
-        emissions=Plate(some("NormalWishart", batch=(SIZE,), seed=seed)[0]),
-        initial=Dirichlet(rng.normal(size=SIZE)),
-        transitions=Plate(Dirichlet(rng.normal(size=(SIZE, SIZE)))),
-    )
-
-
-STATES = {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
-
-
-@laws
-@given(labels=permutations, seed=st.integers(0, 99))
-def test_the_states_of_a_chain_move_rows_and_columns(labels: np.ndarray, seed: int) -> None:
-    q = chain(seed)
-    moved = q.relabel(labels, SIZE, STATES)
-    rows = np.asarray(moved.transitions.members.concentration_minus_one)
-    before = np.asarray(q.transitions.members.concentration_minus_one)
-    assert np.array_equal(rows[np.ix_(labels, labels)], before)
-    assert np.array_equal(moved.initial.concentration[labels], q.initial.concentration)
-    assert identical(moved.emissions.members[labels], q.emissions.members)
-    assert moved.relabel(np.argsort(labels), SIZE, STATES) == q
-    np.testing.assert_allclose(
-        (moved + moved).relabel(np.argsort(labels), SIZE, STATES).natural_parameters,
-        (q + q).natural_parameters,
-    )
-
-
-@laws
-@given(labels=permutations, seed=st.integers(0, 99))
-def test_the_units_of_a_layer_take_their_weights_along(labels: np.ndarray, seed: int) -> None:
-    """A relabelled network computes the same: units are rows of one layer, columns of the next."""
-    rng = np.random.default_rng(seed)
-    weights = lambda *shape: DiagonalGaussian(rng.normal(size=shape), np.ones(shape))
-    q = Product(
-        bias=weights(SIZE), incoming=Plate(weights(SIZE, 3)), outgoing=Plate(weights(2, SIZE))
-    )
-    moved = q.relabel(labels, SIZE, {"bias": (0,), "incoming": (0,), "outgoing": (1,)})
-
-    def outputs(net: Product) -> np.ndarray:
-        hidden = np.tanh(net.incoming.members.mean @ np.arange(3.0) + net.bias.mean)
-        return net.outgoing.members.mean @ hidden
-
-    np.testing.assert_allclose(outputs(moved), outputs(q), rtol=1e-12)
 
 
 @laws
@@ -120,7 +73,6 @@ def test_both_axes_of_a_matrix_are_one() -> None:
         lambda: some("Gamma")[0].relabel(np.array([0]), 1),
         lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1, 2]), 3),
         lambda: some("Gaussian", batch=(2,))[0].relabel(np.array([0, 1]), 2, (2,)),
-        lambda: chain(0).relabel(np.arange(SIZE), SIZE, {"exits": (0,)}),
         lambda: some("Gamma", batch=(2,))[0].relabel(np.array([0, 2]), 2),
         lambda: some("Gamma", batch=(2,))[0].relabel(np.array([-2, 1]), 2),
         lambda: some("Categorical", size=2)[0].relabel(np.array([1, 0]), 2),

@@ -7,14 +7,13 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from posterity.families import DiagonalGaussian
-from posterity.families.free_forms import DiagonalForm, FullForm
+from posterity.families import DiagonalGaussian, Gaussian
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, maximised
 from posterity.pursuit.search import nodes_of
 from posterity.pursuit.target import Function
 
-FORM = DiagonalForm(1)
+FORM = DiagonalGaussian.from_standard([0.0], [1.0]).free_form()
 X = np.linspace(-30, 30, 60_001)
 WIDTH = X[1] - X[0]
 COMPONENT = jax.jit(objectives.component, static_argnums=0)
@@ -53,7 +52,7 @@ def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float, begun: fl
 
 def test_a_full_covariance_is_solved_for_once() -> None:
     """Two large batches of triangular solves in one program may wait forever on CPUs."""
-    form, rng = FullForm(2), np.random.default_rng(0)
+    form, rng = Gaussian.from_standard(np.zeros(2), np.eye(2)).free_form(), np.random.default_rng(0)
     means, below = rng.normal(size=(3, 2)), rng.normal(size=(3, 2, 2))
     factors = np.tril(below, -1) + np.eye(2)
     q, z = Components((means, factors), np.log(np.array([0.2, 0.5, 0.3]))), rng.normal(size=2)

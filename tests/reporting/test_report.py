@@ -18,7 +18,7 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.federation.state import Visit
 from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.evaluation import evaluated
-from posterity.reporting.markup import Ids, shown
+from posterity.reporting.markup import shown
 from posterity.reporting.sources import Source
 from posterity.reporting.verbs import federation
 from posterity.summary import summarise
@@ -290,12 +290,12 @@ def test_visits_are_told_one_by_one():
         Visit(1, "b", "updated", change=1e-3),
         Visit(2, "a", "failed", error="ValueError: <no>"),
     ]
-    page = pages.Page("".join(federation(Source("", pages.clinics(), visits=visits), Ids())))
+    page = pages.Page("".join(federation(Source("", pages.clinics(), visits=visits))))
     (data,) = page.found["script"]
     assert json.loads(data["text"])["visits"][1] == [1, "updated", 1e-3]
     assert "ValueError: <no>" in page.of("p", "note")[0]["text"]
     assert "No visit says how far the posterior moved" in "".join(
-        federation(Source("", None, visits=[Visit(0, "a", "updated")]), Ids())
+        federation(Source("", None, visits=[Visit(0, "a", "updated")]))
     )
 
 
@@ -434,5 +434,5 @@ def test_a_student_that_a_table_does_not_suit_is_refused(recipe, match):
 
 def test_a_long_run_says_what_is_drawn_of_it():
     visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
-    page = "".join(federation(Source("", pages.clinics(), visits=visits), Ids()))
+    page = "".join(federation(Source("", pages.clinics(), visits=visits)))
     assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page

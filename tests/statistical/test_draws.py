@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from posterity.arrays.jax_namespace import log_gamma
 from posterity.families import Beta
-from posterity.families.draws import log_gamma
 
 DRAWS = 40_000
 

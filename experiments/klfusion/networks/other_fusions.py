@@ -14,13 +14,11 @@ import numpy as np
 from experiments.data import Array
 from posterity.families import Network
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching
+from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks import Options
 from posterity.fusion.networks.combine import Builder, FusedLayer
 from posterity.fusion.networks.fuse import Search, widths_wanted
-from posterity.fusion.networks.locals import Labels, Placed, in_order
-from posterity.fusion.networks.targets import Targets
-from posterity.fusion.rules import Rule
+from posterity.fusion.networks.targets import Labels, Placed, Targets, in_order
 from posterity.fusion.sites import Site
 from posterity.ledger import Ledger
 

@@ -1,5 +1,7 @@
 """Other libraries' fitted models as families, and back; each is imported only when used.
 
+A library that is not installed is a ``MissingExtraError``, which names its extra; NaN, infinite and
+improper parameters are a ``ParameterError``.
 ``from_samples`` takes draws of any of them: :mod:`posterity.adapters.samples`.
 """
 

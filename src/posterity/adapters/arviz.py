@@ -14,11 +14,11 @@ from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
+from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
 from posterity.families.mixture import Mixture
 from posterity.families.plate import Plate
-from posterity.families.product import Product
-from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Transformed
 
 SEPARATOR = "."
 """Between the names of a block and of what is in it; in a ``DataTree`` a slash is a path."""
@@ -52,34 +52,20 @@ def to_arviz(
 
     Returns:
         An ``InferenceData``, or from ArviZ 1.0 on a ``DataTree``, whose group ``posterior`` has
-        the draws, each variable of shape (chains, draws, ...).
-
-    Raises:
-        MissingExtraError: arviz is not installed.
-        UsageError: for what is no single proper law, names that do not fit, or counts below one.
-
-    For example::
-
-        import arviz
-
-        print(arviz.summary(to_arviz(found.posterior, key=jax.random.key(1))))
+        the draws, each variable of shape (chains, draws, ...). What is no single proper law, and
+        names that do not fit, are a UsageError.
     """
     arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)
     if not isinstance(posterior, Distribution):
         posterior = getattr(posterior, "posterior", posterior)
-    if not isinstance(posterior, Distribution) or posterior.batch_shape:
+    one = isinstance(posterior, Distribution) and not posterior.batch_shape
+    if not one or not np.all(posterior.is_proper()):
         raise UsageError(
-            found=f"{posterior!r}",
-            expected="one law",
+            found=f"an improper {type(posterior).__name__}" if one else f"{posterior!r}",
+            expected="one law, a distribution, which can be drawn from",
             fix="Pass a posterior: found.posterior of a pursuit, ledger.posterior, or one member "
-            "of a batch.",
-        )
-    if not np.all(posterior.is_proper()):
-        raise UsageError(
-            found=f"an improper {type(posterior).__name__}",
-            expected="a distribution, which can be drawn from",
-            fix="Add a proper prior, or data.",
+            "of a batch; to a factor add a proper prior first.",
         )
     import jax
 
@@ -97,15 +83,13 @@ def to_arviz(
                 continue
             dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
             # A law within a plate may have fewer axes than what is drawn of the plate.
-            for axis, size, own in zip(dims[name], shape, axes, strict=False):
-                if len(own) == size:
-                    coords[axis] = list(own)
+            labelled = zip(dims[name], shape, axes, strict=False)
+            coords |= {axis: list(own) for axis, size, own in labelled if len(own) == size}
     else:
-        shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else None
+        shape = drawn.shape[2:] if isinstance(drawn, np.ndarray) else "of several blocks"
         if shape != (len(names),) or len(set(names)) < len(names):
-            what = "events of several blocks" if shape is None else f"events of shape {shape}"
             raise UsageError(
-                found=f"{len(names)} names, {len(set(names))} of them distinct, for {what}",
+                found=f"{len(names)} names, {len(set(names))} of them distinct, for events {shape}",
                 expected="a name for each number of an event that is one vector",
                 fix="Leave names out, or give as many as there are numbers.",
             )

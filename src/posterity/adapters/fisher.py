@@ -7,9 +7,12 @@ them, in closed form over all classes; it equals the generalised Gauss-Newton ma
 one takes observed labels instead, which is another matrix unless the model is right and the data
 are many (kunstner2019), so it is not the default.
 
-The factor of a ledger is the likelihood alone, to second order about the weights θ: precision F and
-slope ``Fθ + g`` with ``g`` the gradient of the log likelihood. At a mode ``g`` is ``λθ``; weights
-that are far from one under the prior that was said, in posterior standard deviations, are refused.
+With a diagonal the law is a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name,
+whose entries are ``[0,3]``; else it is a :class:`Gaussian` with names ``layer.weight[0,3]``. Above
+5,000 weights entries have no names. The factor of a ledger is the likelihood alone, to second order
+about the weights θ: precision F and slope ``Fθ + g`` with ``g`` the gradient of the log likelihood.
+At a mode ``g`` is ``λθ``; weights that are far from one under the prior, in posterior standard
+deviations, are refused.
 
 Libraries give outputs and Jacobians, as NumPy arrays; nothing here knows which library it was.
 """
@@ -18,7 +21,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, Required, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +31,7 @@ from posterity.adapters.laplace import check_mode
 from posterity.adapters.shared import Laws, check_one, numbers
 from posterity.arguments import POSITIVE, one_of
 from posterity.arrays.typing import KeyArray
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
 
@@ -55,8 +58,8 @@ UNTRAINED = (
 class Options(TypedDict, total=False):
     """The keyword arguments of ``from_module`` and ``to_ledger``; see :class:`Task`."""
 
-    likelihood: str
-    prior_precision: float | int
+    likelihood: Required[str]
+    prior_precision: Required[float | int]
     noise_variance: float | int | None
     curvature: str
     fisher: str
@@ -103,34 +106,14 @@ class Task:
                 fix="Leave it out, or pass likelihood='regression'.",
             )
 
-    @staticmethod
-    def of(options: Options) -> "Task":
-        """The task of keyword arguments; a UsageError for others, or without the first two."""
-        known = [field.name for field in dataclasses.fields(Task)]
-        unknown = [name for name in options if name not in known]
-        missing = [name for name in known[:2] if name not in options]
-        if unknown or missing:
-            raise UsageError(
-                found=f"options {some(list(options))}"
-                + f", without {some(missing)}" * bool(missing),
-                expected=f"{' and '.join(known[:2])}, and perhaps {some(known[2:])}",
-                fix="Name those.",
-            )
-        return Task(**options)
-
     def tensors(self, names: Iterable[str]) -> list[str]:
-        """The tensors that a law is of: all, or those that ``only`` names, or that begin so.
-
-        Raises:
-            UsageError: for a name of none.
-        """
+        """The tensors that a law is of: all, or those that ``only`` names, or that begin so."""
         names = list(names)
         if self.only is None:
             return names
         only = [self.only] if isinstance(self.only, str) else list(self.only)
         fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
-        unknown = [w for w in only if not any(fits(name, w) for name in names)]
-        if unknown or not only:
+        if not only or not all(any(fits(name, wanted) for name in names) for wanted in only):
             raise UsageError(
                 found=f"only={some(list(map(str, only)))}",
                 expected=f"tensors, or what their names begin with, of {some(names)}",
@@ -142,14 +125,18 @@ class Task:
 def laws(
     task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: ArrayLike
 ) -> Laws:
-    """Posterior, prior and factor over the weights of these tensors, by their names.
-
-    The factor is what the data said, and may be improper.
+    """Posterior, prior and factor, which may be improper, over the weights of these tensors.
 
     Raises:
-        StructureError: for outputs and labels that do not fit, and a full covariance of too many.
+        StructureError: for outputs and labels that do not fit, outputs that are chances instead of
+            logits, and a full covariance of too many.
         ParameterError: for NaN and infinity, in weights, outputs or labels, and for weights that
-            are no mode of these data under the prior.
+            are further from the mode of these data under the prior than a draw of the posterior is:
+            one standard deviation in the root mean square over weights.
+
+    Warns:
+        ConvergenceWarning: of weights that are a tenth of one from it, and of a network that
+            predicts these data no better than a constant.
     """
     size = sum(tensor.size for tensor in tensors.values())
     full = task.curvature == FULL
@@ -163,12 +150,10 @@ def laws(
     outputs = np.asarray(outputs, np.float64)
     target, noise = _target(task, outputs, np.asarray(y))
     step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
-    information = np.zeros((size, size) if full else size)
-    gradient = np.zeros(size)
+    information, gradient = np.zeros((size, size) if full else size), np.zeros(size)
     for start in range(0, len(outputs), step):
         part = slice(start, min(start + step, len(outputs)))
-        made, jacobian = jacobians(part)
-        jacobian = np.asarray(jacobian, np.float64)
+        made, jacobian = (np.asarray(values, np.float64) for values in jacobians(part))
         curved, slope = _curvature(task, made, jacobian, target[part], noise)
         information, gradient = information + curved, gradient + slope
     mean, prior, zeros = np.concatenate(flat), float(task.prior_precision), np.zeros(size)
@@ -179,18 +164,18 @@ def laws(
     squared = left @ np.linalg.solve(total, left) if full else np.square(left) @ (1 / total)
     check_mode(squared, "weights", "these data under prior_precision", UNTRAINED, size)
     apply = np.matmul if full else np.multiply
-    named = size <= MOST_NAMED
+    ends = np.cumsum([tensor.size for tensor in tensors.values()])[:-1]
 
     def law(slope: Array, precision: Array) -> Gaussian | Product:
+        named = size <= MOST_NAMED
         if full:
-            names = [f"{name}{place}" for name, t in tensors.items() for place in _places(t.shape)]
-            return Gaussian(slope, precision).named(names) if named else Gaussian(slope, precision)
-        blocks, start = {}, 0
-        for name, tensor in tensors.items():
-            at = slice(start, start + tensor.size)
-            block = DiagonalGaussian(slope[at].copy(), precision[at].copy())
-            blocks[name] = block.named(_places(tensor.shape)) if named else block
-            start = at.stop
+            q = Gaussian(slope, precision)
+            return q.named(entries_of({n: np.shape(t) for n, t in tensors.items()})) if named else q
+        parts = zip(tensors, np.split(slope, ends), np.split(precision, ends), strict=True)
+        blocks = {n: DiagonalGaussian(s.copy(), p.copy()) for n, s, p in parts}
+        if named:
+            own = {n: entries_of({"": np.shape(tensors[n])}) for n in tensors}
+            blocks = {n: block.named(own[n]) for n, block in blocks.items()}
         return Product(blocks)
 
     factor = law(apply(information, mean) + gradient, information)
@@ -206,32 +191,26 @@ def tensors_of(
         StructureError: for a law of other tensors, or of tensors of other shapes.
     """
     one_of(MEAN, VARIANCE).check(at=at)
-    blocks = getattr(law, "blocks", {}) if isinstance(law, Product) else {}
-    if not isinstance(law, Gaussian) and not (
-        blocks and all(isinstance(block, DiagonalGaussian) for block in blocks.values())
-    ):
-        raise StructureError(
-            found=f"{law!r}",
-            expected="a Product of DiagonalGaussian by tensor, or a Gaussian of all weights",
-            fix="Pass a law that this adapter made.",
-        )
-    check_one(law)
+    blocks = dict(law.blocks) if isinstance(law, Product) else {}
+    names, wrong = list(blocks), list[str]()
     if isinstance(law, Gaussian):
         names = list(dict.fromkeys(name.rpartition("[")[0] for name in law.names))
-        entries = [f"{n}{place}" for n in names if n in shapes for place in _places(shapes[n])]
-        strange = [name for name in names if name not in shapes]
-        if not names or list(law.names) != entries:
-            strange = strange or names
-    else:
-        names, size = list(blocks), lambda name: blocks[name].event_shape[0]
-        strange = [n for n in names if n not in shapes or math.prod(shapes[n]) != size(n)]
-    if strange or not names:
+        entries = entries_of({n: shapes[n] for n in names if n in shapes})
+        wrong = [] if entries == list(law.names) else names
+    for name, block in blocks.items():
+        fits = isinstance(block, DiagonalGaussian) and name in shapes
+        if not fits or block.event_shape != (math.prod(shapes[name]),):
+            wrong.append(name)
+    wrong = [name for name in names if name not in shapes] or wrong
+    if wrong or not names:
         raise StructureError(
-            found=f"a law of tensors {some(names)}, of which {some(strange)} do not fit",
-            expected="those of the network, or some: "
-            f"{some([f'{n} {shape}' for n, shape in shapes.items()])}",
-            fix="Pass a network of the same layers and widths as like=.",
+            found=f"{law!r} of tensors {some(names)}, of which {some(wrong)} do not fit",
+            expected="a Product of DiagonalGaussian by tensor, or a Gaussian of all weights, of "
+            f"tensors among {some([f'{n} {shape}' for n, shape in shapes.items()])}",
+            fix="Pass a law that this adapter made, and a network of the same layers and widths "
+            "as like=.",
         )
+    check_one(law)
     values: Any
     if key is not None:
         import jax
@@ -241,26 +220,23 @@ def tensors_of(
     elif isinstance(law, Gaussian):
         values = law.mean if at == MEAN else np.diagonal(law.covariance)
     else:
-        values = {n: block.mean if at == MEAN else block.variance for n, block in blocks.items()}
+        values = {n: getattr(block, at) for n, block in blocks.items()}
     if isinstance(law, Gaussian):
-        ends = np.cumsum([math.prod(shapes[name]) for name in names])
-        values = dict(zip(names, np.split(np.asarray(values), ends[:-1]), strict=True))
+        ends = np.cumsum([math.prod(shapes[name]) for name in names])[:-1]
+        values = dict(zip(names, np.split(np.asarray(values), ends), strict=True))
     return {name: np.asarray(values[name]).reshape(shapes[name]) for name in names}
 
 
-def _places(shape: tuple[int, ...]) -> list[str]:
-    """``[0,3]`` for each entry of a tensor, in order; ``[]`` of a number."""
-    return [f"[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
-
-
-# --- curvature -----------------------------------------------------------------------------------
+def entries_of(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The entries of tensors, in order: ``layer.weight[0,3]``, and ``scale[]`` of a number."""
+    at = lambda index: ",".join(map(str, index))
+    return [f"{name}[{at(i)}]" for name, shape in shapes.items() for i in np.ndindex(shape)]
 
 
 def _curvature(
     task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
 ) -> tuple[Array, Array]:
     """Curvature of some records, (p,) or (p, p), and gradient of their log likelihood, (p,)."""
-    outputs = np.asarray(outputs, np.float64)
     if task.likelihood == CLASSIFICATION:
         chances = _chances(outputs)
         if outputs.shape[1] == 1:  # of log odds, beside a class whose outputs are zero
@@ -285,44 +261,40 @@ def _chances(outputs: Array) -> Array:
 
 def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
     """Labels or values beside the outputs, and the variance of the noise."""
-    if outputs.ndim != 2 or not len(outputs) or len(target) != len(outputs):
+    classes = task.likelihood == CLASSIFICATION
+    rows = outputs.ndim == 2 and 0 < len(outputs) == len(target)
+    if not rows or (not classes and target.size != outputs.size):
         raise StructureError(
             found=f"outputs of shape {outputs.shape} for y of shape {target.shape}",
-            expected="a row of outputs (n, K) for each of n records",
+            expected="a row of outputs (n, K) for each of n records, and as many values",
             fix="Pass a network that gives one vector an input, and as many y as x.",
         )
     numbers(outputs, "the outputs")
-    if task.likelihood == CLASSIFICATION:
-        labels, trained = _labels(outputs, target)
-        if not trained:
-            _warn("predicts labels no better than how often they come")
-        return labels, 1.0
-    values = numbers(target, "the values y").reshape(len(target), -1)
-    if values.shape != outputs.shape:
-        raise StructureError(
-            found=f"values of shape {target.shape}",
-            expected=f"finite numbers of shape {outputs.shape}, as the outputs have",
-            fix="Leave out records without a value.",
+    if classes:
+        target, trained = _labels(outputs, target)
+        noise, what = 1.0, "labels no better than how often they come"
+    else:
+        target = numbers(target, "the values y").reshape(outputs.shape)
+        left = np.square(target - outputs).mean()
+        trained = left <= np.square(target - target.mean(0)).mean()
+        noise, what = task.noise_variance or float(left), "values no better than their mean"
+        POSITIVE.check(noise_variance=float(noise))
+    if not trained:
+        warnings.warn(
+            f"The network predicts {what}, on these data: it is not trained, or on other data, and "
+            "Laplace's approximation holds around a mode alone.",
+            ConvergenceWarning,
+            stacklevel=4,
         )
-    left = np.square(values - outputs)
-    if left.mean() > np.square(values - values.mean(0)).mean():
-        _warn("predicts values no better than their mean")
-    noise = float(left.mean()) if task.noise_variance is None else float(task.noise_variance)
-    if not noise > 0:
-        raise ParameterError(
-            found="residuals that are all zero",
-            expected="noise, of which the likelihood is made",
-            fix="Pass noise_variance.",
-        )
-    return values, noise
+    return target, float(noise)
 
 
 def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     """Class numbers (n,), and whether outputs, as logits, say more of them than their shares do."""
     classes, shape, single = max(outputs.shape[1], 2), target.shape, outputs.shape[1] == 1
-    whole = target.ndim == 1 or target.shape == (len(target), 1)
-    target = target.reshape(len(target), -1)[:, 0] if target.size else target
-    if not (whole and target.dtype.kind in "biuf" and np.isin(target, np.arange(classes)).all()):
+    target = target[:, 0] if shape == (len(target), 1) else target
+    numeric = target.ndim == 1 and target.dtype.kind in "biuf"
+    if not (numeric and np.isin(target, np.arange(classes)).all()):
         raise StructureError(
             found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
             expected=f"whole numbers (n,) from 0 to {classes - 1}",
@@ -333,20 +305,10 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     sums = outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1
     if sums or (single and several and outputs.min() >= 0 and outputs.max() <= 1):
         raise StructureError(
-            found=f"outputs between {outputs.min():.3g} and {outputs.max():.3g} that look like "
-            "chances",
+            found=f"outputs from {outputs.min():.3g} to {outputs.max():.3g} that look like chances",
             expected="log odds of class 1" if single else "logits",
             fix=f"Leave the {'sigmoid' if single else 'softmax'} out, as losses of logits do.",
         )
     chances = _chances(outputs)[np.arange(len(codes)), codes]
     plain = np.log((np.bincount(codes, minlength=classes) / len(codes))[codes]).mean()
     return codes, bool(not several or np.log(np.maximum(chances, 1e-300)).mean() >= plain)
-
-
-def _warn(what: str) -> None:
-    warnings.warn(
-        f"The network {what}, on these data: it is not trained, or on other data, and Laplace's "
-        "approximation holds around a mode alone.",
-        ConvergenceWarning,
-        stacklevel=4,
-    )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from posterity.adapters import fisher as core
 from posterity.adapters.shared import Laws, library, unsupported
 from posterity.arrays.typing import KeyArray
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError
 from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
@@ -36,27 +36,12 @@ def from_module(
         y: class numbers (n,), or values (n, k).
         variables: of a linen module, what ``init`` gave and training changed: ``{"params": ...}``,
             with collections such as ``batch_stats`` if it has them; or the parameters alone.
-        task: what is asked: ``likelihood``, ``prior_precision``, ``noise_variance``,
-            ``curvature``, ``fisher`` and ``only``, as :class:`~posterity.adapters.fisher.Task`
-            explains them.
+        task: ``likelihood``, ``prior_precision``, ``noise_variance``, ``curvature``, ``fisher``
+            and ``only``, as :class:`~posterity.adapters.fisher.Task` explains them.
 
     Returns:
-        With a diagonal a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name, whose
-        entries are ``[0,3]``; else a :class:`Gaussian` with names ``Dense_0.kernel[0,3]``. Above
-        5,000 weights entries have no names.
-
-    Raises:
-        MissingExtraError: flax is not installed.
-        UsageError: for what is no module, and options that there are not.
-        StructureError: for outputs and labels that do not fit, outputs that are chances instead of
-            logits, and too many weights.
-        ParameterError: for NaN and infinity, and weights that are further from the mode of these
-            data under this prior than a draw of the posterior is: one standard deviation in the
-            root mean square over weights.
-
-    Warns:
-        ConvergenceWarning: of weights that are a tenth of one from it, and of a network that
-            predicts these data no better than a constant.
+        The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
+        of :func:`posterity.adapters.fisher.laws`, and a UsageError for what is no module.
 
     >>> import flax.linen as nn
     >>> x, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([-1.9, -1.1, 1.1, 1.9])
@@ -80,39 +65,33 @@ def to_ledger(
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
-    The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
-    in it, and is counted once, also where weights are not quite at the mode.
-
     Weights of networks that were trained apart from other beginnings do not correspond, whatever
     their names: for that, make a :class:`posterity.Network` by
     :func:`posterity.networks.from_pytree` of :func:`to_params` at means and variances, and
     :func:`posterity.fuse` those. Arguments and errors are those of :func:`from_module`.
     """
-    params, apply = _parts(module, variables)
-    return _laws(params, apply, x, y, core.Task.of(task)).ledger(site)
+    return _laws(*_parts(module, variables), x, y, core.Task(**task)).ledger(site)
 
 
 def from_params(
     params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
     """The same of any tree of parameters, and ``apply(params, x)`` on a batch of inputs."""
-    return _laws(params, apply, x, y, core.Task.of(task)).posterior
+    return _laws(params, apply, x, y, core.Task(**task)).posterior
 
 
 def to_params(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> Any:
-    """A law's mean, or a draw, as parameters.
+    """A law's mean, or with a JAX ``key`` a draw, as parameters.
 
     Args:
         law: of :func:`from_module`, perhaps by way of a file.
         like: the parameters of a linen module, or any tree; or a module of nnx, of which a copy
-            comes back. What the law does not hold is as there, and all is of its types.
+            comes back. What the law does not hold is as there, and all is of its types. Other
+            tensors or shapes are a StructureError.
         at: ``"mean"`` or ``"variance"``.
-        key: of JAX, for a draw instead.
-
-    Raises:
-        StructureError: for a law of other tensors or shapes.
+        key: of JAX.
     """
     import jax
 
@@ -122,11 +101,10 @@ def to_params(
         new = to_params(law, nnx.to_pure_dict(params), at=at, key=key)
         nnx.replace_by_pure_dict(params, new)
         return nnx.merge(graph, params, rest, copy=True)
-    names, leaves, structure = _flat(like)
-    shapes = {name: np.shape(leaf) for name, leaf in zip(names, leaves, strict=True)}
-    tensors = core.tensors_of(law, shapes, at, key)
+    leaves, structure = _flat(like)
+    tensors = core.tensors_of(law, {n: np.shape(leaf) for n, leaf in leaves.items()}, at, key)
     new = []
-    for name, leaf in zip(names, leaves, strict=True):
+    for name, leaf in leaves.items():
         value = tensors[name].astype(np.asarray(leaf).dtype) if name in tensors else leaf
         new.append(jax.numpy.asarray(value) if isinstance(leaf, jax.Array) else value)
     return jax.tree.unflatten(structure, new)
@@ -140,11 +118,9 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
     """Parameters, and what the module computes of them."""
     import jax
 
-    flax = _flax()
-    if isinstance(module, flax.nnx.Module):
-        nnx = flax.nnx
+    nnx, linen = _flax().nnx, _flax().linen
+    if isinstance(module, nnx.Module):
         graph, params, rest = nnx.split(module, nnx.Param, ...)
-        pure = nnx.to_pure_dict(params)
 
         def apply(tree: Any, x: Any) -> Any:
             own = jax.tree.map(lambda leaf: leaf, params)  # a copy, which is filled
@@ -153,55 +129,48 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
             made.eval()
             return made(x)
 
-        return pure, apply
-    if not isinstance(module, flax.linen.Module):
+        return nnx.to_pure_dict(params), apply
+    if not isinstance(module, linen.Module) or not isinstance(variables, Mapping) or not variables:
         raise unsupported(
             module,
-            "a module of flax.linen or flax.nnx",
-            "For parameters without one: from_params(params, apply, x, y, ...).",
+            "a module of flax.linen or flax.nnx, and of linen its variables: it does not hold its "
+            "weights",
+            "Pass variables={'params': params}, as they are after training. For parameters without "
+            "a module: from_params(params, apply, x, y, ...).",
         )
-    if not isinstance(variables, Mapping) or not variables:
-        raise UsageError(
-            found=f"a linen module with variables={variables!r}",
-            expected="its variables: a linen module does not hold its weights",
-            fix="Pass variables={'params': params}, as they are after training.",
-        )
-    rest = {}
-    params = variables
-    if "params" in variables:
-        params = variables["params"]
-        rest = {name: part for name, part in variables.items() if name != "params"}
+    params = variables.get("params", variables)
+    rest = {name: v for name, v in variables.items() if "params" in variables and name != "params"}
     return params, lambda tree, x: module.apply({"params": tree, **rest}, x)
 
 
-def _flat(tree: Any) -> tuple[list[str], list[Any], Any]:
-    """Names by path, leaves and structure."""
+def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
+    """Leaves by their paths, and the structure."""
     import jax
 
     pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in pairs]
-    leaves = [leaf for _, leaf in pairs]
-    strange = [n for n, leaf in zip(names, leaves, strict=True) if not _is_float(leaf)]
+    name = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
+    leaves = {name(path): leaf for path, leaf in pairs}
+    strange = [n for n, leaf in leaves.items() if not _is_float(leaf)]
     if strange or not leaves:
         raise StructureError(
-            found=f"parameters {strange or names} that are no floating-point arrays",
+            found=f"parameters {strange} that are no floating-point arrays, of {list(leaves)}",
             expected="a tree of arrays of weights",
             fix="Pass the parameters alone, without counters and keys.",
         )
-    return names, leaves, structure
+    return leaves, structure
 
 
 def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task) -> Laws:
     import jax
     import jax.numpy as jnp
 
-    names, leaves, structure = _flat(params)
-    wanted = set(task.tensors(names))
-    own = {n: jax.device_put(leaf) for n, leaf in zip(names, leaves, strict=True) if n in wanted}
+    leaves, structure = _flat(params)
+    wanted = set(task.tensors(leaves))
+    own = {n: jax.device_put(leaf) for n, leaf in leaves.items() if n in wanted}
     inputs = jnp.asarray(x, next(iter(own.values())).dtype if _is_float(x) else None)
 
     def compute(weights: dict[str, Any], batch: Any) -> Any:
-        tree = [weights.get(n, leaf) for n, leaf in zip(names, leaves, strict=True)]
+        tree = [weights.get(n, leaf) for n, leaf in leaves.items()]
         return apply(jax.tree.unflatten(structure, tree), batch)
 
     def one(weights: dict[str, Any], record: Any) -> Any:
@@ -213,11 +182,10 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
     def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
         slopes, made = each(own, inputs[part])
         flat = [np.asarray(slopes[n], np.float64).reshape(*made.shape, -1) for n in own]
-        return np.asarray(made, np.float64), np.concatenate(flat, axis=2)
+        return np.asarray(made), np.concatenate(flat, axis=2)
 
     tensors = {name: np.asarray(value, np.float64) for name, value in own.items()}
-    outputs = np.asarray(jax.jit(compute)(own, inputs), np.float64)
-    return core.laws(task, tensors, outputs, jacobians, y)
+    return core.laws(task, tensors, np.asarray(jax.jit(compute)(own, inputs)), jacobians, y)
 
 
 def _is_float(x: object) -> bool:

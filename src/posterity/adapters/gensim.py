@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.plates import MEMBERS
-from posterity.adapters.shared import Laws, at_site, check_undetermined, library, prior_and_law
-from posterity.errors import StructureError, UsageError
+from posterity.adapters.shared import (
+    Laws,
+    at_site,
+    check_undetermined,
+    library,
+    prior_and_law,
+    unsupported,
+)
+from posterity.errors import UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
-from posterity.families.names import unfit
+from posterity.families.names import checked
 from posterity.ledger import Ledger
 
 DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
@@ -26,19 +33,9 @@ DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
 def to_ledger(model: Any, site: str) -> Ledger:
     """A fitted ``LdaModel`` as the ledger of one site: its prior and its factor.
 
-    Args:
-        model: a ``gensim.models.LdaModel``, also one that was saved and loaded; an
-            ``LdaMulticore`` is one too.
-        site: the name that the factor goes by.
-
-    Returns:
-        A ledger over a :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's
-        dictionary, whose words are the names of the categories if there is one.
-
-    Raises:
-        MissingExtraError: gensim is not installed.
-        UsageError: something else, or a model that has seen no documents.
-        ParameterError: NaN, infinite or improper parameters.
+    An ``LdaMulticore`` is one too; what has seen no documents is refused. The ledger is over a
+    :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's dictionary, whose words
+    are the names of the categories if there is one.
 
     >>> from gensim.models import LdaModel
     >>> corpus = [[(0, 8), (1, 1)], [(1, 1), (2, 8)]]
@@ -47,18 +44,18 @@ def to_ledger(model: Any, site: str) -> Ledger:
     ('ship', 'sea', 'moon')
     """
     if not isinstance(model, _lda_model()):
-        raise UsageError(
-            found=f"a {type(model).__name__}",
-            expected="a fitted gensim.models.LdaModel",
-            fix="Other topic models of gensim are no Dirichlet posteriors over topics.",
+        raise unsupported(
+            model,
+            "a fitted gensim.models.LdaModel",
+            "Other topic models of gensim are no Dirichlet posteriors over topics.",
         )
-    counts = np.asarray(model.state.sstats, dtype=np.float64)
     if not model.state.numdocs:  # before any, the counts are random numbers to start from
         raise UsageError(
             found="an LdaModel that has seen no documents",
             expected="a fitted one",
             fix="Pass a corpus, or call update(corpus).",
         )
+    counts = np.asarray(model.state.sstats, dtype=np.float64)
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
     with at_site(site):
         before = Plate(Dirichlet.from_standard(prior))
@@ -76,18 +73,16 @@ def to_model(
     """A posterior as a fitted ``LdaModel``, ready to infer the topics of documents.
 
     Args:
-        posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose posterior
-            is taken and whose prior becomes ``eta``.
+        posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose prior
+            becomes ``eta``.
         words: the name of each category; the posterior's own if None, or numbers as text.
         parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
             over the number of topics without it), ``random_state`` or ``dtype`` (``float64``
             here without it, so that nothing is lost).
 
     Raises:
-        MissingExtraError: gensim is not installed.
         UsageError: ``parameters`` that the posterior already determines.
         StructureError: a posterior that no such model can hold, or words that do not fit.
-        ParameterError: NaN, infinite or improper parameters.
 
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
     >>> model = to_model(topics, ["ship", "sea", "moon"])
@@ -95,33 +90,24 @@ def to_model(
     0
     """
     check_undetermined(parameters, DETERMINED)
+    topics = lambda law: isinstance(law.members, Dirichlet) and law.weights is None
     prior, plate = prior_and_law(
         posterior,
-        lambda law: (
-            isinstance(law, Plate) and isinstance(law.members, Dirichlet) and law.weights is None
-        ),
+        lambda law: isinstance(law, Plate) and topics(law),
         "gensim",
         expected="topics: a Plate of Dirichlet without weights",
         fix="In a topic model each document has weights of its own.",
     )
     values = np.asarray(plate.members.concentration)
     known = plate.members.names or [str(index) for index in range(values.shape[1])]
-    names = list(known if words is None else words)
-    wrong = f", of which {why}" if (why := unfit(names)) else ""
-    if len(names) != values.shape[1] or wrong:
-        raise StructureError(
-            found=f"{len(names)} words for topics over {values.shape[1]}{wrong}",
-            expected="a distinct word for each category",
-            fix="Pass the words in the order of the posterior's categories.",
-        )
+    names = checked(known if words is None else words, values.shape[1], plate.members)
     parameters.setdefault("dtype", np.float64)
     eta: Any = "symmetric"
     if prior is not None:  # one row if all topics share it, else one a topic
         eta = np.asarray(prior.members.concentration).astype(parameters["dtype"])
         eta = eta[0] if (eta == eta[:1]).all() else eta
-    model = _lda_model()(
-        num_topics=plate.size, id2word=dict(enumerate(names)), eta=eta, **parameters
-    )
+    words_by_number = dict(enumerate(names))
+    model = _lda_model()(num_topics=plate.size, id2word=words_by_number, eta=eta, **parameters)
     model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
     model.state.numdocs = 1  # how many there were is not known, but not that there were none
     model.sync_state()

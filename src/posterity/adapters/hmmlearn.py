@@ -19,9 +19,10 @@ from posterity.adapters.shared import (
     check_undetermined,
     library,
     prior_and_law,
+    unsupported,
 )
 from posterity.checks import check_proper
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
@@ -46,22 +47,11 @@ DETERMINED = ("n_components", "n_features", "covariance_type")
 def to_ledger(model: Any, site: str) -> Ledger:
     """A fitted variational HMM of hmmlearn as the ledger of one site: its prior and its factor.
 
-    Args:
-        model: a fitted ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"``
-            or ``"spherical"``, or a fitted ``VariationalCategoricalHMM``. The default of
-            ``means_prior`` is the mean of each site's data: to fuse by ``rule="product"``
-            fit all sites with one prior, or pass ``prior=``.
-        site: the name that the factor goes by.
-
-    Returns:
-        A ledger over a :class:`HiddenMarkov` whose emissions are :class:`NormalWishart`
-        (``"full"``), :class:`NormalGamma` or :class:`Dirichlet`.
-
-    Raises:
-        MissingExtraError: hmmlearn is not installed.
-        UsageError: the model is not fitted, or is none of these.
-        StructureError: ``covariance_type="tied"``: states that share one are not independent.
-        ParameterError: NaN, infinite or improper parameters.
+    The model is a ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"`` or
+    ``"spherical"``, or a ``VariationalCategoricalHMM``; others are refused. The default of
+    ``means_prior`` is the mean of each site's data: to fuse by ``rule="product"`` fit all sites
+    with one prior, or pass ``prior=``. The ledger is over a :class:`HiddenMarkov` whose emissions
+    are :class:`NormalWishart` (``"full"``), :class:`NormalGamma` or :class:`Dirichlet`.
 
     >>> from hmmlearn.vhmm import VariationalCategoricalHMM
     >>> x = np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])[:, None]
@@ -71,10 +61,10 @@ def to_ledger(model: Any, site: str) -> Ledger:
     """
     gaussian, categorical = _models()
     if not isinstance(model, gaussian | categorical):
-        raise UsageError(
-            found=f"a {type(model).__name__}",
-            expected="a fitted VariationalGaussianHMM or VariationalCategoricalHMM",
-            fix="Other models of hmmlearn are point estimates: fit the variational ones.",
+        raise unsupported(
+            model,
+            "a fitted VariationalGaussianHMM or VariationalCategoricalHMM",
+            "Other models of hmmlearn are point estimates: fit the variational ones.",
         )
     check_fitted(model, "startprob_posterior_", "transmat_")
     if isinstance(model, gaussian) and model.covariance_type not in KINDS:
@@ -94,21 +84,15 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
 
     Args:
-        posterior: a :class:`HiddenMarkov`, or a ledger of one, whose posterior is taken and whose
-            prior becomes the model's.
+        posterior: a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
+            Without a ledger the model has hmmlearn's default priors, with the mean of the states
+            in place of that of the data.
         parameters: constructor arguments that no posterior holds, such as ``algorithm``,
             ``random_state`` or ``tol``.
 
-    Returns:
-        A ``VariationalGaussianHMM``, ``"full"`` or ``"diag"``, or a
-        ``VariationalCategoricalHMM``. Without a ledger the prior is not known: the model then has
-        hmmlearn's defaults, with the mean of the states in place of that of the data.
-
     Raises:
-        MissingExtraError: hmmlearn is not installed.
         UsageError: ``parameters`` that the posterior already determines.
         StructureError: a posterior that no such model can hold.
-        ParameterError: NaN, infinite or improper parameters.
 
     >>> rows = Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]])
     >>> start = Dirichlet.from_standard([1.0, 1.0])
@@ -117,28 +101,31 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     [0, 0, 1, 1]
     """
     gaussian, categorical = _models()
+    kinds = (NormalWishart, NormalGamma, Dirichlet)
+    emitted: Any = lambda law: law.blocks["emissions"].members
     prior, q = prior_and_law(
         posterior,
-        lambda law: isinstance(law, HiddenMarkov),
+        lambda law: isinstance(law, HiddenMarkov) and isinstance(emitted(law), kinds),
         "hmmlearn",
-        expected="one HiddenMarkov, or a Ledger of one",
+        expected="one HiddenMarkov that emits NormalWishart, NormalGamma or Dirichlet, or a "
+        "Ledger of one",
         fix="Of a Product pass the block.",
     )
-    members: Any = q.emissions.members
+    members = emitted(q)
     priors = [name for name in parameters if name.endswith("_prior")]
     check_undetermined(parameters, (*DETERMINED, *priors))
-    own, kind = _parts(q), categorical
-    if not isinstance(members, Dirichlet):
-        kind, full = gaussian, isinstance(members, NormalWishart)
+    own, symbols = _parts(q), isinstance(members, Dirichlet)
+    if not symbols:
+        full = isinstance(members, NormalWishart)
         parameters["covariance_type"] = "full" if full else "diag"
     start = _default_prior(q, own) if prior is None else _parts(at_rest(prior))
     given = {f"{name}_prior": value for name, value in start.items()}
-    model = kind(n_components=q.states, **given, **parameters)
+    model = (categorical if symbols else gaussian)(n_components=q.states, **given, **parameters)
     fitted = {f"{name}_": value for name, value in given.items()}
     fitted |= {f"{name}_posterior_": value for name, value in own.items()}
     fitted["startprob_"] = np.asarray(q.expected_initial)
     fitted["transmat_"] = np.asarray(q.expected_transitions)
-    if isinstance(members, Dirichlet):
+    if symbols:
         fitted |= {"emissionprob_": np.asarray(members.mean), "n_features": members.own_size}
     else:
         fitted["_covars_"] = Gaussians(*(own[name] for name in GAUSSIAN)).covariance
@@ -178,25 +165,16 @@ def _parts(law: Any) -> dict[str, Array]:
     }
     if isinstance(members, Dirichlet):
         return {**result, "emissionprob": np.asarray(members.concentration)}
-    if not isinstance(members, NormalWishart | NormalGamma):
-        raise StructureError(
-            found=f"emissions {members!r}",
-            expected="NormalWishart, NormalGamma or Dirichlet",
-            fix="hmmlearn has no other variational models.",
-        )
     return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 
 
 def _default_prior(posterior: HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
     """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
     states = posterior.states
-    result = {
-        "startprob": np.full(states, 1 / states),
-        "transmat": np.full((states, states), 1 / states),
-    }
+    names = [name for name in ("startprob", "transmat", "emissionprob") if name in own]
+    result = {name: np.full_like(own[name], 1 / own[name].shape[-1]) for name in names}
     if "emissionprob" in own:
-        emissions = own["emissionprob"]
-        return {**result, "emissionprob": np.full_like(emissions, 1 / emissions.shape[1])}
+        return result
     means, size = own["means"], own["means"].shape[1]
     share = posterior.occupancy() / posterior.occupancy().sum()
     one = np.eye(size) if own["scale"].ndim == 3 else np.ones(size)

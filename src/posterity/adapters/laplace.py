@@ -34,26 +34,61 @@ another one, or is warned of. A draw of the posterior is at 1."""
 
 
 def of_covariance(
-    mean: ArrayLike, covariance: ArrayLike, names: Sequence[str], place: str
+    mean: ArrayLike,
+    matrix: ArrayLike,
+    names: Sequence[str],
+    place: str,
+    *,
+    inverse: bool = False,
 ) -> Gaussian:
     """A Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 
+    With ``inverse`` the matrix is the precision: minus the Hessian of the log density.
+
     Raises:
-        ParameterError: for NaN, infinity, variances that are not positive, and a covariance that
-            is singular to twelve digits; the coordinates are named.
+        ParameterError: for NaN, infinity, variances that are not positive, and a matrix that is
+            singular to twelve digits; the coordinates are named.
         StructureError: for names that are not as many distinct texts.
 
     >>> of_covariance([1.0, 2.0], [[1.0, 0.0], [0.0, 1e-20]], ["age", "bp"], "a fit").names
     ('age', 'bp')
     """
-    return _gaussian(mean, covariance, names, place, "variance")
-
-
-def of_precision(
-    mean: ArrayLike, precision: ArrayLike, names: Sequence[str], place: str
-) -> Gaussian:
-    """The same as :func:`of_covariance`, from minus the Hessian of the log density (d, d)."""
-    return _gaussian(mean, precision, names, place, "curvature")
+    mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
+    if mean.shape != (size,) or matrix.shape != (size, size):
+        raise StructureError(
+            found=f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape} for "
+            f"{size} coordinates of {place}",
+            expected=f"one of each of {some(names)}",
+            fix="Fit again, and pass the results as they are.",
+        )
+    if (wrong := ~np.isfinite(mean)).any():
+        raise ParameterError(
+            found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
+            expected="finite estimates",
+            fix="Leave records with missing values out, and fit again.",
+        )
+    diagonal, inverted = np.diagonal(matrix), None
+    why = f"no positive {'curvature' if inverse else 'variance'}"
+    unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)
+    wrong = unfit if unfit.any() else ~np.isfinite(matrix).all(0)
+    scale = np.sqrt(np.where(unfit, 1.0, diagonal))
+    if not wrong.any():
+        why = "coordinates that depend on each other"
+        correlation = matrix / scale / scale[:, None]
+        values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+        wrong = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
+        inverted = (vectors / values) @ vectors.T if values[0] > 0 else None
+    if inverted is None or np.diagonal(inverted).max() > MOST_INFLATION:
+        raise ParameterError(
+            found=f"{why} at {some(at(names, wrong))} in {place}",
+            expected="a positive definite covariance",
+            fix="Leave out columns that are constant or that others add up to (one class of each "
+            "factor where there is an intercept), or fit with a prior or penalty; then fit again. "
+            "A covariance by clusters needs more clusters than coefficients.",
+        )
+    precision = matrix if inverse else inverted / scale / scale[:, None]
+    precision = (precision + precision.T) / 2
+    return Gaussian(precision @ mean, precision).named(names)
 
 
 def check_mode(
@@ -122,51 +157,10 @@ def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], pla
     columns = separating(x, classes)
     if columns.any():
         raise ParameterError(
-            found=f"classes that {some([n for n, f in zip(names, columns, strict=True) if f])} "
+            found=f"classes that {some(at(names, columns))} "
             f"tell apart without error, wholly or for some records, in {place}",
             expected="classes that overlap: the estimate is at infinity, and its covariance is "
             "where the optimiser stopped",
             fix="Fit with a prior: posterity.federate with models.LogisticRegression, or "
             "scikit-learn's LogisticRegression, whose penalty is one.",
         )
-
-
-def _gaussian(
-    mean: ArrayLike, matrix: ArrayLike, names: Sequence[str], place: str, what: str
-) -> Gaussian:
-    """The Gaussian of a covariance, or of a curvature, by way of its correlation matrix."""
-    mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
-    if mean.shape != (size,) or matrix.shape != (size, size):
-        raise StructureError(
-            found=f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape} for "
-            f"{size} coordinates of {place}",
-            expected=f"one of each of {some(names)}",
-            fix="Fit again, and pass the results as they are.",
-        )
-    if (wrong := ~np.isfinite(mean)).any():
-        raise ParameterError(
-            found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
-            expected="finite estimates",
-            fix="Leave records with missing values out, and fit again.",
-        )
-    diagonal, inverse, why = np.diagonal(matrix), None, f"no positive {what}"
-    unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)
-    wrong = unfit if unfit.any() else ~np.isfinite(matrix).all(0)
-    scale = np.sqrt(np.where(unfit, 1.0, diagonal))
-    if not wrong.any():
-        why = "coordinates that depend on each other"
-        correlation = matrix / scale / scale[:, None]
-        values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
-        wrong = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
-        inverse = (vectors / values) @ vectors.T if values[0] > 0 else None
-    if inverse is None or np.diagonal(inverse).max() > MOST_INFLATION:
-        raise ParameterError(
-            found=f"{why} at {some(at(names, wrong))} in {place}",
-            expected="a positive definite covariance",
-            fix="Leave out columns that are constant or that others add up to (one class of each "
-            "factor where there is an intercept), or fit with a prior or penalty; then fit again. "
-            "A covariance by clusters needs more clusters than coefficients.",
-        )
-    precision = inverse / scale / scale[:, None] if what == "variance" else matrix
-    precision = (precision + precision.T) / 2
-    return Gaussian(precision @ mean, precision).named(names)

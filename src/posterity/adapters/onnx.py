@@ -1,22 +1,16 @@
 """ONNX: a student as a graph that any runtime serves, without Python or posterity.
 
 The graph takes ``x``, a batch of inputs ``(n, …)`` of the shape of one input that the network has
-(``Layers.image``; ``(n, d)`` for a perceptron), with ``n`` any number. What comes out has names:
-
-====================  ==========================================================================
-categorical,          ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of
-bernoulli (K = 2)     a student that tells them apart ``mutual_information`` (n,); in nats
-gaussian              ``mean`` (n, k), ``variance`` (n, k) of the function and ``noise_variance``
-                      (n, k), as a :class:`~posterity.networks.predictive.Prediction` has them
-====================  ==========================================================================
+(``Layers.image``; ``(n, d)`` for a perceptron), with ``n`` any number. Of classes it gives
+``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of a student that tells
+them apart ``mutual_information`` (n,), in nats; of a Gaussian head ``mean`` (n, k), ``variance``
+(n, k) of the function and ``noise_variance`` (n, k).
 
 Everything is float32 but for what the student rescales and a float32 would not hold to 2e-5 of its
 scale, such as seconds since 1970: its input then, or its mean and its variances, are float64.
 Results are those of ``Student.predict`` to 1e-5 (chances, entropies; values relative to their
-spread) as far as a float32 reaches: variances above 3e38 are infinite.
-
-The operators are those of opset 17 (ONNX 1.12, of 2022), in its first and oldest forms: runtimes of
-that year and later have them all. ``Gelu`` and ``Swish``, which came later, are written out.
+spread) as far as a float32 reaches: variances above 3e38 are infinite. The operators are those of
+opset 17 (ONNX 1.12, of 2022); ``Gelu`` and ``Swish``, which came later, are written out.
 """
 
 import dataclasses
@@ -50,27 +44,14 @@ def to_onnx(
     *,
     provenance: Mapping[str, str] | None = None,
 ) -> Any:
-    """A student as an ONNX graph, written to ``path`` if there is one.
+    """A student as an ONNX graph (a ``ModelProto``), written to ``path`` if there is one.
 
     Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
     ``noise_variance`` where it is known, the version of posterity, and what is passed as
-    ``provenance``: of a student of ``posterity distill`` its columns and recipe.
-
-    Args:
-        student: whose network is :class:`~posterity.networks.Layers`.
-        path: of the file, conventionally ``*.onnx``; written whole or not at all.
-        provenance: text by key, kept in the metadata, as ``posterity.inspect(file).provenance``.
-
-    Returns:
-        An ``onnx.ModelProto``.
-
-    Raises:
-        MissingExtraError: onnx is not installed.
-        UsageError: a student whose network is a function, and what is no student.
-        ParameterError: weights that are not finite.
-        StructureError: a network of more than 2 GiB, which one such file cannot hold, or one
-            that ends in a convolution.
-        ArtifactError: if the file cannot be written; what was there is then as it was.
+    ``provenance``: of a student of ``posterity distill`` its columns and recipe. A file is written
+    whole or not at all. Errors are those of
+    :func:`~posterity.adapters.channels_first.check_layers`, a StructureError for a network of more
+    than 2 GiB, which one such file cannot hold, and an ArtifactError if it cannot be written.
 
     >>> from posterity.distillation.heads import Head
     >>> from posterity.networks import Layers
@@ -103,9 +84,6 @@ def to_onnx(
     return model
 
 
-# --- a graph that grows ---------------------------------------------------------------------------
-
-
 @dataclasses.dataclass
 class _Graph:
     """Nodes, constants, inputs and outputs so far; arrays on their way go by their names."""
@@ -132,15 +110,10 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
-    def takes(self, name: str, dtype: DTypeLike, *shape: int) -> str:
-        """An input of the graph."""
-        self.inputs.append(self._described(name, dtype, shape))
-        return name
-
     def gives(self, name: str, what: str, dtype: DTypeLike, *shape: int) -> None:
         """An output of the graph: ``what``, by another name."""
         self.add("Identity", what, name=name)
-        self.outputs.append(self._described(name, dtype, shape))
+        self.outputs.append(self.described(name, dtype, shape))
 
     def cast(self, what: str, dtype: DTypeLike) -> str:
         """The same in another precision."""
@@ -151,7 +124,8 @@ class _Graph:
         ends = [self.constant([end], np.int64) for end in (start, stop, 1)]
         return self.add("Slice", what, *ends)
 
-    def _described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
+    def described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
+        """An input or output of the graph: rows of this shape."""
         kind = self._kind(dtype)
         return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])
 
@@ -170,26 +144,22 @@ def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> An
         doc_string=repr(student),
     )
     about = {"likelihood": head.likelihood, "split": str(head.split), "posterity": __version__}
-    about = {**provenance, **about}
     if head.noise_variance is not None:
         about["noise_variance"] = repr(head.noise_variance)
-    helper.set_model_props(model, about)
+    helper.set_model_props(model, {**provenance, **about})
     graph.onnx.checker.check_model(model, full_check=True)
     return model
 
 
-# --- inputs, layers, outputs ----------------------------------------------------------------------
-
-
 def _inputs(graph: _Graph, student: Student) -> str:
     image, scaling = student.network.image, student.scaling
-    if scaling.x_shift is None or scaling.x_scale is None:
-        return graph.takes("x", np.float32, *image)
-    dtype = scaling.precision(scaling.x_shift, scaling.x_scale)
-    flow = graph.takes("x", dtype, *image)
-    shift = graph.constant(scaling.x_shift.reshape(image), dtype, "x_shift")
-    scale = graph.constant(scaling.x_scale.reshape(image), dtype, "x_scale")
-    flow = graph.add("Div", graph.add("Sub", flow, shift), scale)
+    shift, scale = scaling.x_shift, scaling.x_scale
+    dtype = scaling.precision(shift, scale)
+    graph.inputs.append(graph.described("x", dtype, image))
+    if shift is None or scale is None:
+        return "x"
+    centred = graph.add("Sub", "x", graph.constant(shift.reshape(image), dtype, "x_shift"))
+    flow = graph.add("Div", centred, graph.constant(scale.reshape(image), dtype, "x_scale"))
     return flow if dtype is np.float32 else graph.cast(flow, np.float32)
 
 

@@ -7,7 +7,7 @@ and ``ν`` among the features; feature by feature they are ``Gamma(ν/2, rate s/
 posterior minus prior is exactly a component's expected count, sum and sum of squares.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,7 @@ class Gaussians(NamedTuple):
     def covariance(self) -> Float[Array, "..."]:
         """The inverse of the expected precision, ``S⁻¹/ν``."""
         inverse = self.inverse_scale
-        nu = self.degrees_of_freedom
-        return inverse / nu.reshape(-1, *[1] * (inverse.ndim - 1))
+        return inverse / self.degrees_of_freedom.reshape(-1, *[1] * (inverse.ndim - 1))
 
     @classmethod
     def of(cls, members: NormalWishart | NormalGamma, library: str) -> "Gaussians":
@@ -57,22 +56,19 @@ class Gaussians(NamedTuple):
             StructureError: for features that do not share what the ``library`` has once.
         """
         kappa, nu = members.mean_precision, members.degrees_of_freedom
-        inverse = members.inverse_scale
+        inverse: Any = members.inverse_scale
         if isinstance(members, NormalWishart):
             inverse = symmetric(inverse)
         else:
-            of_features = {"mean_precision": kappa, "degrees_of_freedom": nu}
-            for name, values in of_features.items():
-                of_features[name] = shared_value(np.moveaxis(values, -1, 0))
-                if of_features[name] is None:
-                    raise StructureError(
-                        found=f"a NormalGamma whose {name} differs between features",
-                        expected=f"one value a component: {library} has no more of its diagonal "
-                        "type",
-                        fix="Use the law itself, or fuse with rule='product' or "
-                        "divergence='reverse', which keep it shared.",
-                    )
-            kappa, nu = of_features.values()
+            names = ("mean_precision", "degrees_of_freedom")
+            kappa, nu = shared = [shared_value(np.moveaxis(v, -1, 0)) for v in (kappa, nu)]
+            if unshared := [name for name, v in zip(names, shared, strict=True) if v is None]:
+                raise StructureError(
+                    found=f"a NormalGamma whose {unshared[0]} differs between features",
+                    expected=f"one value a component: {library} has no more of its diagonal type",
+                    fix="Use the law itself, or fuse with rule='product' or "
+                    "divergence='reverse', which keep it shared.",
+                )
         return cls(*(np.asarray(part, np.float64) for part in (members.mean, kappa, nu, inverse)))
 
 
@@ -83,12 +79,14 @@ def shared_member(prior: Plate) -> ExponentialFamily:
         StructureError: if the members differ by more than rounding.
     """
     if not all(shared_value(leaf) is not None for leaf in leaves(prior.members)):
-        raise StructureError(
-            found="a prior whose components differ",
-            expected="exchangeable components: one prior for all",
-            fix="Pass the posterior without its ledger; the estimator then has default priors.",
-        )
+        raise unequal("whose components differ", "exchangeable components: one prior for all")
     return prior.members[0]
+
+
+def unequal(found: str, expected: str) -> StructureError:
+    """The error of a prior that an estimator, which has one for all components, cannot hold."""
+    fix = "Pass the posterior without its ledger; the estimator then has default priors."
+    return StructureError(found=f"a prior {found}", expected=expected, fix=fix)
 
 
 def shared_value(values: Real) -> Real | None:

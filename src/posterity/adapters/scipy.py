@@ -22,7 +22,7 @@ import numpy as np
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.shared import check_one, numbers, unsupported
 from posterity.checks import check_proper
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import ParameterError, StructureError
 from posterity.families import (
     Beta,
     DiagonalGaussian,
@@ -55,14 +55,10 @@ UNIVARIATE = ("norm", "lognorm", "gamma", "erlang", "expon", "chi2", "beta", "un
 
 
 def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
-    """A frozen distribution as a law, exactly.
+    """A frozen distribution, such as ``scipy.stats.gamma(2.0, scale=3.0)``, as a law, exactly.
 
-    Args:
-        frozen: such as ``scipy.stats.gamma(2.0, scale=3.0)``.
-        names: a text for each coordinate.
-
-    Returns:
-        The law of the table above. With arrays of parameters a batch of that shape: one for each.
+    The law is that of the table above, with ``names`` for its coordinates; with arrays of
+    parameters it is a batch of that shape.
 
     Raises:
         UsageError: for what is not frozen, and what is no distribution of ``scipy.stats``.
@@ -101,18 +97,10 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
 
 
 def to_frozen(law: object) -> Any:
-    """A law as a frozen distribution of ``scipy.stats``, exactly; names stay behind.
+    """A proper law of the table above as a frozen distribution of ``scipy.stats``, exactly.
 
-    Args:
-        law: a proper :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`Gamma`, :class:`Beta`,
-            :class:`Dirichlet`, :class:`Wishart`, or the exponential of one Gaussian coordinate.
-
-    Returns:
-        What :func:`from_frozen` takes; of a batch of numbers one with arrays of parameters.
-
-    Raises:
-        StructureError: for another law, and for batches of vectors or matrices.
-        ParameterError: for an improper law.
+    Names stay behind. A batch of numbers becomes a distribution with arrays of parameters; batches
+    of vectors or matrices, and other laws, are a StructureError.
 
     >>> float(to_frozen(Gamma.from_standard(shape=2.0, rate=4.0)).mean())
     0.5
@@ -146,32 +134,22 @@ def to_frozen(law: object) -> Any:
         return stats.dirichlet(np.asarray(law.concentration))
     if isinstance(law, Wishart):
         return stats.wishart(float(law.degrees_of_freedom), np.asarray(law.scale))
-    covariance = (
-        stats.Covariance.from_diagonal(np.asarray(law.variance))
-        if isinstance(law, DiagonalGaussian)
-        else np.asarray(law.covariance)
-    )
-    return stats.multivariate_normal(np.asarray(law.mean), covariance)  # pyright: ignore
+    diagonal = isinstance(law, DiagonalGaussian)
+    covariance: Any = law.variance if diagonal else law.covariance
+    covariance = stats.Covariance.from_diagonal(covariance) if diagonal else covariance
+    return stats.multivariate_normal(np.asarray(law.mean), covariance)
 
 
 def _kind(frozen: Any) -> str:
     """SciPy's name of it."""
-    dist: Any = getattr(frozen, "dist", None)
     own = type(frozen)
     if own.__module__.startswith("scipy.stats"):
-        if hasattr(dist, "name") and hasattr(frozen, "args"):
-            return dist.name
+        if hasattr(getattr(frozen, "dist", None), "name") and hasattr(frozen, "args"):
+            return frozen.dist.name
         if own.__name__.endswith("_frozen"):
             return own.__name__.removesuffix("_frozen")
-        name = getattr(frozen, "name", None) or own.__name__
-        raise UsageError(
-            found=f"scipy.stats.{name} as it is" if callable(frozen) else f"a {name} of SciPy",
-            expected="a frozen distribution, with its parameters",
-            fix="Call it with them: scipy.stats.norm(0.0, 1.0).",
-        )
-    raise unsupported(
-        frozen, "a frozen distribution of scipy.stats", "Make one: scipy.stats.norm(0.0, 1.0)."
-    )
+    fix = "Call it with its parameters, if it is one of SciPy's: scipy.stats.norm(0.0, 1.0)."
+    raise unsupported(frozen, "a frozen distribution of scipy.stats", fix)
 
 
 def _univariate(kind: str, frozen: Any) -> Gaussian | Gamma | Beta | Transformed:
@@ -179,18 +157,18 @@ def _univariate(kind: str, frozen: Any) -> Gaussian | Gamma | Beta | Transformed
     shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
     what = f"the parameters of scipy.stats.{kind}"
     *shapes, loc, scale = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
+    given = f"scipy.stats.{kind} of shapes {[v.tolist() for v in shapes]} with loc={loc.tolist()}, "
+    given += f"scale={scale.tolist()}"
     if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
-        text = f"shapes {[v.tolist() for v in shapes]}, " if shapes else ""
         raise ParameterError(  # where SciPy would give NaN: it takes any parameters unasked
-            found=f"scipy.stats.{kind} with {text}scale={scale.tolist()}",
+            found=given,
             expected="parameters in its range, and a positive scale",
             fix="SciPy's scale is a standard deviation, or what its documentation says there.",
         )
     stretched = kind in ("beta", "uniform")
     if kind != "norm" and (np.any(loc != 0) or (stretched and np.any(scale != 1))):
         raise StructureError(
-            found=f"scipy.stats.{kind} with loc={loc.tolist()}"
-            + f", scale={scale.tolist()}" * stretched,
+            found=given,
             expected="loc=0" + " and scale=1" * stretched,
             fix="Take the law of z - loc, over the scale too if that is named, or move what "
             "depends on it.",

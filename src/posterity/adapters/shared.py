@@ -1,8 +1,7 @@
-"""One protocol for the laws that all adapters read and write, and checks that they share.
+"""What all adapters share: the laws that they read, and checks of models, data and names.
 
 A fitted model is read as :class:`Laws`, of which :meth:`Laws.ledger` makes the ledger of a site; a
-law for another library is checked by :func:`prior_and_law`. The other checks are of what is
-installed, what is fitted, and what data and names have to be.
+law for another library is checked by :func:`prior_and_law`.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import numpy as np
 from posterity.checks import check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, at_rest
-from posterity.families.names import in_order, names_of, some
+from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -26,8 +25,7 @@ SAME = "Pass the data that the model was fitted with."
 class Data(NamedTuple):
     """Records, responses and weights that a model was fitted with.
 
-    ``names`` are other names for coordinates than the model's own; ``site`` is that of the ledger
-    which is asked for.
+    ``names`` replace the model's own names of coordinates; ``site`` is set if a ledger is wanted.
     """
 
     x: Any = None
@@ -47,43 +45,33 @@ class Laws(NamedTuple):
     def ledger(self, site: Any, prior: Any = None, *, model: object = None) -> Ledger:
         """The ledger of one site: the model's own prior, or else ``prior``, and what data said.
 
-        A factor under ``prior`` is put in the prior's order of names.
-
         Raises:
             UsageError: for two priors or none.
-            StructureError: for a prior of another family, size or names.
+            StructureError: for a prior of another family, size or names than the factor's.
             ParameterError: for improper laws.
         """
-        kind = type(model).__name__
-        if self.prior is not None and prior is not None:
+        if (self.prior is None) == (prior is None):
             raise UsageError(
-                found=f"prior={prior!r} for a {kind}, which has its own",
-                expected="none",
-                fix="Fit it with the prior that it should have.",
+                found=f"a {type(model).__name__} with {'no prior' if prior is None else 'two'}",
+                expected="the prior of the model, or a Gaussian over its coefficients, the same at "
+                "all sites",
+                fix="Pass prior= of a model that has none, or take the posterior alone.",
             )
-        if self.prior is not None and self.factor is not None:
-            return Ledger(self.prior).update(site, self.factor, independent=True)
-        if self.prior is not None:
+        factor, outline = self.factor, getattr(prior, "outline", lambda: None)
+        if prior is None and factor is None:
             return Ledger.of_site(site, prior=self.prior, posterior=self.posterior)
         if prior is None:
-            raise UsageError(
-                found=f"a {kind} without a prior",
-                expected="prior: a Gaussian over its coefficients, the same at all sites",
-                fix="Pass one, or from_estimator for the posterior under the estimator's own.",
-            )
-        factor: Any = self.factor
-        if not isinstance(prior, ExponentialFamily) or prior.outline() != factor.outline():
+            return Ledger(self.prior).update(site, factor, independent=True)
+        if not isinstance(prior, ExponentialFamily) or outline() != factor.outline():
             raise StructureError(
                 found=f"prior={prior!r}",
-                expected=f"one like the factor, {self.factor!r}, with coordinates "
-                f"{names_of(self.factor)}",
+                expected=f"one like the factor, {factor!r}, with coordinates {names_of(factor)}",
                 fix="Make it so, the same at every site: Gaussian.from_standard(zeros, "
                 "covariance), with a variance of each column that is wide in that column's units.",
             )
-        wanted = names_of(prior) or names_of(self.factor)
+        wanted = names_of(prior) or names_of(factor)
         factor = in_order(factor, wanted, f"site {site!r}", "the prior")
-        prior = in_order(prior, wanted, "the prior", f"site {site!r}")
-        return Ledger(prior).update(site, factor, independent=True)
+        return Ledger(with_names(prior, wanted)).update(site, factor, independent=True)
 
 
 @contextlib.contextmanager
@@ -151,21 +139,15 @@ def unsupported(found: object, expected: str, fix: str) -> UsageError:
 def check_fitted(model: object, *attributes: str) -> None:
     """Raise a UsageError for a model that lacks one of the attributes that its ``fit`` sets."""
     if not all(hasattr(model, name) for name in attributes):
-        raise UsageError(
-            found=f"a {type(model).__name__} that is not fitted",
-            expected="a fitted one",
-            fix="Call fit first.",
-        )
+        found = f"a {type(model).__name__} that is not fitted"
+        raise UsageError(found=found, expected="a fitted one", fix="Call fit first.")
 
 
 def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -> None:
     """Raise a UsageError for constructor arguments that a posterior already determines."""
     if taken := sorted(set(parameters) & set(determined)):
-        raise UsageError(
-            found=f"parameters {taken}",
-            expected="only parameters that the posterior does not determine",
-            fix="Leave them out.",
-        )
+        expected = "only parameters that the posterior does not determine"
+        raise UsageError(found=f"parameters {taken}", expected=expected, fix="Leave them out.")
 
 
 def check_one(law: Distribution) -> None:
@@ -194,53 +176,37 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
         ) from error
     wrong = ~np.isfinite(made)
     if wrong.any():
-        columns = at(names, wrong.any(0)) if len(names) and made.ndim == 2 else []
+        columns = at(names, wrong.any(0)) if made.shape[1:] == (len(names),) else []
         where = f"columns {some(columns)} of " if columns else ""
-        raise ParameterError(
-            found=f"NaN or infinity in {where}{what}", expected="finite numbers", fix=SAME
-        )
+        found = f"NaN or infinity in {where}{what}"
+        raise ParameterError(found=found, expected="finite numbers", fix=SAME)
     return made
 
 
-def table(x: Any, names: Sequence[str], place: str) -> Array:
-    """Data (n, d) of a fit with columns of these names, as float64; errors name the column.
+def table(x: Any, names: Sequence[str], place: str, *, by_name: bool) -> Array:
+    """The data (n, d) of a fit with columns of these names, as float64.
+
+    ``by_name`` says that the fit had the names: then columns of a data frame are found by them.
 
     Raises:
-        StructureError: for another shape.
+        StructureError: for another shape, or a frame without one of the columns.
         ParameterError: as :func:`numbers`.
     """
     if hasattr(x, "toarray"):  # sparse, of which the curvature is dense all the same
         x = x.toarray()
-    shape = np.shape(x)
-    if len(shape) == 2 and shape[1] == len(names) and shape[0]:
-        return numbers(x, f"the data of {place}", names=names)
-    raise StructureError(
-        found=f"data of shape {np.shape(numbers(x, f'the data of {place}'))} for {place}",
-        expected=f"records (n, {len(names)}), with columns {some(names)}",
-        fix=SAME,
-    )
-
-
-def in_columns(x: Any, own: Any, place: str) -> Any:
-    """A data frame with its columns in the order of the fit's; all else as it is.
-
-    ``own`` are the names of the fit, or None where it was without.
-
-    Raises:
-        StructureError: for a frame without one of them.
-    """
-    result = getattr(x, "columns", None)
-    if result is None or own is None:
-        return x
-    own = [str(name) for name in own]
-    missing = [name for name in own if name not in set(map(str, result))]
-    if missing:
+    found = ""
+    if by_name and hasattr(x, "columns"):
+        missing = [name for name in names if name not in set(map(str, x.columns))]
+        found = f"data without columns {some(missing)}" if missing else ""
+        x = x if missing else x[list(names)]
+    values = numbers([] if found else x, f"the data of {place}", names=names)
+    if values.ndim != 2 or values.shape[1] != len(names) or not len(values):
         raise StructureError(
-            found=f"data without columns {some(missing)}, of {place}",
-            expected=f"columns {some(own)}",
-            fix="Pass data with the columns that the model was fitted with.",
+            found=f"{found or f'data of shape {values.shape}'} for {place}",
+            expected=f"records (n, {len(names)}), with columns {some(names)}",
+            fix=SAME,
         )
-    return x[own]
+    return values
 
 
 def columns_of(estimator: object, size: int) -> list[str]:

@@ -21,11 +21,11 @@ from posterity.adapters.shared import (
     Names,
     check_fitted,
     columns_of,
-    in_columns,
     library,
     prior_and_law,
     split,
     table,
+    unsupported,
 )
 from posterity.errors import StructureError, UsageError
 from posterity.families import (
@@ -67,26 +67,19 @@ def from_estimator(
             default those that the estimator has. Of a linear model none can be given.
 
     Returns:
-        A :class:`Gaussian` over ``intercept`` and the columns: given the noise (``alpha_``) and the
-        precisions of the prior (``lambda_``) that were fitted, which are taken as known. What
-        ``ARDRegression`` has pruned has mean zero and its prior's variance ``1/lambda_``. Log odds
-        are of the second class against the first; with more classes names are ``class:column``,
-        against the first class. Of a Gaussian process a :class:`Gaussian` over values of the
-        function, without noise; of mixtures and topics a :class:`Plate`.
+        A :class:`Gaussian` over ``intercept`` and the columns, given the noise and the precisions
+        of the prior that were fitted. Log odds are of the second class against the first; with more
+        classes names are ``class:column``. Of a Gaussian process a :class:`Gaussian` over values of
+        the function, without noise; of mixtures and topics a :class:`Plate`.
 
     Raises:
-        MissingExtraError: scikit-learn is not installed.
         UsageError: for an estimator that is not fitted or another one, data that are missing or not
             those it was fitted with, and an l1 penalty.
         StructureError: for steps of a pipeline that are no scaling, and data of other columns.
         ParameterError: for NaN, a singular covariance (the columns are named), separated classes
-            without a penalty, and coefficients more than a standard deviation from their mode.
+            without a penalty, and coefficients more than a standard deviation from their mode; of
+            a tenth there is a ``ConvergenceWarning``.
 
-    Warns:
-        ConvergenceWarning: of coefficients that are a tenth of one from it.
-
-    >>> import numpy as np
-    from numpy.typing import ArrayLike
     >>> from sklearn.linear_model import LogisticRegression
     >>> x, y = np.array([[-1.0], [0.0], [0.5], [2.0]]), np.array([0, 1, 0, 1])
     >>> q = from_estimator(LogisticRegression().fit(x, y), x, y)
@@ -111,36 +104,23 @@ def to_ledger(
     """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
 
     Args:
-        estimator: a fitted ``BayesianGaussianMixture`` with ``covariance_type`` ``"full"`` or
-            ``"diag"``, or a fitted ``LatentDirichletAllocation``, or one of
-            :func:`from_estimator`'s. The mixture's defaults for
-            ``mean_prior`` and ``covariance_prior`` are taken from each site's data: to fuse
-            sites by ``rule="product"`` fit all with one prior, or pass ``prior=``, or take
-            the average that is counted without it.
+        estimator: as of :func:`from_estimator`, or a fitted ``BayesianGaussianMixture`` with
+            ``covariance_type`` ``"full"`` or ``"diag"``, or a ``LatentDirichletAllocation``. A
+            mixture's default priors are taken from each site's data: to fuse sites by
+            ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
         site: the name that the factor goes by.
         x: as of :func:`from_estimator`.
-        y: of a linear model, whose factor is what the data said, without the estimator's own
-            prior; of linear regression with its noise taken as known, exactly.
+        y: of a linear model, whose factor is what the data said without the estimator's own prior;
+            of linear regression exactly, with its noise taken as known.
         sample_weight: where it was fitted with weights.
         prior: of a linear model, a :class:`Gaussian` that all sites share. Others have their own.
-        names: of a mixture's columns or a topic's words, such as the vectorizer's
-            ``get_feature_names_out()``, or of points; by default ``feature_names_in_``.
+        names: as of :func:`from_estimator`.
 
     Returns:
-        A ledger over a :class:`Plate` of :class:`NormalWishart` (``"full"``) or
-        :class:`NormalGamma` (``"diag"``) with mixing weights, a :class:`Dirichlet`
-        (``"dirichlet_distribution"``) or the :class:`Beta` sticks of a
-        ``"dirichlet_process"``; over a :class:`Plate` of :class:`Dirichlet` topics; or over a
-        :class:`Gaussian`.
+        A ledger over a :class:`Gaussian`, or over a :class:`Plate`: of :class:`NormalWishart` or
+        :class:`NormalGamma`, with a :class:`Dirichlet` of mixing weights or the :class:`Beta`
+        sticks of a ``"dirichlet_process"``; or of :class:`Dirichlet` topics.
 
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
-        UsageError: the estimator is not fitted, or is none of these.
-        StructureError: ``covariance_type`` ``"tied"`` or ``"spherical"``.
-        ParameterError: NaN, infinite or improper parameters.
-
-    >>> import numpy as np
-    from numpy.typing import ArrayLike
     >>> from sklearn.mixture import BayesianGaussianMixture
     >>> x = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
     >>> model = BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
@@ -165,35 +145,27 @@ def to_estimator(
 
     Args:
         posterior: a :class:`Plate` of one of the layouts that :func:`to_ledger` makes, or a
-            ledger, whose posterior is taken and whose prior becomes the estimator's; or a
-            :class:`Gaussian` over named coefficients, ``intercept`` among them.
+            ledger, whose prior becomes the estimator's; or a :class:`Gaussian` over named
+            coefficients, ``intercept`` among them.
         like: what a Gaussian is to become: ``LogisticRegression(...)`` or ``BayesianRidge(...)``.
-        names: the columns in the order in which data will come; the posterior's names are put in
-            that order, or refused. By default the posterior's names become
-            ``feature_names_in_``, which scikit-learn compares with those of data frames.
+        names: the columns in the order in which data will come. By default the posterior's names
+            become ``feature_names_in_``, which scikit-learn compares with those of data frames.
         classes: of a ``LogisticRegression``, that of reference first; 0 and 1 by default.
         noise_precision: of a ``BayesianRidge``, its ``alpha_``.
         parameters: constructor arguments of the estimator that no posterior holds, such as
-            ``random_state``, ``tol`` or the ``doc_topic_prior`` of a topic model (without it
-            scikit-learn's default, one over the number of topics).
+            ``random_state``, ``tol`` or the ``doc_topic_prior`` of a topic model.
 
     Returns:
         A ``BayesianGaussianMixture`` or a ``LatentDirichletAllocation``. Of a plate without
-        ledger the prior is not known: the priors are then scikit-learn's defaults, with
-        mean and covariance of the mixture in place of those of the data. What is known of
-        the training data only, ``lower_bound_`` and ``bound_``, is NaN. Of a Gaussian one like
-        ``like``: a ``LogisticRegression`` has the mean alone, a ``BayesianRidge`` the covariance of
-        the coefficients too; that of the intercept has no place there.
+        ledger the priors are scikit-learn's defaults, with mean and covariance of the mixture in
+        place of those of the data; bounds are NaN. Of a Gaussian one like ``like``: a
+        ``LogisticRegression`` has the mean alone, a ``BayesianRidge`` the covariance of the
+        coefficients too, but for the intercept.
 
     Raises:
-        MissingExtraError: scikit-learn is not installed.
         UsageError: ``parameters`` that the posterior already determines.
         StructureError: a posterior that no such estimator can hold, and names that differ.
-        ParameterError: NaN, infinite or improper parameters.
 
-    >>> import numpy as np
-    from numpy.typing import ArrayLike
-    >>> from posterity.families import Dirichlet, Plate
     >>> topics = Plate(Dirichlet.from_standard(np.array([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]])))
     >>> to_estimator(topics).transform(np.array([[8, 1, 0]])).round(1)
     array([[0.9, 0.1]])
@@ -234,16 +206,14 @@ def _laws(estimator: Any, data: Data) -> Laws:
         return sklearn_linear.laws(estimator, data)
     if isinstance(estimator, sklearn.gaussian_process.GaussianProcessRegressor):
         return _gaussian_process(estimator, data)
-    mixture, decomposition = sklearn.mixture, sklearn.decomposition
-    plates = mixture.BayesianGaussianMixture, decomposition.LatentDirichletAllocation
-    if isinstance(estimator, plates):
+    if isinstance(estimator, sklearn_plates.KNOWN):
         return sklearn_plates.laws(estimator, data)
-    raise UsageError(
-        found=f"a {type(estimator).__name__}",
-        expected="a fitted BayesianGaussianMixture or LatentDirichletAllocation, or a "
-        "BayesianRidge, ARDRegression, LogisticRegression or GaussianProcessRegressor",
-        fix="Other estimators of scikit-learn are point estimates, or posteriors without an "
-        "adapter: build the family yourself, and Ledger.of_site from it.",
+    raise unsupported(
+        estimator,
+        "a fitted BayesianGaussianMixture, LatentDirichletAllocation, BayesianRidge, "
+        "ARDRegression, LogisticRegression or GaussianProcessRegressor",
+        "Other estimators of scikit-learn are point estimates, or posteriors without an adapter: "
+        "build the family yourself, and Ledger.of_site from it.",
     )
 
 
@@ -251,33 +221,28 @@ def _gaussian_process(model: Any, data: Data) -> Laws:
     """Prior and posterior of a function's values at points (m, d), in the units of the response.
 
     Values at points that two sites share, such as inducing points, have one meaning at both; a
-    process as a whole has no finite set of parameters. The law is that of the function, without
-    noise: that of a ``WhiteKernel``, which ``predict`` adds to its covariance, is left out. With
-    ``normalize_y=True`` the prior would be taken from the data, so there is no ledger.
+    process as a whole has no finite set of parameters. The noise of a ``WhiteKernel``, which
+    ``predict`` adds to its covariance, is left out. With ``normalize_y=True`` the prior would be
+    taken from the data, so there is no ledger.
     """
     place = "the Gaussian process"
     check_fitted(model, "X_train_")
-    if data.site is not None and model.normalize_y:
-        raise StructureError(
-            found="a Gaussian process with normalize_y=True",
-            expected="a prior that looks at nobody's data, the same at all sites",
-            fix="Fit with normalize_y=False and optimizer=None, one kernel for all, after moving "
-            "the response by a number that sites agree on.",
-        )
-    if np.ndim(model.alpha_) != 1:
-        raise StructureError(
-            found=f"a Gaussian process of {np.shape(model.alpha_)[1]} responses",
-            expected="one response",
-            fix="Fit one process a response.",
-        )
     if data.x is None:
         raise UsageError(
             found="a Gaussian process without points",
             expected="x: the points (m, d) whose values the law is of",
             fix="Choose points that all sites share, such as inducing points.",
         )
-    points = in_columns(data.x, getattr(model, "feature_names_in_", None), place)
-    x = table(points, columns_of(model, np.shape(model.X_train_)[1]), place)
+    if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
+        raise StructureError(
+            found=f"a Gaussian process of responses {np.shape(model.alpha_)} with "
+            f"normalize_y={model.normalize_y}",
+            expected="one response, and for a ledger a prior that looks at nobody's data",
+            fix="Fit one process a response; for a ledger with normalize_y=False and "
+            "optimizer=None, after moving the response by a number that sites agree on.",
+        )
+    columns = columns_of(model, np.shape(model.X_train_)[1])
+    x = table(data.x, columns, place, by_name=hasattr(model, "feature_names_in_"))
     names: Any = data.names and list(data.names)
     if names is None:
         names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]

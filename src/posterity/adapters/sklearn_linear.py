@@ -29,7 +29,6 @@ from posterity.adapters.shared import (
     at,
     check_fitted,
     columns_of,
-    in_columns,
     numbers,
     table,
     unsupported,
@@ -44,6 +43,7 @@ from posterity.families.names import order, some
 Array = np.ndarray
 INTERCEPT = "intercept"
 KNOWN = (BayesianRidge, ARDRegression, LogisticRegression)
+SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
 OFF = 1e-3
 """Relative difference at which statistics of data are those of other data."""
 AWAY = 0.1
@@ -58,8 +58,7 @@ class Fitted(NamedTuple):
     shift: Array
     scale: Array
     columns: list[str]
-    own: Sequence[str] | None
-    """Names that the fit had."""
+    by_name: bool
 
     @property
     def names(self) -> list[str]:
@@ -68,7 +67,7 @@ class Fitted(NamedTuple):
 
     @property
     def place(self) -> str:
-        """For errors."""
+        """The model in the words of an error."""
         return f"a fitted {type(self.model).__name__}"
 
     def in_raw_units(self, law: Gaussian, rows: int = 1) -> Gaussian:
@@ -84,9 +83,13 @@ class Fitted(NamedTuple):
         slope = back.T @ np.asarray(law.precision_mean)
         return Gaussian(slope, (precision + precision.T) / 2).named(law.names)
 
+    def without_data(self, expected: str) -> UsageError:
+        """The error of a model that is passed without the data that it was fitted with."""
+        return UsageError(found=f"{self.place} without its data", expected=expected, fix=AS_FITTED)
+
 
 class Records(NamedTuple):
-    """Scaled columns (n, d), weights (n,) and responses (n,), none where there were none."""
+    """Scaled columns (n, d), weights (n,) and responses (n,), None where there were none."""
 
     x: Array
     weights: Array
@@ -96,29 +99,22 @@ class Records(NamedTuple):
 def laws(estimator: Any, data: Data) -> Laws:
     """The posterior over the coefficients, and with data what these said without the prior."""
     known = _fitted(estimator, data)
-    model = known.model
-    logistic = isinstance(model, LogisticRegression)
+    logistic, model = isinstance(known.model, LogisticRegression), known.model
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
-        why = (
-            "the curvature is made of them, and scikit-learn keeps neither"
-            if logistic
-            else "a factor is the likelihood, and the estimator's prior is its own"
-        )
-        raise UsageError(
-            found=f"{known.place} without its data", expected=f"x and y: {why}", fix=AS_FITTED
-        )
-    if logistic:
-        x, weights, y = _records(known, data)
+        raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
+    records = None if data.x is None else _records(known, data)
+    if logistic and records is not None:
+        x, weights, y = records
         made = laplace(model, x, y, weights, data.weight, known.names, known.place)
         rows = max(len(model.classes_) - 1, 1)
         posterior, factor = (known.in_raw_units(law, rows) for law in made)
         return Laws(posterior, factor=factor)
-    records = None if data.x is None else _records(known, data)
-    if records is None or records.y is None:
-        return Laws(known.in_raw_units(_posterior(known, records)))
-    _check_coefficients(known, records)
-    x, weights, y = records
+    if records is not None and records.y is not None:
+        _check_coefficients(known, records)
     posterior = known.in_raw_units(_posterior(known, records))  # refuses other data
+    if records is None or records.y is None:
+        return Laws(posterior)
+    x, weights, y = records
     x = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
     weighted = float(model.alpha_) * weights[:, None] * x
     factor = Gaussian(weighted.T @ y, weighted.T @ x).named(known.names)
@@ -154,9 +150,8 @@ def to_linear(
     else:
         to_logistic(law, model, classes, INTERCEPT)
     if columns is not None:  # in the order in which data come, without names to compare
-        places = order(
-            list(model.feature_names_in_), list(map(str, columns)), "the posterior", "names"
-        )
+        own, wanted = list(model.feature_names_in_), list(map(str, columns))
+        places = order(own, wanted, "the posterior", "names")
         del model.feature_names_in_
         model.coef_ = np.ascontiguousarray(model.coef_[..., places])
         if ridge:
@@ -183,17 +178,15 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     model.feature_names_in_ = np.array([names[k] for k in places], dtype=object)
 
 
-# --- the estimator and its data ------------------------------------------------------------------
-
-
 def _fitted(estimator: Any, data: Data) -> Fitted:
-    """The model at the end, and the scaling of the steps before it.
+    """The model at the end of a pipeline, or the estimator itself, and the scaling before it.
 
     Raises:
         UsageError: for what is not fitted, or another estimator; for names of its coefficients.
         StructureError: for steps that are no scaling of columns.
     """
-    model, before = _steps(estimator)
+    steps = _steps(estimator)
+    model: Any = steps[-1] if steps else None
     if data.names is not None:
         raise UsageError(
             found=f"names= for a {type(estimator).__name__}",
@@ -211,47 +204,32 @@ def _fitted(estimator: Any, data: Data) -> Fitted:
     check_fitted(model, "coef_")
     size = np.shape(model.coef_)[-1]
     columns, shift, scale = columns_of(estimator, size), np.zeros(size), np.ones(size)
-    for step in before:
+    for step in steps[:-1]:
         own_shift, own_scale = _scaling(step)
         shift, scale = shift + scale * own_shift, scale * own_scale
-    if model.fit_intercept and INTERCEPT in columns:
+    if INTERCEPT in columns if model.fit_intercept else np.any(shift != 0):
         raise StructureError(
-            found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}",
-            expected="one of that name",
-            fix="Fit with fit_intercept=False if it is the column of ones, or rename it.",
+            found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}"
+            if model.fit_intercept
+            else "a scaling that centres, before a model without an intercept",
+            expected="one intercept: in raw units there is one",
+            fix="Fit with fit_intercept=False if the column is that of ones, or rename it; to fit "
+            "without an intercept, scale by StandardScaler(with_mean=False).",
         )
-    if np.any(shift != 0) and not model.fit_intercept:
-        raise StructureError(
-            found="a scaling that centres, before a model without an intercept",
-            expected="an intercept: in raw units there is one",
-            fix="Fit with fit_intercept=True, or StandardScaler(with_mean=False).",
-        )
-    return Fitted(model, shift, scale, columns, getattr(estimator, "feature_names_in_", None))
+    return Fitted(model, shift, scale, columns, hasattr(estimator, "feature_names_in_"))
 
 
-def _steps(estimator: Any) -> tuple[Any, list[Any]]:
-    """The last step of a pipeline and those before it; of anything else itself and none."""
+def _steps(estimator: Any) -> list[Any]:
+    """The steps of a pipeline, and of those within it; of anything else itself."""
     if not isinstance(estimator, Pipeline):
-        return estimator, []
-    steps = [step for _, step in estimator.steps if step is not None and step != "passthrough"]
-    if not steps:
-        raise UsageError(
-            found="a pipeline without steps",
-            expected="scalers and a linear model",
-            fix="Pass the fitted pipeline.",
-        )
-    before = []
-    for step in steps[:-1]:
-        inner, own = _steps(step)
-        before += [*own, inner]
-    return steps[-1], before
+        return [] if estimator is None or estimator == "passthrough" else [estimator]
+    return [inner for _, step in estimator.steps for inner in _steps(step)]
 
 
 def _scaling(step: Any) -> tuple[Any, Any]:
     """Shift and scale of one scaler."""
-    known = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
-    if not isinstance(step, known) or getattr(step, "clip", False):
-        clips = " that clips" * bool(getattr(step, "clip", False))
+    clips = " that clips" * bool(getattr(step, "clip", False))
+    if not isinstance(step, SCALERS) or clips:
         raise StructureError(
             found=f"a step {type(step).__name__}{clips} before the linear model",
             expected="steps that scale each column by itself: StandardScaler, MinMaxScaler, "
@@ -271,32 +249,22 @@ def _scaling(step: Any) -> tuple[Any, Any]:
 
 def _records(known: Fitted, data: Data) -> Records:
     """The data of the fit, as far as they were passed."""
-    x = table(in_columns(data.x, known.own, known.place), known.columns, known.place)
-    weights = np.ones(len(x))
-    if data.weight is not None:
-        weights = numbers(data.weight, "sample_weight")
-    if weights.shape != (len(x),) or not np.all(weights >= 0) or not weights.sum() > 0:
-        raise StructureError(
-            found=f"sample_weight of shape {weights.shape}",
-            expected=f"a weight that is not negative for each of {len(x)} records",
-            fix="Pass those that were given to fit.",
-        )
-    y = None
-    if data.y is not None:
-        y = np.asarray(data.y)
-        if not isinstance(known.model, LogisticRegression):
-            y = numbers(data.y, f"values y of {known.place}")
+    x = table(data.x, known.columns, known.place, by_name=known.by_name)
+    y: Any = data.y
+    weights = np.ones(len(x)) if data.weight is None else numbers(data.weight, "sample_weight")
+    if y is not None:
+        logistic = isinstance(known.model, LogisticRegression)
+        y = np.asarray(y) if logistic else numbers(y, f"values y of {known.place}")
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if y.shape != (len(x),):
-            raise StructureError(
-                found=f"y of shape {y.shape} beside {len(x)} records for {known.place}",
-                expected=f"one for each record: shape ({len(x)},)",
-                fix="Pass x and y as they were given to fit.",
-            )
+    wrong = weights.shape != (len(x),) or not np.all(weights >= 0) or not weights.sum() > 0
+    if wrong or (y is not None and y.shape != (len(x),)):
+        raise StructureError(
+            found=f"sample_weight of shape {weights.shape} and y {getattr(y, 'shape', y)} beside "
+            f"{len(x)} records for {known.place}",
+            expected="a response, and a weight that is not negative, for each record",
+            fix=AS_FITTED,
+        )
     return Records((x - known.shift) / known.scale, weights, y)
-
-
-# --- posteriors ----------------------------------------------------------------------------------
 
 
 def _posterior(known: Fitted, records: Records | None) -> Gaussian:
@@ -304,10 +272,8 @@ def _posterior(known: Fitted, records: Records | None) -> Gaussian:
     model, (mean, covariance, _) = known.model, _coefficients(known.model)
     if model.fit_intercept:
         if records is None:
-            raise UsageError(
-                found=f"{known.place} without its data",
-                expected="x: how many records there were says how well the intercept is known",
-                fix="Pass x, as it was given to fit, and sample_weight if there was one.",
+            raise known.without_data(
+                "x: how many records there were says how well the intercept is known"
             )
         x, weights, _ = records
         centre = np.average(x, axis=0, weights=weights)
@@ -317,8 +283,8 @@ def _posterior(known: Fitted, records: Records | None) -> Gaussian:
             raise UsageError(
                 found=f"data whose columns {some(at(known.columns, far))} have another mean than "
                 f"those that {known.place} saw",
-                expected="the data that it was fitted with",
-                fix="Pass x and sample_weight as they were given to fit, in the same units.",
+                expected="the data that it was fitted with, in the same units",
+                fix=AS_FITTED,
             )
         # The centred intercept is known to 1/(α n), apart from the coefficients.
         level = 1 / (float(model.alpha_) * weights.sum())
@@ -332,12 +298,6 @@ def _posterior(known: Fitted, records: Records | None) -> Gaussian:
 def _coefficients(model: Any) -> tuple[Array, Array, Array]:
     """Coefficients, covariance and which are kept; of what ARD pruned, what its prior says."""
     mean, own = np.asarray(model.coef_, np.float64), np.asarray(model.sigma_, np.float64)
-    if mean.ndim != 1:
-        raise StructureError(
-            found=f"coefficients of shape {mean.shape}",
-            expected="one response",
-            fix="Fit one model a response.",
-        )
     if not isinstance(model, ARDRegression):
         return mean, own, np.ones(len(mean), bool)
     kept = np.asarray(model.lambda_) < model.threshold_lambda

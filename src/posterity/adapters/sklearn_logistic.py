@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
-from posterity.adapters.laplace import check_mode, check_separation, of_precision
+from posterity.adapters.laplace import check_mode, check_separation, of_covariance
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
-from posterity.families.names import some
+from posterity.families.names import order
 
 Array = np.ndarray
 
@@ -37,8 +37,7 @@ def laplace(
     ``sample_weight`` are the weights as they were passed, of which class weights are made.
 
     Raises:
-        UsageError: for an l1 penalty, and labels that the model does not know.
-        StructureError: for classes that were fitted one against the rest.
+        UsageError, StructureError: for an l1 penalty, one against the rest, and other labels.
         ParameterError: for separated classes without a penalty, a singular curvature, and
             coefficients far from the mode of these data.
     """
@@ -80,7 +79,7 @@ def laplace(
     block = lambda a, b: (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
     curvature = np.block([[block(a, b) for b in columns] for a in columns])
     curvature = (curvature + curvature.T) / 2
-    posterior = of_precision(at, curvature + penalty, rows, place)
+    posterior = of_covariance(at, curvature + penalty, rows, place, inverse=True)
     check_mode(
         slope @ np.linalg.solve(curvature + penalty, slope),
         "coefficients",
@@ -113,15 +112,7 @@ def to_logistic(
     groups = [""] if single else [f"{label}:" for label in labels[1:]]
     columns = [name.removeprefix(groups[0]) for name in names[: len(names) // len(groups)]]
     wanted = [f"{group}{column}" for group in groups for column in columns]
-    if sorted(wanted) != sorted(names):
-        raise StructureError(
-            found=f"coefficients {some(names)}",
-            expected=f"those of classes {labels[1:].tolist()}, each with the same columns, as "
-            f"{some(wanted)}",
-            fix="Pass the classes in the order of the law's names, that of reference first.",
-        )
-    place = {name: k for k, name in enumerate(names)}
-    rows = mean[[place[name] for name in wanted]].reshape(len(groups), -1)
+    rows = mean[order(names, wanted, "the law", "classes=")].reshape(len(groups), -1)
     if not single:
         rows = np.concatenate([np.zeros((1, rows.shape[1])), rows])
         rows = rows - rows.mean(0)
@@ -152,9 +143,9 @@ def _prior_precision(model: Any, place: str) -> Array:
             expected="one likelihood: a multinomial one",
             fix="Fit with multi_class='multinomial', or one model a class.",
         )
-    size, least = model.coef_.shape[1], 0.0
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
-    if model.solver == "liblinear":
-        least = precision / float(model.intercept_scaling) ** 2
-    own = np.full(size, precision)
-    return np.r_[least, own] if model.fit_intercept else own
+    own = np.full(model.coef_.shape[1], precision)
+    if not model.fit_intercept:
+        return own
+    among = model.solver == "liblinear"  # which has the intercept among the coefficients
+    return np.r_[precision / float(model.intercept_scaling) ** 2 if among else 0.0, own]

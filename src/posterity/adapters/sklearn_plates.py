@@ -22,13 +22,13 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from posterity.adapters.plates import MEMBERS, Gaussians, shared_member, shared_value
+from posterity.adapters.plates import MEMBERS, Gaussians, shared_member, shared_value, unequal
 from posterity.adapters.shared import Data, Laws, at_site, check_fitted, check_undetermined
 from posterity.arrays.linear_algebra import outer
 from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, Plate
 
-Array = np.ndarray
+KNOWN = (BayesianGaussianMixture, LatentDirichletAllocation)
 PROCESS, DISTRIBUTION = "dirichlet_process", "dirichlet_distribution"
 KINDS = ("diag", "full")
 LIBRARY = "scikit-learn"
@@ -41,8 +41,10 @@ PRIORS = (
 )
 """The constructor's arguments of a mixture that a prior determines."""
 OF_MIXTURES = (*PRIORS, "n_components", "covariance_type", "weight_concentration_prior_type")
+OF_MEMBERS = ("means", "mean_precision", "degrees_of_freedom", "covariances")
 OF_TOPICS = ("n_components", "topic_word_prior")
-EQUAL = "Pass the posterior without its ledger; the estimator then has default priors."
+Fitted = tuple[Any, dict[str, Any]]
+"""An estimator that is not fitted yet, and what fitting sets."""
 
 
 def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tuple[Plate, Plate]:
@@ -65,24 +67,15 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
             fix="Fit again with covariance_type='full', or 'diag' if data is scarce.",
         )
     read = lambda *names: [np.asarray(getattr(model, f"{name}_"), np.float64) for name in names]
-    mean, kappa, nu, covariance = read(
-        "means", "mean_precision", "degrees_of_freedom", "covariances"
-    )
-    posterior = Gaussians(
-        mean, kappa, nu, covariance * nu.reshape(-1, *[1] * (covariance.ndim - 1))
-    )
+    mean, kappa, nu, covariance = read(*OF_MEMBERS)
+    inverse = covariance * nu.reshape(-1, *[1] * (covariance.ndim - 1))
+    posterior = Gaussians(mean, kappa, nu, inverse)
     prior = Gaussians(*(np.stack([value] * len(nu)) for value in read(*PRIORS[1:])))
-    before, after = (
-        np.full(len(nu), model.weight_concentration_prior_, dtype=float),
-        model.weight_concentration_,
-    )
+    before = np.full(len(nu), float(model.weight_concentration_prior_))
+    (after,) = read("weight_concentration")
     if model.weight_concentration_prior_type == PROCESS:
-        weights = (
-            Beta.from_standard(np.ones_like(before), before),
-            Beta.from_standard(*(np.asarray(part, np.float64) for part in after)),
-        )
+        weights = Beta.from_standard(np.ones_like(before), before), Beta.from_standard(*after)
     else:
-        after = np.asarray(after, np.float64)
         weights = Dirichlet.from_standard(before), Dirichlet.from_standard(after)
     return Plate(prior.law, weights[0]), Plate(posterior.law, weights[1])
 
@@ -113,26 +106,18 @@ def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) 
     return model
 
 
-def _topics(
-    plate: Plate, prior: Plate | None, parameters: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """An estimator that is not fitted yet, and what fitting sets."""
+def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fitted:
     if plate.weights is not None:
         raise StructureError(
             found=f"a Plate of Dirichlet with {type(plate.weights).__name__} weights",
-            expected="topics without weights: in LatentDirichletAllocation each document has "
-            "its own",
+            expected="topics without weights: each document has some of its own",
             fix="Drop them: Plate(plate.members).",
         )
     known = {}
     if prior is not None:
         shared = shared_value(shared_member(prior).concentration)  # pyright: ignore
         if shared is None:
-            raise StructureError(
-                found="a prior over words that prefers some of them",
-                expected="a symmetric one: topic_word_prior is a number",
-                fix=EQUAL,
-            )
+            raise unequal("over words that prefers some of them", "one number: topic_word_prior")
         known["topic_word_prior"] = float(shared)
     model: Any = LatentDirichletAllocation(n_components=plate.size, **known, **parameters)
     components = np.ascontiguousarray(plate.members.concentration)  # pyright: ignore
@@ -150,19 +135,15 @@ def _topics(
     }
 
 
-def _mixture(
-    plate: Plate, prior: Plate | None, parameters: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """An estimator that is not fitted yet, and what fitting sets."""
+def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fitted:
     members: Any = plate.members
     gaussians, weights = Gaussians.of(members, LIBRARY), _weights(plate)
     mean, kappa, nu, inverse = gaussians
-    if nu.min() <= mean.shape[-1] - 1:
+    size = mean.shape[-1]
+    if nu.min() <= size - 1:
         raise StructureError(
-            found=f"a component with {nu.min():g} degrees of freedom in {mean.shape[-1]} "
-            "dimensions",
-            expected=f"more than {mean.shape[-1] - 1}, as scikit-learn demands of the diagonal "
-            "type too",
+            found=f"a component with {nu.min():g} degrees of freedom in {size} dimensions",
+            expected=f"more than {size - 1}, as scikit-learn demands of the diagonal type too",
             fix="Fit with a larger degrees_of_freedom_prior, or use the Plate itself.",
         )
     known: dict[str, Any] = {}
@@ -172,25 +153,24 @@ def _mixture(
         sticks = isinstance(mixing, Beta)
         shared = shared_value(mixing.b if sticks else mixing.concentration)
         if shared is None or (sticks and not np.allclose(mixing.a, 1.0)):
-            raise StructureError(
-                found="a prior over mixing weights that prefers some components",
-                expected="equal concentrations, or sticks Beta(1, c) with one c",
-                fix=EQUAL,
+            raise unequal(
+                "over mixing weights that prefers some components",
+                "equal concentrations, or sticks Beta(1, c) with one c",
             )
         centre, *others = one
         own = (float(shared), centre, *map(float, others[:2]), others[2])
         known = dict(zip(PRIORS, own, strict=True))
-    full, process = inverse.ndim == 3, isinstance(weights, Beta)
+    full = inverse.ndim == 3
     model = BayesianGaussianMixture(
         n_components=plate.size,
         covariance_type="full" if full else "diag",
-        weight_concentration_prior_type=PROCESS if process else DISTRIBUTION,
+        weight_concentration_prior_type=PROCESS if isinstance(weights, Beta) else DISTRIBUTION,
         **known,
         **parameters,
     )
     covariances = gaussians.covariance
     if full:  # U with U Uᵀ the precision, upper triangular
-        identity, lower = np.eye(mean.shape[-1]), np.linalg.cholesky(covariances)
+        identity, lower = np.eye(size), np.linalg.cholesky(covariances)
         factors = np.stack([solve_triangular(root, identity, lower=True).T for root in lower])
     else:
         factors = 1 / np.sqrt(covariances)
@@ -201,8 +181,7 @@ def _mixture(
         gap = mean - centre
         spread = covariances + (outer(gap) if full else gap**2)
         around = np.tensordot(shares, spread, axes=1)
-        values = (1.0 / plate.size, centre, 1.0, mean.shape[-1], around)
-        default = dict(zip(PRIORS, values, strict=True))
+        default = dict(zip(PRIORS, (1.0 / plate.size, centre, 1.0, size, around), strict=True))
     return model, {
         "means_": mean,
         "mean_precision_": kappa,
@@ -210,7 +189,7 @@ def _mixture(
         "covariances_": covariances,
         "precisions_cholesky_": factors,
         "precisions_": factors @ np.swapaxes(factors, -1, -2) if full else factors**2,
-        "n_features_in_": mean.shape[-1],
+        "n_features_in_": size,
         "converged_": True,
         "n_iter_": 0,
         "lower_bound_": float("nan"),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.laplace import check_separation, of_covariance
-from posterity.adapters.shared import Laws, at_site, unsupported
+from posterity.adapters.shared import Laws, at, at_site, unsupported
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import Gamma, Gaussian, Product
 from posterity.families.names import some
@@ -42,24 +42,18 @@ def from_results(
             model, GEE, or any other that has ``params`` and ``cov_params``. Of a mixed model only
             fixed effects are taken. The covariance is the one that results report: robust, if they
             were fitted with ``cov_type``, and with an estimated dispersion where they have one.
-        noise: of a linear regression, the precision of the noise too, as a block beside the
-            coefficients: what is left of the joint posterior under the prior ``1/σ²`` when the two
-            are taken to be independent.
+        noise: of a linear regression, the precision of the noise too: what is left of the joint
+            posterior under the prior ``1/σ²`` when the two are taken to be independent, a
+            :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
+            ``(n - d)/2`` and rate ``RSS/2`` over ``1/σ²``.
         names: other names for some coefficients, such as ``{"const": "intercept"}`` where another
             library's sites call it so.
-
-    Returns:
-        A :class:`Gaussian` over the coefficients (d,), in the units of the columns; with ``noise``
-        a :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
-        ``(n - d)/2`` and rate ``RSS/2`` over the precision ``1/σ²``.
 
     Raises:
         UsageError: for a model that is not fitted, a penalised fit, and what is no results.
         ParameterError: for NaN, a covariance that is singular (the columns are named), separated
-            classes, and residuals that are all rounding error.
-
-    Warns:
-        ConvergenceWarning: if the optimiser had not converged.
+            classes, and residuals that are all rounding error. Of an optimiser that had not
+            converged there is a ``ConvergenceWarning``.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
@@ -77,23 +71,14 @@ def from_results(
 def to_ledger(
     results: Any, site: str, *, prior: Any, names: Mapping[str, str] | None = None
 ) -> Ledger:
-    """Fitted results as the ledger of one site: their likelihood is its factor.
+    """Fitted results, as of :func:`from_results`, as the ledger of one site.
 
-    Args:
-        results: as of :func:`from_results`.
-        site: the name that the factor goes by.
-        prior: a :class:`Gaussian` over the coefficients, the same at all sites, in its own order of
-            names; one without names takes those of the results. For the noise too, a
-            :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma` ``noise``.
-        names: as of :func:`from_results`.
-
-    Returns:
-        A ledger whose posterior is the prior times the Gaussian that the likelihood was
-        approximated by; of linear regression with its noise taken as known, exactly.
-
-    Raises:
-        UsageError, ParameterError: as :func:`from_results`.
-        StructureError: for a prior of another family, size or names.
+    The likelihood, as the Gaussian that it was approximated by, is the factor of the site; of
+    linear regression exactly, with its noise taken as known. The ``prior`` is a :class:`Gaussian`
+    over the coefficients, the same at all sites, in its own order of names; one without names takes
+    those of the results, and one of another family, size or names is a StructureError. For the
+    noise too, it is a :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma`
+    ``noise``.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
@@ -112,28 +97,18 @@ def to_ledger(
 
 def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     model = getattr(results, "model", None)
-    known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
-    if not known or not type(model).__module__.startswith("statsmodels."):
-        fix = "Pass what fit() returned."
-        if callable(getattr(results, "fit", None)):
-            fix = "Call its fit(), and pass what that returns."
-        elif type(results).__module__.startswith("statsmodels.") and hasattr(results, "params"):
-            fix = (
-                "Regularised fits have no covariance: fit with fit(), and say the penalty as a "
-                "prior."
-            )
-        expected = "results of a statsmodels model, with params and cov_params"
-        raise unsupported(results, expected, fix)
-    place = f"{type(model).__name__} results of statsmodels"
     # Penalised fits report the covariance of the likelihood alone, or none.
     kind = type(getattr(results, "_results", results)).__name__
-    if kind.startswith(("L1", "Regularized")):
-        raise UsageError(
-            found=f"{place} of a penalised fit ({kind})",
-            expected="a maximum likelihood estimate and its covariance",
-            fix="Fit with fit(), and say the penalty as a prior: l2 with weight w is a Gaussian "
-            "of mean zero and precision w.",
+    known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
+    penalised = kind.startswith(("L1", "Regularized"))
+    if not known or penalised or not type(model).__module__.startswith("statsmodels."):
+        raise unsupported(
+            results,
+            "results of a statsmodels model by maximum likelihood, with params and cov_params",
+            "Call its fit(), and pass what that returns. Say a penalty as a prior: l2 with weight "
+            "w is a Gaussian of mean zero and precision w.",
         )
+    place = f"{type(model).__name__} results of statsmodels"
     left = getattr(results, "df_resid", None)
     if left is not None and hasattr(results, "ssr"):
         response = getattr(model, "wendog", None)
@@ -143,11 +118,11 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
                 found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
                 f"a sum of squared residuals of {results.ssr:.3g}, in {place}",
                 expected="residuals, which say how far the coefficients are known",
-                fix="Fit to more records than coefficients, and without the response among the "
-                "columns.",
+                fix="Fit to more records than coefficients, without the response among them.",
             )
     names, mean, covariance = _numbers(results, model)
-    if unknown := [name for name in other or {} if name not in names]:
+    other = other or {}
+    if unknown := [name for name in other if name not in names]:
         raise UsageError(
             found=f"other names for {some(unknown)}",
             expected=f"for some of {some(names)}",
@@ -157,8 +132,7 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
     _check_classes(results, model, names, covariance, converged, place)
-    renamed = [(other or {}).get(name, name) for name in names]
-    law = of_covariance(mean, covariance, renamed, place)
+    law = of_covariance(mean, covariance, [other.get(name, name) for name in names], place)
     if converged is not None and not np.all(converged):
         warnings.warn(
             f"{place} has not converged, so its estimate is no mode and its covariance that of "
@@ -208,11 +182,9 @@ def _check_classes(
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
     elif far.any():
-        wide = [column for column, result in zip(columns, far, strict=True) if result]
         warnings.warn(
-            f"{place} know next to nothing of {some(wide)}"
-            ": records of one kind had no events, or all, so that the estimate is at infinity, or "
-            "columns depend on each other.",
+            f"{place} know next to nothing of {some(at(columns, far))}: records of one kind had no "
+            "events, or all, so that the estimate is at infinity, or columns depend on each other.",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -220,9 +192,7 @@ def _check_classes(
 
 def _noise(results: Any) -> tuple[float, float]:
     """Half the degrees of freedom that are left, and half the sum of squared residuals."""
-    if not (
-        hasattr(results, "ssr") and hasattr(results, "df_resid") and hasattr(results, "mse_resid")
-    ):
+    if not all(hasattr(results, name) for name in ("ssr", "df_resid", "mse_resid")):
         raise UsageError(
             found=f"noise of {type(results.model).__name__} results",
             expected="a linear regression: OLS, WLS or GLS",

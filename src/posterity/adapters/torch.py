@@ -35,19 +35,8 @@ def to_torch(student: Student) -> Any:
     ``variance`` and ``noise_variance`` (n, k). It is in evaluation mode, a copy of the student's
     weights, and may be moved, traced, exported, saved and trained further.
 
-    Args:
-        student: whose network is :class:`~posterity.networks.Layers`.
-
-    Returns:
-        A ``torch.nn.Sequential`` of ``inputs``, ``layers`` and ``head``.
-
-    Raises:
-        MissingExtraError: torch is not installed.
-        UsageError: a student whose network is a function.
-        ParameterError: weights that are not finite.
-        StructureError: a network that ends in a convolution.
-
-    To serve one, with ``x`` a tensor of inputs::
+    A student that cannot be exported is an error of
+    :func:`~posterity.adapters.channels_first.check_layers`. To serve one, with ``x`` a tensor::
 
         module = to_torch(student)
         with torch.no_grad():
@@ -83,17 +72,14 @@ def to_state_dict(student: Student) -> dict[str, Any]:
 
 def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
     """Torch's modules of one layer, in order."""
-    layer, modules = own.layer, []
-    biased = own.bias is not None
+    layer, modules, biased = own.layer, [], own.bias is not None
     if isinstance(layer, Conv):
         top, left, bottom, right = own.pads
-        pads: tuple[int, int] = (top, left)
-        if (top, left) != (bottom, right):
+        even = (top, left) == (bottom, right)
+        if not even:
             modules.append(torch.nn.ZeroPad2d((left, right, top, bottom)))
-            pads = (0, 0)
-        main = torch.nn.Conv2d(
-            layer.inputs, layer.outputs, layer.window, layer.stride, pads, bias=biased
-        )
+        sizes = layer.inputs, layer.outputs, layer.window, layer.stride
+        main = torch.nn.Conv2d(*sizes, (top, left) if even else (0, 0), bias=biased)
     else:
         if own.flattens:
             modules.append(torch.nn.Flatten())

@@ -27,37 +27,23 @@ def from_module(
     Args:
         module: a ``torch.nn.Module`` that gives a row of outputs for each input: logits of the
             classes (one column: log odds of class 1), or values. It is taken in evaluation mode,
-            and is not changed.
+            and is not changed. Tensors that need no gradient and buffers, such as running means,
+            are no part of the law.
         x: a tensor or array of inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        task: what is asked: ``likelihood``, ``prior_precision``, ``noise_variance``,
-            ``curvature``, ``fisher`` and ``only``, as :class:`~posterity.adapters.fisher.Task`
-            explains them. Tensors that need no gradient are left out in any case.
+        task: ``likelihood``, ``prior_precision``, ``noise_variance``, ``curvature``, ``fisher``
+            and ``only``, as :class:`~posterity.adapters.fisher.Task` explains them.
 
     Returns:
-        With a diagonal a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name, whose
-        entries are ``[0,3]``; else a :class:`Gaussian` with names ``layer.weight[0,3]``. Above
-        5,000 weights entries have no names. Buffers, such as running means, are no part of it.
-
-    Raises:
-        MissingExtraError: torch is not installed.
-        UsageError: for what is no module, and options that there are not.
-        StructureError: for outputs and labels that do not fit, outputs that are chances instead of
-            logits, and too many weights.
-        ParameterError: for NaN and infinity, and weights that are further from the mode of these
-            data under this prior than a draw of the posterior is: one standard deviation in the
-            root mean square over weights.
-
-    Warns:
-        ConvergenceWarning: of weights that are a tenth of one from it, and of a network that
-            predicts these data no better than a constant.
+        The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
+        of :func:`posterity.adapters.fisher.laws`, and a UsageError for what is no module.
 
     For example::
 
         q = from_module(net, x, y, likelihood="classification", prior_precision=1.0)
         net.load_state_dict(to_state_dict(q, net, key=jax.random.key(0)))  # a draw
     """
-    return _laws(module, x, y, core.Task.of(task)).posterior
+    return _laws(module, x, y, core.Task(**task)).posterior
 
 
 def to_ledger(
@@ -65,30 +51,21 @@ def to_ledger(
 ) -> Ledger:
     """The same as the ledger of one site: its prior, and what the data said.
 
-    The factor is the likelihood alone, its slope and curvature at these weights: the prior is not
-    in it, and is counted once, also where weights are not quite at the mode.
-
     Weights of networks that were trained apart from other beginnings do not correspond, whatever
     their names; see :class:`posterity.Network` and :func:`posterity.fuse` for that. Arguments and
     errors are those of :func:`from_module`.
     """
-    return _laws(module, x, y, core.Task.of(task)).ledger(site)
+    return _laws(module, x, y, core.Task(**task)).ledger(site)
 
 
 def to_state_dict(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> dict[str, Any]:
-    """A law's mean, or a draw, as a state dict of a module.
+    """A law's mean, or with a JAX ``key`` a draw, as a state dict of a module.
 
-    Args:
-        law: of :func:`from_module`, perhaps by way of a file.
-        like: a module of the same layers, or its state dict: tensors that the law does not hold,
-            buffers among them, are as there, and all are of its types.
-        at: ``"mean"`` or ``"variance"``.
-        key: of JAX, for a draw instead.
-
-    Raises:
-        StructureError: for a law of other tensors or shapes.
+    The module ``like``, or its state dict, has the same layers: tensors that the law does not hold,
+    buffers among them, are as there, and all are of its types. ``at`` is ``"mean"`` or
+    ``"variance"``. A law of other tensors or shapes is a StructureError.
     """
     torch = library("torch", extra="torch")
     state = like.state_dict() if isinstance(like, torch.nn.Module) else like
@@ -190,6 +167,5 @@ def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> cor
 
 
 def _numpy(value: Any) -> np.ndarray:
-    return (
-        value.detach().cpu().double().numpy() if value.is_floating_point() else value.cpu().numpy()
-    )
+    value = value.detach().cpu()
+    return (value.double() if value.is_floating_point() else value).numpy()

@@ -8,6 +8,7 @@ import numpy as np
 from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import ArrayLike, Real
 from posterity.errors import ParameterError
+from posterity.lazy import jnp
 
 
 def as_leaf(value: Any) -> Real:
@@ -41,8 +42,6 @@ def as_leaves(values: Mapping[str, Any]) -> dict[str, Real]:
     one = next((leaf for leaf in made.values() if is_jax(leaf)), None)
     if one is None:
         return made
-    import jax.numpy as jnp
-
     return {n: leaf if is_jax(leaf) else jnp.asarray(leaf, one.dtype) for n, leaf in made.items()}
 
 
@@ -90,8 +89,6 @@ def _of_bytes(array: np.ndarray) -> bool:
 
 
 def _widened(value: Any) -> Any:
-    import jax.numpy as jnp
-
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
         raise _unreal(f"parameters of dtype {value.dtype}")
     return value.astype(float)  # float32 or float64, as JAX is set

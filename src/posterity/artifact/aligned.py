@@ -7,7 +7,7 @@ from posterity.artifact import provenance
 from posterity.artifact.vocabulary import is_topics, one_vocabulary
 from posterity.errors import StructureError
 from posterity.families import Distribution
-from posterity.families.names import Names, in_order, joined, names_of, parts_of, some, with_names
+from posterity.families.names import Names, in_order, joined, names_of, some, with_names
 from posterity.ledger import Ledger
 
 
@@ -28,7 +28,7 @@ def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     if not isinstance(law, Distribution):
         return {}
     labels = {path: law.names} if law.is_plate and law.names else {}
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         labels |= labels_in(part, joined(path, name))
     return labels
 
@@ -100,7 +100,7 @@ def unnamed_parts(value: Any) -> frozenset[str]:
     """The paths of the parts of a posterior, or of a ledger's prior, that have no names."""
 
     def paths(law: Any, path: str) -> set[str]:
-        parts = parts_of(law).items() if isinstance(law, Distribution) else ()
+        parts = law.named_parts().items() if isinstance(law, Distribution) else ()
         return {path}.union(*(paths(part, joined(path, name)) for name, part in parts))
 
     law = value.prior if isinstance(value, Ledger) else value

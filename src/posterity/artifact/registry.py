@@ -34,9 +34,9 @@ class Codec(NamedTuple):
 
 
 CODECS: dict[str, Codec] = {}
-_LEARNING = "posterity.pursuit.learning.files"
+_LEARNING = "posterity.pursuit.learning.conjugate"
 HOMES: dict[str, str] = {
-    **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.files"),
+    **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.student"),
     **dict.fromkeys(("ConjugateLearner", "OwnFeatures", "VectorFeatures"), _LEARNING),
 }
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""

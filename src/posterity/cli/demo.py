@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posterity.cli.failures import printable
-from posterity.cli.options import FLAG, NATURAL, TEXT, Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data, group, table
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, MissingExtraError
@@ -68,19 +68,7 @@ def _report(data: Data) -> Any:
     return group(rows, "", f"Wrote to the folder {printable(data['folder'])}:", *lines)
 
 
-@verb(
-    Option("folder", TEXT, "Folder for its files.", "--output", "-o", "posterity-demo"),
-    Option("seed", NATURAL, "Of all that is random.", default=0),
-    Option(
-        "full",
-        FLAG,
-        "Go through all verbs instead, with four hospitals: each step as a command and as Python.",
-        default=False,
-    ),
-    files="Nothing, or a TOML file that says what flags do not.",
-    report=_report,
-    examples=["posterity demo --output posterity-demo", "posterity demo --full"],
-)
+@verb("demo", report=_report)
 def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and show what came out."""
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):

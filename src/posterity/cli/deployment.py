@@ -13,26 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NATURAL,
-    PAIR,
-    POSITIVE,
-    SEED,
-    TABLE,
-    TEXT,
-    Kind,
-    Option,
-    Settings,
-    by_name,
-    conflict,
-    either,
-    list_of,
-    read,
-    words,
-)
+from posterity.cli.options import Settings, conflict, read
+from posterity.cli.schema import options_of
 from posterity.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -40,47 +22,6 @@ if TYPE_CHECKING:
     from posterity.engine.machine import Machine
     from posterity.engine.running import Running
 
-PERSONAL = either(FLAG, list_of(either(TEXT, NATURAL)), by_name(POSITIVE))
-FEDERATION = (
-    Option("name", TEXT, "Of the federation."),
-    Option("members", by_name(TEXT), "The public key of each member.", "--member"),
-    Option("links", list_of(PAIR), 'Pairs who talk to each other, as [["A", "B"]]; else all.'),
-    Option("authorities", by_name(TEXT), "Keys that may have a member forgotten.", "--authority"),
-    Option("server", TEXT, "The member that asks the others; if left out, a token walks."),
-    Option("schedule", TABLE, 'Of the walk or the server, as {kind = "sequential"}.'),
-    Option("steps", COUNT, "Hops, passes or rounds of an epoch at most."),
-    Option("tolerance", POSITIVE, "Nats that may be left to change when it ends."),
-    Option("padding", FLAG, "Whether sites pad their records.", default=True),
-    Option("total_weight", POSITIVE, "Of the records of all sites, for updates that train."),
-    Option("seed", SEED, "Of all that is random.", default=0),
-    Option("model.path", TEXT, "Import path of the model, as package.module:name.", "--model"),
-    Option("model.options", TABLE, "What it is called with.", "--model-options"),
-    Option("model.personal", PERSONAL, "Columns whose coefficients differ between sites."),
-    Option("prior.file", FILE, "The prior, or a ledger, whose prior is taken.", "--prior"),
-    Option("update.path", TEXT, "Import path of the local rule; else one that fits.", "--update"),
-    Option("update.options", TABLE, "What it is called with.", "--update-options"),
-    Option("limits.magnitude", POSITIVE, "Of a natural parameter."),
-    Option("limits.pseudo_counts", POSITIVE, "By which all sites together change the prior."),
-    Option("limits.bytes", COUNT, "Of a letter."),
-    Option("limits.epochs", COUNT, "By which a letter may raise the number of an epoch."),
-)
-"""The options of ``federation.toml``."""
-SITE = (
-    Option("name", TEXT, "Of this member."),
-    Option("federation", FILE, "The federation.toml that all members have."),
-    Option("key", FILE, "The private key of this site."),
-    Option("store", FILE, "The database of this site."),
-    Option("silence", POSITIVE, "Seconds after which it goes on without a member.", default=300.0),
-    Option("data.file", FILE, "Records: a .csv with a header, or an .npz.", "--data"),
-    Option("data.target", TEXT, "The column to predict."),
-    Option("data.intercept", FLAG, "Whether there is a column of ones; if the prior has one."),
-    Option("data.path", TEXT, "Import path of a function that returns the records.", "--loader"),
-    Option("data.options", TABLE, "What it is called with.", "--loader-options"),
-    Option("transport.kind", words("unix", "courier"), "How letters travel.", "--transport"),
-    Option("transport.sockets", by_name(FILE), "Of other sites on this machine.", "--socket"),
-    Option("transport.encrypted", FLAG, "Whether couriers have to encrypt.", default=True),
-)
-"""The options of ``site.toml``."""
 SOCKET, WAIT = "site.sock", 10.0
 """The name of the socket of a site's agent, in the folder of the site; seconds for which an agent
 waits where a command has its store open."""
@@ -95,11 +36,11 @@ def read_terms(file: Path) -> "Terms":
         LedgerError: if names of two members look alike.
         ArtifactError: if a file cannot be read.
     """
-    return terms_of(read(FEDERATION, {}, file))
+    return terms_of(read("federation-file", {}, file))
 
 
 def terms_of(settings: Settings) -> "Terms":
-    """The terms that settings of :data:`FEDERATION` say; errors as of :func:`read_terms`."""
+    """The terms that settings say; errors as of :func:`read_terms`."""
     from posterity.cli.files import read_prior
     from posterity.engine.agreement import Terms
 
@@ -189,7 +130,7 @@ class SiteFiles(NamedTuple):
 
 def read_site(file: Path) -> SiteFiles:
     """The settings of one member in a ``site.toml``; errors as of :func:`read_terms`."""
-    settings = read(SITE, {}, file)
+    settings = read("site-file", {}, file)
     with settings.named():
         federation, name = Path(settings.need("federation")), settings.need("name")
         if not os.path.isfile(federation):  # also where its name is too long for one
@@ -223,8 +164,7 @@ def read_site(file: Path) -> SiteFiles:
 
 def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
     """The function that loads the records of a site, from a file or by a path of its own."""
-    from posterity.engine.agreement import imported
-    from posterity.federation.specification import build
+    from posterity.federation.specification import build, imported
 
     path = settings.path("data.file")
     if path is not None:
@@ -252,17 +192,17 @@ def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
 # --- writing them --------------------------------------------------------------------------------
 
 
-def as_toml(settings: Settings, values: Mapping[str, Any], folder: Path) -> str:
-    """A TOML document of values by place, with paths that start in ``folder``.
+def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
+    """A TOML document of values by place in a group of options; its paths start in ``folder``.
 
     Raises:
         UsageError: for a text that no TOML document can have.
     """
-    kinds = {option.place: option.kind for option in settings.options}
+    known = {option.place: option.kind for option in options_of(group)}
     sections: dict[str, list[str]] = {"": []}
     for place, value in values.items():
         table, _, key = place.rpartition(".")
-        value = _from(folder, kinds[place], value)
+        value = known[place].moved(value, lambda path: os.path.relpath(path, start=folder))
         if isinstance(value, dict):
             pairs = [f"{_toml(name)} = {_toml(part)}" for name, part in value.items()]
             sections[place] = pairs
@@ -280,13 +220,6 @@ def as_toml(settings: Settings, values: Mapping[str, Any], folder: Path) -> str:
             fix="Choose other names.",
         ) from error
     return text
-
-
-def _from(folder: Path, kind: Kind, value: Any) -> Any:
-    """A value in which paths start in a folder."""
-    if isinstance(value, dict) and kind.of is not None:
-        return {name: _from(folder, kind.of, path) for name, path in value.items()}
-    return os.path.relpath(str(value), start=folder) if kind is FILE else value
 
 
 def _toml(value: Any) -> str:

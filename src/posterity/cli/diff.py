@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.options import Settings, verb
-from posterity.cli.report import MOST_ROWS, Data, group, number, plain, short, table
+from posterity.cli.report import MOST_ROWS, Data, group, short, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,22 +21,19 @@ def _block(block: "BlockDiff") -> Data:
     data: Data = {"family": block.family, **_both(block.kl)}
     if (plate := block.plate) is not None:
         alone = lambda weights: [
-            {"component": k, "expected_weight": number(weight)} for k, weight in weights.items()
+            {"component": k, "expected_weight": weight} for k, weight in weights.items()
         ]
         data |= {
             "components": [{"a": pair.a, "b": pair.b, **_both(pair.kl)} for pair in plate.pairs],
-            "weights": None if plate.weights is None else _both(plate.weights),
+            "weights": plate.weights and _both(plate.weights),
             "only_in_a": alone(plate.only_in_a),
             "only_in_b": alone(plate.only_in_b),
         }
-    return data if block.shifts is None else data | {"shifts": plain(block.shifts)}
+    return data if block.shifts is None else data | {"shifts": block.shifts}
 
 
-def _both(kl: "Divergences") -> dict[str, float | None]:
-    return {"kl_ab": number(kl.ab), "kl_ba": number(kl.ba)}
-
-
-# --- what people are told ------------------------------------------------------------------------
+def _both(kl: "Divergences") -> Data:
+    return {"kl_ab": kl.ab, "kl_ba": kl.ba}
 
 
 def _report(data: Data) -> "RenderableType":
@@ -88,11 +85,7 @@ def _cells(data: Data) -> tuple[str, str]:
     return short(data["kl_ab"]), short(data["kl_ba"])
 
 
-@verb(
-    files="Two posteriors or ledgers of one model.",
-    report=_report,
-    examples=["posterity diff before.safetensors after.safetensors"],
-)
+@verb("diff", report=_report)
 def diff(settings: Settings) -> Data:
     """Compare two files: KL divergence in nats, block by block, components matched."""
     from posterity.artifact.aligned import aligned, listed, unnamed
@@ -102,13 +95,12 @@ def diff(settings: Settings) -> Data:
     opened = {name: files.read(path)[0] for name, path in zip("ab", paths, strict=True)}
     both, names = aligned(opened)
     result = diff(both["a"], both["b"])
-    errors = result.standard_errors
     return {
         **_both(result.kl),
-        "standard_errors": None if errors is None else _both(errors),
+        "standard_errors": result.standard_errors and _both(result.standard_errors),
         "blocks": {block.path: _block(block) for block in result.blocks},
-        "sites_a": plain(result.sites_a),
-        "sites_b": plain(result.sites_b),
-        "columns": list(listed(names)),
+        "sites_a": result.sites_a,
+        "sites_b": result.sites_b,
+        "columns": listed(names),
         "notes": unnamed(opened, names),
     }

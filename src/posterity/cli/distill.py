@@ -1,30 +1,12 @@
 """``posterity distill``: one small network that predicts as a posterior does."""
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NATURAL,
-    NUMBERS,
-    POSITIVE,
-    TABLE,
-    TEXT,
-    WEIGHT,
-    Option,
-    Settings,
-    either,
-    list_of,
-    verb,
-    words,
-)
-from posterity.cli.report import Data, group, status_of, status_report
-from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
+from posterity.cli.options import Settings, verb
+from posterity.cli.report import Data, group, left_in, status_of, status_report
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
@@ -34,53 +16,8 @@ if TYPE_CHECKING:
     from posterity.distillation import Distillation
     from posterity.status import Progress
 
-CHAINS = ("temperature", "rhat", "effective")
-"""Diagnostics of a teacher's chains that are reported."""
-OPTIONS = (
-    Option("posterior", FILE, "The posterior, in place of the argument."),
-    DATA,
-    *NETWORK,
-    Option(
-        "sampler.kernel",
-        words("sgld", "preconditioned-sgld", "sghmc"),
-        "Of the chains; sghmc of networks, sgld of regressions if left out.",
-    ),
-    Option("sampler.step_size", either(POSITIVE, TABLE), "A number, or a schedule by its kind."),
-    Option("sampler.noise", TEXT, "How a kernel draws it.", "--sampler-noise"),
-    Option("sampler.friction", POSITIVE, "Of sghmc."),
-    Option("sampler.decay", WEIGHT, "Of preconditioned-sgld."),
-    Option("sampler.floor", POSITIVE, "Of preconditioned-sgld."),
-    Option("sampler.chains", COUNT, "Side by side."),
-    Option("sampler.batch_size", COUNT, "Records a step of a chain.", "--sampler-batch-size"),
-    Option("sampler.thin", COUNT, "Steps from one draw to the next."),
-    Option("sampler.climb", NATURAL, "Steps of optimisation before the chains begin."),
-    Option("sampler.burn_in", NATURAL, "Steps whose draws are not used."),
-    Option(
-        "inputs.kind",
-        words("perturbed", "box", "mixup", "pool"),
-        "How inputs are made.",
-        "--inputs-kind",
-    ),
-    Option("inputs.file", FILE, "Unlabelled inputs to listen at: .csv, .npz or .npy.", "--inputs"),
-    Option("inputs.array", TEXT, "Which array of an .npz, if several."),
-    Option("inputs.noise", WEIGHT, "Perturb the inputs by so much, in their units."),
-    Option("inputs.low", NUMBERS, "Inputs anywhere from here, without a file."),
-    Option("inputs.high", NUMBERS, "Inputs anywhere up to here."),
-    Option("inputs.concentration", POSITIVE, "Of mixup: how far pairs are mixed."),
-    Option(
-        "student.hidden", list_of(COUNT), "Its units; four of the teacher's networks if left out."
-    ),
-    Option("student.split", FLAG, "Keep apart what more data would tell."),
-    Option("student.steps", COUNT, "Of the student; 10,000 if left out."),
-    Option("student.batch_size", COUNT, "Inputs a step."),
-    Option("student.learning_rate", POSITIVE, "Of Adam."),
-    Option("student.reservoir", NATURAL, "Draws that are kept to learn from again."),
-    Option("student.tolerance", POSITIVE, "Nats that it may be from its teacher."),
-    RANDOM,
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-)
+DIAGNOSTICS = ("drift", "temperature", "rhat", "effective")
+"""What is reported of a student beside its status; all but the first is of its teacher's chains."""
 
 
 def _report(data: Data) -> Any:
@@ -97,25 +34,11 @@ def _report(data: Data) -> Any:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    if data["plot"] is not None:
-        parts.append(f"Drew how it closed in, in {printable(data['plot'])}")
+    parts += left_in("Drew how it closed in, in", data["plot"])
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
 
 
-@verb(
-    *OPTIONS,
-    files="A posterior or ledger of a network or regression, if there is one; a TOML file that "
-    "says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity distill both.safetensors -o student.safetensors --inputs pool.csv --split",
-        "posterity distill both.safetensors -o student.safetensors --low -6 --high 6 "
-        "--hidden 100,50",
-        "posterity distill coefficients.safetensors -o student.safetensors "
-        "--model logistic-regression --inputs pool.csv",
-        "posterity distill distillation.toml",
-    ],
-)
+@verb("distill", report=_report)
 def distill(settings: Settings) -> Data:
     """Train one small network to predict as a posterior does.
 
@@ -125,25 +48,18 @@ def distill(settings: Settings) -> Data:
     ends it after the steps that it is at, twice at once. A student that is not as close to its
     teacher as the tolerance is written, said to be so, and the exit code is 9.
     """
-    with deferred() as interrupts:
-        from posterity.cli.teachers import distillation_of, posteriors_of
+    from posterity.cli.teachers import distillation_of
 
-        checkpoint, plot = settings.checkpoint, settings.path("output.plot")
-        outputs = [settings.output, checkpoint]
-        named = [*posteriors_of(settings), settings.file, settings.path("inputs.file")]
-        files.check_outputs(outputs, named, plot)  # before all is read
+    with deferred() as interrupts:
         job = distillation_of(settings)
-        files.check_outputs(outputs, job.reads, plot)
-        interrupts.check()
-        distillation, resumed = _run(settings, job, checkpoint)
-        interrupts.check()
+        distillation, resumed = _run(settings, job)
         data = _written(settings, job, distillation) | {"resumed": resumed}
-    interrupts.check()  # here, where those that come later are not deferred any more
-    checkpoint.unlink(missing_ok=True)  # a call with other steps is another distillation
+        interrupts.check()
+        settings.checkpoint.unlink(missing_ok=True)  # other steps are another distillation
     return data
 
 
-def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Distillation, int]":
+def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
     """The distillation, and the step that an earlier call had come to."""
     import jax
 
@@ -172,7 +88,7 @@ def _run(settings: Settings, job: "Distilled", checkpoint: Path) -> "tuple[Disti
             student,
             key=key,
             inputs=job.inputs,
-            checkpoint=checkpoint,
+            checkpoint=settings.checkpoint,
             progress=progress,
             **options,
         )
@@ -199,10 +115,10 @@ def _written(settings: Settings, job: "Distilled", distillation: "Distillation")
     return {
         "output": written.path,
         "digest": written.digest,
-        "plot": None if plot is None else str(plot),
+        "plot": plot,
         "teacher": job.record["teacher"],
-        "columns": list(job.names),
-        "notes": list(job.notes),
+        "columns": job.names,
+        "notes": job.notes,
         "student": {
             "network": student.summary,
             "weights": student.size,
@@ -212,7 +128,6 @@ def _written(settings: Settings, job: "Distilled", distillation: "Distillation")
         },
         "steps": distillation.steps,
         "status": status_of(
-            distillation.status,
-            **{name: getattr(distillation, name) for name in ("drift", *CHAINS)},
+            distillation.status, **{name: getattr(distillation, name) for name in DIAGNOSTICS}
         ),
     }

@@ -3,77 +3,18 @@
 import dataclasses
 import json
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    NATURAL,
-    PAIR,
-    POSITIVE,
-    SHARE,
-    TABLE,
-    TEXT,
-    WEIGHT,
-    Option,
-    Settings,
-    by_name,
-    list_of,
-    verb,
-)
-from posterity.cli.report import Data, alarming, group, number, status_of, status_report, table
-from posterity.cli.schema import CHECKPOINT, FEDERATED, OUTPUT, RANDOM
+from posterity.cli.options import Settings, verb
+from posterity.cli.report import Data, alarming, group, status_of, status_report, table
 from posterity.cli.streams import bar
-from posterity.interrupts import deferred
 
 if TYPE_CHECKING:
     from posterity.cli.jobs import Federated
     from posterity.federation import Run
     from posterity.status import Progress
-
-OPTIONS = (
-    Option("sites", by_name(FILE, "SITE"), "Each site's records.", "--site"),
-    Option(
-        "tables",
-        by_name(TABLE, "SITE"),
-        "How a site's table says it otherwise, as bravo={convert={ldl=38.67}}.",
-        "--table",
-    ),
-    *FEDERATED,
-    Option(
-        "schedule.kind",
-        TEXT,
-        "sequential, synchronous, asynchronous or gossip.",
-        "--schedule",
-        default="sequential",
-    ),
-    Option("schedule.steps", NATURAL, "Of the schedule; until it converges if left out."),
-    Option("schedule.tolerance", POSITIVE, "Nats that may be left to change."),
-    Option("schedule.damping", SHARE, "Part of each update that is made."),
-    Option("schedule.speeds", by_name(POSITIVE, "SITE"), "Of an asynchronous schedule.", "--speed"),
-    Option("schedule.graph", TEXT, "Of gossip: complete, ring or star."),
-    Option("schedule.links", list_of(PAIR), 'Of gossip: pairs of sites, as [["A", "B"]].'),
-    Option("schedule.walk", TEXT, "metropolis-hastings, non-backtracking or weighted."),
-    Option("schedule.weights", by_name(POSITIVE, "SITE"), "Of a weighted walk.", "--walk-weight"),
-    Option("schedule.start", TEXT, "The site where a walk begins."),
-    Option("update.estimator", TEXT, "Of natural gradients."),
-    Option("update.samples", COUNT, "Draws of an estimator."),
-    Option("update.steps", COUNT, "Of a site's own improvement.", "--update-steps"),
-    Option("update.rate", SHARE, "Step size of natural gradients."),
-    Option("update.temperature", POSITIVE, "Of generalised Bayes."),
-    Option("update.domain", TEXT, "Where factors may lie."),
-    Option("update.batch_size", COUNT, "Records a step."),
-    Option("update.trust", POSITIVE, "Nats that one step may move."),
-    Option("update.dtype", TEXT, "Of what is computed."),
-    Option("weights", by_name(WEIGHT, "SITE"), "How much each site's records count.", "--weight"),
-    RANDOM,
-    OUTPUT,
-    CHECKPOINT,
-    Option("output.history", FILE, "Where to write each visit, as a line of JSON."),
-)
 
 
 def _report(data: Data) -> Any:
@@ -96,16 +37,7 @@ def _report(data: Data) -> Any:
     )
 
 
-@verb(
-    *OPTIONS,
-    files="A TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity federate federation.toml",
-        "posterity federate --site north=north.csv --site south=south.csv --target ill "
-        "--model logistic-regression --intercept --prior prior.safetensors -o shared.safetensors",
-    ],
-)
+@verb("federate", report=_report)
 def federate(settings: Settings) -> Data:
     """Simulate a federation: sites improve one posterior, step by step.
 
@@ -114,32 +46,24 @@ def federate(settings: Settings) -> Data:
     when the command is run again. Ctrl-C ends it after the step that it is at, twice at once. A
     posterior that has not converged is written, said to be so, and the exit code is 9.
     """
-    with deferred() as interrupts:
-        from posterity.cli.jobs import federation_of
-        from posterity.federation.federate import proceed
+    from posterity.cli.jobs import federation_of
+    from posterity.federation.federate import proceed
 
-        output, checkpoint = settings.output, settings.checkpoint
-        history = settings.path("output.history")
-        job = federation_of(settings)
-        files.check_outputs([output, checkpoint, history], job.inputs)
-        interrupts.check()
-        run, steps = job.start(), []
-        converge = job.steps is None or job.arguments["tolerance"] is not None
-        with bar(f"Federating: {run.rule}") as moved:
+    job = federation_of(settings)
+    run, steps = job.start(), []
+    converge = job.steps is None or job.arguments["tolerance"] is not None
+    with bar(f"Federating: {run.rule}") as moved:
 
-            def report(progress: "Progress") -> None:
-                steps.append(progress.step)
-                moved(progress)
+        def report(progress: "Progress") -> None:
+            steps.append(progress.step)
+            moved(progress)
 
-            run = proceed(run, job.steps, converge, progress=report, checkpoint=checkpoint)
-        interrupts.check()
-        resumed = steps[0] - 1 if steps else run.state.step
-        data = _written(output, history, job, run) | {"resumed": resumed}
-    interrupts.check()  # here, where those that come later are not deferred any more
-    return data
+        run = proceed(run, job.steps, converge, progress=report, checkpoint=settings.checkpoint)
+    resumed = steps[0] - 1 if steps else run.state.step
+    return _written(settings, job, run) | {"resumed": resumed}
 
 
-def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -> Data:
+def _written(settings: Settings, job: "Federated", run: "Run") -> Data:
     """Write the ledger, and the history if it is wanted; what there is to report."""
     from posterity.artifact.aligned import listed, names_in
     from posterity.artifact.recipe import recipe_in
@@ -149,11 +73,10 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
 
     schedule, steps = type(run.schedule).__name__, run.state.step
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
-    record |= job.record
     recipe = recipe_in(job.record)
     notes = [] if recipe is None else suspicious({"": run.ledger}, recipe)
-    written = files.write(run.ledger, output, "federate", record)
-    if history is not None:
+    written = files.write(run.ledger, settings.output, "federate", record | job.record)
+    if (history := settings.path("output.history")) is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
         write_file(history, "".join(lines).encode())
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
@@ -161,7 +84,7 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
     return {
         "output": written.path,
         "digest": written.digest,
-        "columns": list(listed(names_in(run.ledger))),
+        "columns": listed(names_in(run.ledger)),
         "notes": [*job.notes, *notes],
         "schedule": schedule,
         "unit": run.schedule.unit,
@@ -175,7 +98,7 @@ def _written(output: Path, history: Path | None, job: "Federated", run: "Run") -
                 "records": records,
                 "updates": outcomes[site, "updated"],
                 "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
-                "residual": number(last.get(site)),
+                "residual": last.get(site),
             }
             for site, records in run.federation.records.items()
         },

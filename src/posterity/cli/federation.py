@@ -10,13 +10,12 @@ from typing import Annotated
 
 import typer
 
-from posterity.cli import deployment, files
+from posterity.cli import deployment, kinds
 from posterity.cli.app import app, example
-from posterity.cli.deployment import FEDERATION, SOCKET
+from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import POSITIVE, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data
-from posterity.cli.schema import OUTPUT
 from posterity.cli.site import FOLDER, answered, confirm, status_table
 from posterity.cli.streams import Json, present
 from posterity.errors import UsageError
@@ -35,17 +34,7 @@ def _new_report(data: Data) -> str:
     return f"{terms}\n\nWrote {printable(data['output'])}: every member gets it, and the prior."
 
 
-@verb(
-    *FEDERATION,
-    OUTPUT,
-    files="Nothing, or a TOML file that says what flags do not.",
-    report=_new_report,
-    examples=[
-        "posterity federation new --name hearts --model posterity.models:LogisticRegression "
-        "--prior prior.safetensors --member north=KEY --member south=KEY -o federation.toml"
-    ],
-    of=federation,
-)
+@verb("federation new", report=_new_report, of=federation)
 def new(settings: Settings) -> Data:
     """Write what the members of a federation agree on, and print its digest.
 
@@ -55,12 +44,11 @@ def new(settings: Settings) -> Data:
     from posterity.files import write_file
 
     output = settings.output
-    files.check_outputs([output], [settings.file, settings.path("prior.file")])
     terms = deployment.terms_of(settings)
     values = {place: value for place, value in settings.values.items() if place != "output.file"}
-    write_file(output, deployment.as_toml(settings, values, output.parent).encode())
+    write_file(output, deployment.as_toml("federation-file", values, output.parent).encode())
     words = deployment.in_words(terms)
-    return {"output": str(output), "digest": terms.digest, "terms": words}
+    return {"output": output, "digest": terms.digest, "terms": words}
 
 
 @federation.command(epilog=example("posterity federation status north --follow"))
@@ -80,7 +68,7 @@ def status(
         present(lambda: answered(deployment.ask(folder, "status")), status_table, as_json)
         return
     heed()
-    POSITIVE.check("--every", every)
+    kinds.POSITIVE.check("--every", every)
     looks = _looks(folder, every)
     if as_json:
         for data in looks:
@@ -167,7 +155,7 @@ def submit(
     from posterity.engine.transports import nvflare
 
     heed()
-    POSITIVE.check("--seconds", seconds)
+    kinds.POSITIVE.check("--seconds", seconds)
     over = threading.Event()
 
     def end(interrupts: Interrupts, number: int, count: int) -> None:

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from posterity.ledger import Ledger
 
 
+def read_any(path: Path) -> "tuple[Any, Inspection]":
+    """The value in a file and its inspection; errors as of :func:`posterity.load`."""
+    from posterity.artifact import open_artifact
+
+    check_regular(path)
+    return open_artifact(path)
+
+
 def read(path: Path) -> "tuple[Posterior, Inspection]":
     """The posterior in a file and its inspection; errors as of :func:`posterity.load`."""
     from posterity.families import Distribution
@@ -21,22 +29,40 @@ def read(path: Path) -> "tuple[Posterior, Inspection]":
 
     value, about = read_any(path)
     if not isinstance(value, Distribution | Ledger):
-        raise StructureError(
-            found=f"a {about.kind} in {str(path)!r}",
-            expected="a posterior or a ledger",
-            fix="A student only predicts: compare what posterity predict says of the same inputs."
-            if about.kind == "Student"
-            else "Read it with posterity.load.",
-        )
+        student = "A student only predicts: compare what posterity predict says of the same inputs."
+        fix = student if about.kind == "Student" else "Read it with posterity.load."
+        raise _other(about.kind, path, "a posterior or a ledger", fix)
     return value, about
 
 
-def read_any(path: Path) -> "tuple[Any, Inspection]":
-    """The value in a file and its inspection; errors as of :func:`posterity.load`."""
-    from posterity.artifact import open_artifact
+def _other(kind: str, path: Path, expected: str, fix: str) -> StructureError:
+    """The error for a file of another kind."""
+    return StructureError(found=f"a {kind} in {str(path)!r}", expected=expected, fix=fix)
 
-    check_regular(path)
-    return open_artifact(path)
+
+def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
+    """The ledger in a file; a StructureError if there is something else in it."""
+    from posterity.ledger import Ledger
+
+    ledger, about = read(path)
+    if not isinstance(ledger, Ledger):
+        expected = "a ledger, which knows what each site contributed"
+        fix = "Use the ledger that the posterior was made of."
+        raise _other(about.kind, path, expected, fix)
+    return ledger, about
+
+
+def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
+    """A posterior to start from, or what a ledger started from."""
+    from posterity.families import ExponentialFamily
+    from posterity.ledger import Ledger
+
+    value, about = read(path)
+    prior = value.prior if isinstance(value, Ledger) else value
+    if not isinstance(prior, ExponentialFamily):
+        expected = "a posterior of one family, or a ledger, whose prior is taken"
+        raise _other(type(prior).__name__, path, expected, "Name another file.")
+    return prior, about
 
 
 def inputs_of(student: Any, inspection: "Inspection") -> tuple[str, ...]:
@@ -50,36 +76,6 @@ def inputs_of(student: Any, inspection: "Inspection") -> tuple[str, ...]:
         return inputs_of(inspection.provenance, student.network.inputs)
     except ArtifactError as error:
         raise error.at(f"file {inspection.path!r}") from error
-
-
-def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
-    """The ledger in a file; a StructureError if there is something else in it."""
-    from posterity.ledger import Ledger
-
-    ledger, about = read(path)
-    if not isinstance(ledger, Ledger):
-        raise StructureError(
-            found=f"a {about.kind} in {str(path)!r}",
-            expected="a ledger, which knows what each site contributed",
-            fix="Use the ledger that the posterior was made of.",
-        )
-    return ledger, about
-
-
-def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
-    """A posterior to start from, or what a ledger started from."""
-    from posterity.families import ExponentialFamily
-    from posterity.ledger import Ledger
-
-    value, about = read(path)
-    prior = value.prior if isinstance(value, Ledger) else value
-    if not isinstance(prior, ExponentialFamily):
-        raise StructureError(
-            found=f"a {type(prior).__name__} in {str(path)!r}",
-            expected="a posterior of one family, or a ledger, whose prior is taken",
-            fix="Name another file.",
-        )
-    return prior, about
 
 
 def write(
@@ -113,15 +109,9 @@ def check_regular(path: Path) -> None:
         )
 
 
-def check_outputs(
-    outputs: Sequence[Path | None], inputs: Sequence[Path | str | None], plot: Path | None = None
-) -> None:
-    """Before any work: folders are there, and no file is written twice or over an input.
-
-    Those that are None are not asked for; a ``plot`` is an output whose format can be drawn.
-    """
-    written = [output for output in (*outputs, plot) if output]
-    for index, output in enumerate(written):
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
+    """Raise unless outputs are in folders that exist, each another file and none an input."""
+    for index, output in enumerate(outputs):
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
             what = "which is no file" if output.exists() else "in a folder that does not exist"
             raise ArtifactError(
@@ -129,17 +119,13 @@ def check_outputs(
                 expected="a file in a folder that exists",
                 fix="Make the folder, or choose another output; nothing was written.",
             )
-        for files, what in ((inputs, "one of the inputs"), (written[:index], "another output too")):
-            if any(file and _same(output, file) for file in files):
+        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output too")):
+            if any(_same(output, file) for file in files):
                 raise UsageError(
                     found=f"output {str(output)!r}, which is {what}",
                     expected="a file for each output, and the inputs kept as they are",
                     fix="Choose another output.",
                 )
-    if plot is not None:
-        from posterity.plots import check_format
-
-        check_format(plot)
 
 
 def check_ending(output: Path, formats: Sequence[str]) -> None:

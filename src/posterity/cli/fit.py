@@ -6,38 +6,9 @@ from typing import Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NAME,
-    NATURAL,
-    POSITIVE,
-    Option,
-    Settings,
-    conflict,
-    either,
-    incomplete,
-    verb,
-    words,
-)
-from posterity.cli.report import Data, first, group, parameters, plain, short, table
-from posterity.cli.schema import DROP, INTERCEPT, OUTPUT, READING, RECIPE, TARGET
+from posterity.cli.options import Settings, conflict, incomplete, verb
+from posterity.cli.report import Data, first, group, parameters, short, table
 from posterity.cli.streams import bar
-
-MODELS = (
-    "linear",
-    "logistic",
-    "ordinal",
-    "multinomial",
-    "poisson",
-    "negative-binomial",
-    "gamma",
-    "survival",
-    "mixture",
-)
-LONG = tuple(f"{name}-regression" for name in MODELS[:-1])
-"""Models by their short names, and by those that other verbs have."""
 
 
 def _report(data: Data) -> Any:
@@ -59,55 +30,7 @@ def _report(data: Data) -> Any:
     return group(*lines, "", rows, "", end)
 
 
-@verb(
-    Option("data.file", FILE, "The table, in place of the argument.", "--data"),
-    Option(
-        "model.kind",
-        dataclasses.replace(words(*MODELS, *LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS),
-        "A regression of --target on all other columns, or a mixture of Gaussians.",
-        "--model",
-    ),
-    TARGET,
-    *RECIPE,
-    *READING,
-    DROP,
-    dataclasses.replace(INTERCEPT, default=True),
-    Option("prior.file", FILE, "A Gaussian with names, in place of that.", "--prior"),
-    Option(
-        "model.noise_variance",
-        either(POSITIVE, words("estimate")),
-        "Of a linear model; the site's own estimate if left out.",
-    ),
-    Option(
-        "model.family",
-        words("gaussian", "diagonal"),
-        "Of a regression's posterior.",
-        default="gaussian",
-    ),
-    Option("model.components", COUNT, "Of a mixture."),
-    Option("model.component_sd", POSITIVE, "About how wide a mixture's components are; 1."),
-    Option("site", NAME, "The site; the file's name if left out."),
-    Option("rounded", COUNT, "Keep numbers of records as multiples of this.", default=1),
-    Option(
-        "one_shot",
-        FLAG,
-        "Write third derivatives, by which fuse says how far it is from all records.",
-        default=True,
-    ),
-    Option("seed", NATURAL, "Of a mixture's starts.", default=0),
-    OUTPUT,
-    files="The site's records: a .csv with a header, a .parquet or an .xlsx, or several of them in "
-    "which missing values are imputed; a TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity fit north.csv --target ill --model logistic -o north.safetensors",
-        "posterity fit north.csv --target bp --model linear --center age=60 --scale age=10 "
-        "-o north.safetensors",
-        "posterity fit south.csv --like north.safetensors --unit ldl=mmol/L --convert ldl=38.67 "
-        "-o south.safetensors",
-        "posterity fit north.csv --model mixture --components 3 -o north.safetensors",
-    ],
-)
+@verb("fit", report=_report)
 def fit(settings: Settings) -> Data:
     """Fit a regression or a mixture to a site's records, and write its ledger.
 
@@ -123,10 +46,9 @@ def fit(settings: Settings) -> Data:
 
     several = len(settings.files) > 1
     paths = settings.files if several else (settings.single("data.file"),)
-    output, prior = settings.output, settings.path("prior.file")
+    prior = settings.path("prior.file")
     if several and settings["site"] is None:
         raise incomplete(f"{len(paths)} imputed tables", "the name of their --site")
-    files.check_outputs([output], [*paths, prior, settings.path("data.like"), settings.file])
     recipe, reading = requested(settings)
     before = None
     if prior is not None:
@@ -152,7 +74,7 @@ def fit(settings: Settings) -> Data:
         other = files.read_any(like)[0]
         if ledger.sites[0] not in getattr(other, "sites", ()):  # else it is fitted again
             notes += suspicious({"like": other, "own": ledger}, recipe)
-    written = files.write(ledger, output, "fit", fitted.provenance)
+    written = files.write(ledger, settings.output, "fit", fitted.provenance)
     return {
         "output": written.path,
         "digest": written.digest,
@@ -165,7 +87,7 @@ def fit(settings: Settings) -> Data:
         "noise_variance": fitted.noise_variance,
         "dispersion": None if recipe.model == "linear" else fitted.spread,
         **_posterior(ledger.posterior),
-        "columns": list(recipe.columns or ()),
+        "columns": recipe.columns or (),
         "recipe": json.loads(recipe.canonical()),
         "notes": notes,
     }
@@ -175,8 +97,8 @@ def _posterior(posterior: Any) -> Data:
     """Coefficients of a regression, or components of a mixture."""
     if posterior.gaussian:
         moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
-        rows = [{"name": name, "mean": float(m), "sd": float(v) ** 0.5} for name, m, v in moments]
+        rows = [{"name": name, "mean": m, "sd": v**0.5} for name, m, v in moments]
         return {"parameters": rows, "components": []}
     parts = zip(posterior.weights.mean_weights(), posterior.members.mean, strict=True)
-    rows = [{"weight": plain(weight), "mean": plain(mean)} for weight, mean in parts]
+    rows = [{"weight": weight, "mean": mean} for weight, mean in parts]
     return {"parameters": [], "components": rows}

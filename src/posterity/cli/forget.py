@@ -3,23 +3,12 @@
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    FILE,
-    FLAG,
-    NAMES,
-    NATURAL,
-    Option,
-    Settings,
-    incomplete,
-    read,
-    verb,
-)
-from posterity.cli.report import Data, number, status_of
-from posterity.cli.schema import OUTPUT
+from posterity.cli.options import Settings, incomplete, read, verb
+from posterity.cli.report import Data, status_of
 from posterity.cli.streams import bar
 from posterity.errors import ArtifactError, UsageError
 from posterity.files import alongside
@@ -49,24 +38,7 @@ def _report(data: Data) -> str:
     )
 
 
-@verb(
-    Option("ledger", FILE, "The ledger, in place of the argument."),
-    Option("sites", NAMES, "Who leaves; may be repeated.", "--site"),
-    Option("output.receipt", FILE, "Where to write the receipt, as JSON."),
-    Option("config", FILE, "The federation that made it (a TOML file), to refine what is left."),
-    Option("sweeps", NATURAL, "Passes of refinement; else as many as it takes."),
-    Option("rehearse", FLAG, "Measure the distance by more passes, on a copy."),
-    Option("allow_unconverged", FLAG, "Also where what is left has not converged."),
-    OUTPUT,
-    files="A ledger; a TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity forget shared.safetensors --site north -o without.safetensors "
-        "--receipt receipt.json",
-        "posterity forget shared.safetensors --site north -o without.safetensors "
-        "--receipt receipt.json --config federation.toml",
-    ],
-)
+@verb("forget", report=_report)
 def forget(settings: Settings) -> Data:
     """Take sites out of a ledger.
 
@@ -82,7 +54,6 @@ def forget(settings: Settings) -> Data:
     path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
     output, receipt = settings.output, Path(settings.need("output.receipt"))
-    files.check_outputs([output, receipt], [path])
     if settings["sweeps"] is not None and settings["config"] is None:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
     ledger, about = files.read_ledger(path)
@@ -96,23 +67,21 @@ def forget(settings: Settings) -> Data:
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
         else:
-            left, issued, distance, status = _refined(
-                settings, ledger, sites, [output, receipt], moved
-            )
+            left, issued, distance, status = _refined(settings, ledger, sites, moved)
     # The receipt comes last: where there is one, the ledger that it speaks of is there too.
     record = {"before": issued.before, **kept(about.provenance, left.sites)}
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
     return {
         "output": written.path,
-        "receipt": str(receipt),
+        "receipt": receipt,
         "digest": written.digest,
-        "sites": list(issued.sites),
-        "left": list(left.sites),
+        "sites": issued.sites,
+        "left": left.sites,
         "exact": issued.exact,
         "refined": issued.refinement is not None,
         "statement": issued.statement,
-        "distance": number(distance),
+        "distance": distance,
         "status": status_of(status),
     }
 
@@ -135,25 +104,22 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
 
 
 def _refined(
-    settings: Settings,
-    before: "Ledger",
-    sites: tuple[str, ...],
-    outputs: list[Path],
-    progress: "ProgressCallback",
+    settings: Settings, before: "Ledger", sites: tuple[str, ...], progress: "ProgressCallback"
 ) -> "tuple[Ledger, Receipt, float | None, Status]":
     """The ledger that the sites that stay have refined, its receipt, distance and status."""
     from posterity.artifact.aligned import names_in
-    from posterity.cli.federate import OPTIONS
     from posterity.cli.jobs import federation_of
     from posterity.federation.forget import forget
 
-    job = federation_of(read(OPTIONS, {}, Path(settings["config"])), names_in(before))
-    files.check_outputs(outputs, job.inputs)
-    options: dict[str, Any] = {
-        "progress": progress,
-        "sweeps": settings["sweeps"],
-        "allow_unconverged": bool(settings["allow_unconverged"]),
-        "rehearse": bool(settings["rehearse"]),
-    }
-    done = forget(job.start().with_ledger(before), *sites, **options)
+    federation = read("federate", {}, Path(settings["config"]))
+    settings.check_outputs(*federation.inputs)
+    run = federation_of(federation, names_in(before)).start().with_ledger(before)
+    done = forget(
+        run,
+        *sites,
+        progress=progress,
+        sweeps=settings["sweeps"],
+        allow_unconverged=bool(settings["allow_unconverged"]),
+        rehearse=bool(settings["rehearse"]),
+    )
     return done.ledger, done.receipt, done.distance, done.status

@@ -1,6 +1,5 @@
 """``posterity fuse``: posteriors of several sites, merged."""
 
-import dataclasses
 import itertools
 import json
 import warnings
@@ -10,32 +9,19 @@ from typing import TYPE_CHECKING, Any
 from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.fuse_files import LISTED, Inputs, fused
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    TEXT,
-    WEIGHT,
-    Option,
-    Settings,
-    by_name,
-    incomplete,
-    list_of,
-    verb,
-)
+from posterity.cli.options import Settings, incomplete, verb
 from posterity.cli.report import (
     Data,
     alarming,
     first,
     group,
+    left_in,
     listed,
-    plain,
     sentence,
     short,
     status_of,
     table,
 )
-from posterity.cli.schema import CHECKPOINT, OUTPUT, PLOT
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
 
 if TYPE_CHECKING:
@@ -48,11 +34,6 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 12
 """Fused components that a person is shown."""
-
-
-def _word(metavar: str) -> Any:
-    """A word that the library checks."""
-    return dataclasses.replace(TEXT, metavar=metavar)
 
 
 # --- what people are told ------------------------------------------------------------------------
@@ -76,8 +57,7 @@ def _report(data: Data) -> "RenderableType":
     if data["one_shot"] is not None:
         far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
-    if data["plot"] is not None:
-        parts.append(f"Drew the matching in {printable(data['plot'])}")
+    parts += left_in("Drew the matching in", data["plot"])
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
@@ -143,65 +123,7 @@ def _matching(plate: Data) -> "Table":
 # --- the command ---------------------------------------------------------------------------------
 
 
-@verb(
-    Option("posteriors", list_of(FILE), "The files, in place of arguments.", "--posterior"),
-    Option(
-        "rule",
-        _word("[barycenter|product]"),
-        "The prior once plus every site's data, or the average of matched posteriors; the first "
-        "where all are ledgers of one prior, if left out.",
-    ),
-    Option(
-        "divergence",
-        _word("[reverse|forward|jeffreys|renyi[:ORDER]]"),
-        "KL(fused || site), KL(site || fused), or what is taken in place of them.",
-        default="reverse",
-    ),
-    Option(
-        "matching",
-        _word("[evidence|hungarian|kl-fusion|identity]"),
-        "How components are matched.",
-        default="evidence",
-    ),
-    Option(
-        "components",
-        COUNT,
-        "Fused components, of networks the units of each hidden layer; found if left out.",
-    ),
-    Option(
-        "weights",
-        by_name(WEIGHT, "SITE"),
-        "A site's weight in the average; name every site.",
-        "--weight",
-    ),
-    Option(
-        "prior.file",
-        FILE,
-        "What sites without a ledger started from; a product counts it.",
-        "--prior",
-    ),
-    Option("plate", TEXT, "Which plate to draw, if there are several."),
-    Option(
-        "budget",
-        COUNT,
-        "MiB of memory for parameters, beyond which a temporary file holds them; 512 where "
-        "there are many.",
-    ),
-    Option(
-        "absorb", FLAG, "Put components together that a site's own fit split; done if left out."
-    ),
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-    files="One posterior or ledger a site; or a folder of such files, or a quoted pattern; or a "
-    "TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity fuse north.safetensors south.safetensors -o both.safetensors",
-        "posterity fuse site-*.safetensors -o all.safetensors --rule barycenter --json",
-        "posterity fuse 'sites/*.safetensors' -o all.safetensors",
-    ],
-)
+@verb("fuse", report=_report)
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file.
 
@@ -213,7 +135,7 @@ def fuse(settings: Settings) -> Data:
     """
     from posterity.artifact import aligned
     from posterity.artifact.recipe import recipe_in
-    from posterity.fusion.sources import files as files_of
+    from posterity.fusion.plan import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:
@@ -221,10 +143,8 @@ def fuse(settings: Settings) -> Data:
             found="no posteriors", expected="the files of two sites at least", fix="Name them."
         )
     paths = [path for name in named for path in files_of(name)]
-    output, prior, plate = settings.output, settings.path("prior.file"), settings["plate"]
-    plot = settings.path("output.plot")
-    checkpoint = settings.checkpoint
-    files.check_outputs([output, checkpoint], [*paths, prior], plot)
+    settings.check_outputs(*paths)
+    plate, plot, checkpoint = settings["plate"], settings.path("output.plot"), settings.checkpoint
     if plate is not None and plot is None:
         raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
@@ -232,7 +152,9 @@ def fuse(settings: Settings) -> Data:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
         warnings.simplefilter("ignore", FusionWarning)
-        fusion, inputs = fused(paths, prior, options, settings["budget"], checkpoint)
+        fusion, inputs = fused(
+            paths, settings.path("prior.file"), options, settings["budget"], checkpoint
+        )
     result = fusion.posterior if fusion.ledger is None else fusion.ledger
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
@@ -250,13 +172,13 @@ def fuse(settings: Settings) -> Data:
                 "how far this is from the posterior of all records together is not known, as the "
                 f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
             )
-    written = files.write(result, output, "fuse", _provenance(fusion, options, inputs))
+    written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
         "output": written.path,
         "kind": written.kind,
-        "plot": None if plot is None else str(plot),
+        "plot": plot,
         "digest": written.digest,
         "rule": fusion.rule.value,
         "why": fusion.why,
@@ -267,8 +189,8 @@ def fuse(settings: Settings) -> Data:
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {path: _plate(one, fusion.scales[path]) for path, one in fusion.plates.items()},
         "network": _network(fusion),
-        "columns": list(aligned.listed(aligned.names_in(result))),
-        "rebased": list(fusion.rebased[:LISTED]),
+        "columns": aligned.listed(aligned.names_in(result)),
+        "rebased": fusion.rebased[:LISTED],
         "one_shot": distance,
         "warnings": [*fusion.warnings, *little],
         "notes": [
@@ -297,9 +219,9 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
             {"site": site, "component": component, "margin": margin}
             for site, component, margin in plate.ambiguous()
         ]
-    data = {
+    return {
         "components": plate.components,
-        "cost": float(plate.cost),
+        "cost": plate.cost,
         "matching": matching,
         "margins": margins,
         "absorbed": plate.absorbed,
@@ -309,8 +231,8 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
         "residual": scale.residual,
         "expected_residual": scale.expected,
         "residual_spread": scale.spread,
+        "scale": str(scale),
     }
-    return plain(data) | {"scale": str(scale)}
 
 
 def _network(fusion: Any) -> Data | None:
@@ -320,13 +242,12 @@ def _network(fusion: Any) -> Data | None:
     if not has_units(fusion.posterior):
         return None
     tried = sorted(fusion.predictive_kl.items())
-    data = {
+    return {
         "widths": fusion.widths,
         "predictive_kl": fusion.achieved_kl,
         "tolerance": fusion.options.tolerance,
         "tried": [{"widths": widths, "predictive_kl": kl} for widths, kl in tried],
     }
-    return plain(data)
 
 
 def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: Inputs) -> dict[str, str]:

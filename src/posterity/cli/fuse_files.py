@@ -73,7 +73,7 @@ def fused(
     """The fusion in memory, or file by file where there is more than is matched there."""
     from posterity.fusion import fuse
     from posterity.fusion.networks.options import is_network
-    from posterity.fusion.sources import BUDGET, IN_MEMORY, size_of
+    from posterity.fusion.plan import BUDGET, IN_MEMORY, size_of
 
     before, inputs = None, Inputs({})
     if prior is not None:

@@ -117,7 +117,7 @@ def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
     import numpy as np
 
-    from posterity.families.names import joined, parts_of
+    from posterity.families.names import joined
 
     single = law.gaussian and not law.batch_shape and law.network_layers is None
     if single and (law.names or law.own_size <= MOST_UNNAMED):
@@ -127,7 +127,7 @@ def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
         for name, mean, sd, interval in zip(names, *map(plain, columns), strict=True):
             row = {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
             yield row
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         yield from _coefficients(part, joined(path, name))
 
 
@@ -269,11 +269,7 @@ def _label(node: Data) -> str:
     return label
 
 
-@verb(
-    files="A file written by posterity.",
-    report=report,
-    examples=["posterity inspect both.safetensors"],
-)
+@verb("inspect", report=report)
 def inspect(settings: Settings) -> Data:
     """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
     return inspected(*settings.arguments("a file"))

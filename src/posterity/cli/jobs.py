@@ -18,7 +18,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
-from posterity.cli.schema import DROP, READING, RECIPE
+from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -35,7 +35,7 @@ WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
 """Models that see a column of ones."""
 OF_REGRESSIONS = (
     *("kind", "target", "intercept", "noise_variance", "personal"),
-    *(option.key for option in RECIPE if option.place.startswith("model.")),
+    *(option.key for option in options_of("recipe") if option.place.startswith("model.")),
 )
 """Options of a model that a regression has."""
 
@@ -45,14 +45,13 @@ OF_REGRESSIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Federated:
-    """A federation that is ready to start: arguments of :func:`posterity.federate`, and files.
+    """A federation that is ready to start: arguments of :func:`posterity.federate`.
 
     ``record`` is the provenance of its ledger: the recipe, where the records are tables.
     """
 
     arguments: dict[str, Any]
     steps: int | None
-    inputs: tuple[Path, ...]
     notes: tuple[str, ...]
     record: dict[str, str]
 
@@ -89,7 +88,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
     data = {site: table.data for site, table in tables.items()}
-    before, record = settings.path("prior.file"), {}
+    record: dict[str, str] = {}
     if of_recipe is None:
         model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
         prior = _prior(settings, model, key)
@@ -145,11 +144,9 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         "tolerance": settings["schedule.tolerance"],
         "key": key,
     }
-    reads = (settings.file, *paths.values(), before)
-    inputs = tuple(path for path in reads if path is not None)
     more = _of_noise(settings, kind) if of_recipe is None else of_recipe.notes
     notes = (*columns.notes, *more)
-    return Federated(arguments, settings["schedule.steps"], inputs, notes, record)
+    return Federated(arguments, settings["schedule.steps"], notes, record)
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:
@@ -169,7 +166,7 @@ def _of_recipe(
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
-    of_tables = {option.place for option in (*RECIPE, *READING, DROP)} | {"tables"}
+    of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # which is the model's own too
     given = [settings.flag(place) for place in settings.values if place in of_tables]
     if given or kind in specification.OF_TABLES:
@@ -255,7 +252,7 @@ def _personal(
 class Problem(NamedTuple):
     """A ``model`` of a ``kind``, its ``prior``, and its ``data`` (x, y).
 
-    ``names`` are those of the columns of x; ``reads`` the files that it was read from.
+    ``names`` are those of the columns of x.
     """
 
     kind: str
@@ -264,7 +261,6 @@ class Problem(NamedTuple):
     data: tuple[np.ndarray, np.ndarray]
     names: tuple[str, ...]
     notes: tuple[str, ...]
-    reads: tuple[Path, ...]
     record: dict[str, str]
 
 
@@ -280,10 +276,9 @@ def problem_of(settings: Settings) -> Problem:
     path, target = Path(settings.need("data.file")), settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept, variance = _intercept(settings, kind, OF_ONE_TABLE), settings["prior.variance"]
-    reads = (path,) if settings.file is None else (settings.file, path)
     of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
     if of_recipe is not None:
-        return _regression(settings, kind, of_recipe, reads)
+        return _regression(settings, kind, of_recipe)
     tables = read_sites({path.stem: path}, target, intercept)
     columns = in_one_order(tables, (), target, kind != "network")
     data: Any = next(iter(columns.data.values()))
@@ -296,10 +291,10 @@ def problem_of(settings: Settings) -> Problem:
     options = settings.table("model", "kind", "target", "intercept")
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
     notes = (*columns.notes, *_of_noise(settings, kind))
-    return Problem(kind, model, prior, data, columns.names, notes, reads, {})
+    return Problem(kind, model, prior, data, columns.names, notes, {})
 
 
-def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, ...]) -> Problem:
+def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     """A regression of one table, by its recipe."""
     (table,) = sites.tables.values()
     recipe, variance = sites.recipe, settings["prior.variance"]
@@ -314,7 +309,7 @@ def _regression(settings: Settings, kind: str, sites: Sites, reads: tuple[Path, 
     prior = _of_units(recipe, table.names)
     notes = (*sites.notes, *oddities([table.x], table.names))
     record = as_provenance(recipe, sites.facts)
-    return Problem(kind, sites.model, prior, table.data, table.names, notes, reads, record)
+    return Problem(kind, sites.model, prior, table.data, table.names, notes, record)
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import NAME, Option, Settings, verb
-from posterity.cli.report import Data, first, group, plain, short, table
-from posterity.cli.schema import OUTPUT, PLOT, PREDICTING
+from posterity.cli.options import Settings, verb
+from posterity.cli.report import Data, first, group, left_in, plain, short, table
 from posterity.cli.streams import bar
 from posterity.errors import StructureError, UsageError
 
@@ -24,10 +23,6 @@ MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapo
 """Parts of a prediction whose mean over records is reported."""
 UNITS = {"entropy": " nats", "mutual_information": " nats"}
 WANTED = "a posterior, network or student", "a file of records"
-FILES = (
-    "A posterior, ledger or mixture of a regression, a network, or a student; then the records: a "
-    ".csv with a header, a .parquet or an .xlsx, or arrays in an .npz or .npy."
-)
 
 
 def _report(data: Data) -> str:
@@ -42,18 +37,7 @@ def _report(data: Data) -> str:
     return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
 
 
-@verb(
-    *PREDICTING,
-    OUTPUT,
-    files=FILES,
-    report=_report,
-    examples=[
-        "posterity predict both.safetensors new.csv -o predictions.csv",
-        "posterity predict both.safetensors new.csv -o predictions.csv --convert ldl=38.67",
-        "posterity predict federated.safetensors new.csv -o predictions.csv --site-column hospital",
-        "posterity predict network.safetensors new.npz -o predictions.npz --samples 200",
-    ],
-)
+@verb("predict", report=_report)
 def predict(settings: Settings) -> Data:
     """Predict, and say how unsure of what: a row a record.
 
@@ -69,7 +53,6 @@ def predict(settings: Settings) -> Data:
     from posterity.cli.predictors import columns_of, predicted
 
     (file, inputs), output = settings.arguments(*WANTED), settings.output
-    files.check_outputs([output], [file, inputs])
     files.check_ending(output, FORMATS)
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved)
@@ -77,13 +60,13 @@ def predict(settings: Settings) -> Data:
     _write(output, found.parts, columns)
     known = {name: found.parts[name][found.kept] for name in MEANS if name in found.parts}
     return {
-        "output": str(output),
-        "file": str(file),
+        "output": output,
+        "file": file,
         "kind": found.kind,
         "records": len(found.kept),
-        "columns": list(columns),
-        "means": plain({name: own.mean() for name, own in known.items()}),
-        "notes": list(found.notes),
+        "columns": [*columns],
+        "means": {name: own.mean() for name, own in known.items()},
+        "notes": found.notes,
     }
 
 
@@ -135,32 +118,17 @@ def _scores_report(data: Data) -> Any:
         numbers = ["-" if own.get(key) is None else short(own[key]) for key in known]
         return [printable(name), f"{own['records']:,}", *numbers]
 
-    parts = [
+    error = data["all"].get("log_score_se")
+    of_error = f"; the error of the first is {short(error)}" if error else ""
+    return group(
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
-        "Log scores are nats a record, higher is better"
-        + (
-            f"; the error of the first is {short(error)}."
-            if (error := data["all"].get("log_score_se"))
-            else "."
-        ),
-    ]
-    if data["plot"] is not None:
-        parts.append(f"Drew the calibration in {printable(data['plot'])}")
-    return group(*parts)
+        f"Log scores are nats a record, higher is better{of_error}.",
+        *left_in("Drew the calibration in", data["plot"]),
+    )
 
 
-@verb(
-    *PREDICTING,
-    Option("by", NAME, "The column of groups, such as sites, that are scored each for itself."),
-    PLOT,
-    files=FILES,
-    report=_scores_report,
-    examples=[
-        "posterity evaluate both.safetensors test.csv",
-        "posterity evaluate both.safetensors test.csv --by hospital --plot calibration.png --json",
-    ],
-)
+@verb("evaluate", report=_scores_report)
 def evaluate(settings: Settings) -> Data:
     """Compare predictions with what was observed, in all and by group.
 
@@ -175,7 +143,6 @@ def evaluate(settings: Settings) -> Data:
 
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
-    files.check_outputs([], [file, inputs], plot)
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
@@ -191,7 +158,7 @@ def evaluate(settings: Settings) -> Data:
         own = {name: part[rows] for name, part in parts.items()}
         known = None if found.log_score is None else found.log_score[rows]
         times = None if found.times is None else found.times[rows]
-        return plain(scores(y[rows], own, known, settings["level"], times))
+        return scores(y[rows], own, known, settings["level"], times)
 
     whole, groups = score(np.arange(len(y))), {}
     if (by := settings["by"]) is not None:
@@ -208,11 +175,11 @@ def evaluate(settings: Settings) -> Data:
             )
         plot_calibration(whole["calibration"], plot)
     return {
-        "file": str(file),
+        "file": file,
         "kind": found.kind,
         "by": by,
         "all": whole,
         "groups": groups,
-        "plot": None if plot is None else str(plot),
-        "notes": list(found.notes),
+        "plot": plot,
+        "notes": found.notes,
     }

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    POSITIVE,
-    TABLE,
-    TEXT,
-    Option,
-    Settings,
-    either,
-    verb,
-    words,
-)
-from posterity.cli.report import MOST_ROWS, Data, group, number, plain, status_of, status_report
-from posterity.cli.schema import CHECKPOINT, DATA, NETWORK, OUTPUT, PLOT, RANDOM
+from posterity.cli.options import Settings, verb
+from posterity.cli.report import MOST_ROWS, Data, group, left_in, status_of, status_report
 from posterity.cli.streams import bar
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.interrupts import Interrupts, deferred
@@ -32,38 +21,9 @@ if TYPE_CHECKING:
     from posterity.status import Progress
 
 POLISH = {"each": "each", "end": "end", "none": None}
+DIAGNOSTICS = ("gap", "effective", "starts", "unseen")
+"""What is reported of a mixture beside its status."""
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
-
-
-OPTIONS = (
-    DATA,
-    *NETWORK,
-    Option(
-        "pursuit.base",
-        words("diagonal", "full", "low-rank"),
-        "The kind of components.",
-        default="diagonal",
-    ),
-    Option("pursuit.components", COUNT, "At most."),
-    Option(
-        "pursuit.schedule",
-        either(POSITIVE, TEXT, TABLE),
-        "The rule for λ: best, fixed, schedule or flatness, or a number that stays.",
-    ),
-    Option("pursuit.weights", words("corrective", "line", "harmonic"), "The rule for weights."),
-    Option("pursuit.polish", words(*POLISH), "When all components are improved.", default="each"),
-    Option("pursuit.batch_size", COUNT, "Records a gradient; all of them if left out."),
-    Option("pursuit.attempts", COUNT, "Starts of a search for a component."),
-    Option("pursuit.finalists", COUNT, "Of them, those that are followed to the end."),
-    Option("pursuit.samples", COUNT, "Draws of an estimate."),
-    Option("pursuit.nodes", COUNT, "Of an expectation over a component."),
-    Option("pursuit.iterations", COUNT, "Of the optimiser, a component."),
-    Option("pursuit.tolerance", POSITIVE, "Nats that may be left to gain."),
-    RANDOM,
-    OUTPUT,
-    CHECKPOINT,
-    PLOT,
-)
 
 
 def _report(data: Data) -> Any:
@@ -92,7 +52,7 @@ def _report(data: Data) -> Any:
             for refused in data["refused"]
         ),
         status_report("The mixture", data["status"]),
-        *([f"Drew how it grew, in {printable(data['plot'])}"] if data["plot"] else []),
+        *left_in("Drew how it grew, in", data["plot"]),
         f"Wrote the mixture of {what} to {printable(data['output'])}",
     )
 
@@ -107,16 +67,7 @@ def _shown(value: float | None, shape: str) -> str:
     return "unknown" if value is None else format(value, shape)
 
 
-@verb(
-    *OPTIONS,
-    files="A TOML file that says what flags do not.",
-    report=_report,
-    examples=[
-        "posterity pursue pursuit.toml",
-        "posterity pursue --data sick.csv --target sick --model logistic-regression --intercept "
-        "--prior-variance 4 --base full -o posterior.safetensors",
-    ],
-)
+@verb("pursue", report=_report)
 def pursue(settings: Settings) -> Data:
     """Find a posterior as a mixture, which grows until another component adds nothing.
 
@@ -126,22 +77,19 @@ def pursue(settings: Settings) -> Data:
     twice at once. A posterior that has not converged is written, said to be so, and the exit code
     is 9.
     """
-    with deferred() as interrupts:
-        from posterity.cli.jobs import problem_of
-        from posterity.plots import plot_pursuit
+    from posterity.cli.jobs import problem_of
+    from posterity.plots import plot_pursuit
 
-        output, checkpoint = settings.output, settings.checkpoint
-        plot = settings.path("output.plot")
+    plot = settings.path("output.plot")
+    with deferred() as interrupts:
         problem, options = problem_of(settings), arguments_of(settings)
-        files.check_outputs([output, checkpoint], problem.reads, plot)
-        interrupts.check()
-        pursuit = _run(settings, problem, options | {"checkpoint": checkpoint}, interrupts)
+        pursuit = _run(settings, problem, options, interrupts)
         if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
             plot_pursuit(pursuit, plot)
-        data = _written(settings, problem, pursuit)
-    interrupts.check()  # here, where those that come later are not deferred any more
-    checkpoint.unlink(missing_ok=True)
-    return data | {"plot": None if plot is None else str(plot)}
+        data = _written(settings, problem, pursuit) | {"plot": plot}
+        interrupts.check()
+        settings.checkpoint.unlink(missing_ok=True)
+    return data
 
 
 def arguments_of(settings: Settings) -> dict[str, Any]:
@@ -164,15 +112,12 @@ def target_of(settings: Settings, problem: "Problem") -> "Joint":
 
 
 def _run(
-    settings: Settings,
-    problem: "Problem",
-    options: dict[str, Any],
-    interrupts: Interrupts,
+    settings: Settings, problem: "Problem", options: dict[str, Any], interrupts: Interrupts
 ) -> "Pursuit":
     """The pursuit, which an interrupt ends after a component, when its checkpoint is written."""
     import jax
 
-    import posterity
+    from posterity import pursue
 
     target = target_of(settings, problem)
     with bar("Pursuing components") as moved, warnings.catch_warnings():
@@ -185,8 +130,8 @@ def _run(
             interrupts.rescue = lambda: None  # nothing is lost: it is in the checkpoint
             interrupts.check()
 
-        key = jax.random.key(settings["seed"])
-        return posterity.pursue(target, key=key, progress=progress, **options)
+        options |= {"key": jax.random.key(settings["seed"]), "checkpoint": settings.checkpoint}
+        return pursue(target, progress=progress, **options)
 
 
 def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data:
@@ -201,9 +146,9 @@ def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data
         "evaluations": str(pursuit.trace[-1].evaluations),
         "status": str(status),
     }
-    if problem.names:  # of coefficients, or of the inputs of a network
+    if problem.names:
         key = "inputs" if problem.kind == "network" else "coefficients"
-        record[key] = json.dumps(list(problem.names))
+        record[key] = json.dumps(problem.names)
     posterior: Any = pursuit.posterior
     if problem.record:
         posterior = posterior.named(problem.names)
@@ -213,20 +158,14 @@ def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data
         "digest": written.digest,
         "model": problem.kind,
         "base": base,
-        "columns": list(problem.names),
-        "notes": list(problem.notes),
+        "columns": problem.names,
+        "notes": problem.notes,
         "components": pursuit.posterior.size,
-        "elbo": number(pursuit.elbo),
-        "standard_error": number(pursuit.standard_error),
-        "trace": plain(pursuit.trace),
+        "elbo": pursuit.elbo,
+        "standard_error": pursuit.standard_error,
+        "trace": pursuit.trace,
         "refused": [{"number": place, "reason": reason} for place, reason in pursuit.refused],
-        "status": status_of(
-            status,
-            gap=pursuit.gap,
-            effective=pursuit.effective,
-            starts=pursuit.starts,
-            unseen=pursuit.unseen,
-        ),
+        "status": status_of(status, **{name: getattr(pursuit, name) for name in DIAGNOSTICS}),
     }
 
 

@@ -13,7 +13,7 @@ from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
-from posterity.cli.schema import DROP, READING, RECIPE
+from posterity.cli.schema import options_of, places_of
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
 from posterity.fitting.fit import records_of
@@ -29,7 +29,7 @@ from posterity.fitting.regressions import (
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that posterity fit alone has options for."""
 SHARED = {
-    *(option.place for option in RECIPE if option.place not in ("data.unit", "data.like")),
+    *(places_of("recipe") - {"data.unit", "data.like"}),
     *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
 }
 """Options that a recipe fixes: with ``--like`` none of them is given."""
@@ -97,7 +97,7 @@ def recipe_of(path: Path) -> Recipe:
 
 
 def reading_of(settings: Settings) -> Reading:
-    """The reading of a table by a recipe, from :data:`~posterity.cli.schema.READING`."""
+    """The reading of a table by a recipe, from the group ``reading`` of options."""
     given = settings.table("data")
     return Reading(
         rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},
@@ -125,8 +125,8 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
     """The records of sites whose files are tables, as a regression's columns.
 
     Args:
-        settings: options :data:`~posterity.cli.schema.RECIPE` and
-            :data:`~posterity.cli.schema.READING`; ``tables`` says by site how it differs.
+        settings: the groups ``recipe`` and ``reading`` of options; ``tables`` says by site how it
+            differs.
         paths: the files by site.
         estimate: whether the noise of a linear model is estimated, from all sites' residuals, where
             it is not known; it is one otherwise.
@@ -196,7 +196,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
 
 def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
     """The reading of a site's table, which says some things of its own."""
-    known = {option.key: option for option in (*READING, DROP)}
+    known = {option.key: option for option in options_of("table")}
     for key, value in own.items():
         if key not in known:
             raise UsageError(

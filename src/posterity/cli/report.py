@@ -5,6 +5,7 @@ rich is imported where there is something to print.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from posterity.cli.failures import printable
@@ -20,13 +21,11 @@ MOST_ROWS = 24
 """Rows of a table that a person is shown; JSON has all of them."""
 
 
-def number(value: Any) -> float | None:
-    """JSON has no infinity and no NaN: null stands for what overflowed, or is not known."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
 def plain(value: Any) -> Any:
     """A value as JSON has it: arrays as lists, named tuples and dataclasses by field and label.
+
+    Paths are texts. There is no infinity and no NaN: null stands for what overflowed, or is not
+    known.
 
     >>> plain({"mean": (1.0, math.inf), "count": 3})
     {'mean': [1.0, None], 'count': 3}
@@ -34,7 +33,9 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
-        return number(value)
+        return value if math.isfinite(value) else None
+    if isinstance(value, PurePath):
+        return str(value)
     names = getattr(value, "_fields", getattr(value, "__dataclass_fields__", ()))
     if names:
         fields = {name: plain(getattr(value, name)) for name in names}
@@ -109,7 +110,12 @@ def parameters(rows: Sequence[Data]) -> "Table":
 
 def status_of(status: "Status", **more: float | int | None) -> Data:
     """A status as data: state, nats left, those allowed, reasons, and what a verb has beside."""
-    return plain(status) | plain(more)
+    return plain(status) | more
+
+
+def left_in(what: str, path: str | None) -> list[str]:
+    """The line on a picture or a second file of which there is a path; none else."""
+    return [] if path is None else [f"{what} {printable(path)}"]
 
 
 def status_report(what: str, status: Data, unit: str = "nats left") -> "RenderableType":

@@ -1,23 +1,17 @@
 """``posterity show``: the numbers of a posterior, by name."""
 
-import contextlib
 import csv
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
-from posterity.cli.app import app, example
 from posterity.cli.failures import printable
 from posterity.cli.inspect import NO_POSTERIORS, about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
-from posterity.cli.options import conflict
-from posterity.cli.report import MOST_ROWS, Data, first, group, number, plain, short
-from posterity.cli.streams import Json, present
+from posterity.cli.options import Settings, conflict, verb
+from posterity.cli.report import MOST_ROWS, Data, first, group, left_in, short
 from posterity.errors import ArtifactError, StructureError, UsageError
 
 if TYPE_CHECKING:
@@ -29,165 +23,6 @@ if TYPE_CHECKING:
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
 PULL = (*COLUMNS, "mean", "without", "by")
-
-
-@app.command(
-    epilog=example(
-        "posterity show both.safetensors",
-        "posterity show clinics.safetensors --site north --plot north.png",
-        "posterity show both.safetensors --level 0.95 --csv > rows.csv",
-    )
-)
-def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by posterity.")],
-    level: Annotated[
-        float, typer.Option(metavar="P", help="Probability of the intervals, between 0 and 1.")
-    ] = 0.9,
-    site: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Of a ledger: each number with this site and without."),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print all rows, however many.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print all rows as CSV, and only these.")
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .pdf or .svg.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Say what a posterior knows: means, standard deviations and intervals, by name.
-
-    Components are told with their weights, networks by layer, and ledgers site by site: the nats
-    of information that each adds to the others', and what it pulls most, in standard deviations.
-    """
-    if as_csv and as_json:
-        raise conflict("--csv", "--json")
-    if plot is not None:
-        files.check_outputs([], [file], plot)
-    compute = lambda: _show(file, level, site, plot, whole=every or as_csv or as_json)
-    if as_csv:
-        _print_csv(compute)
-    else:
-        present(compute, _report, as_json)
-
-
-def _show(file: Path, level: float, site: str | None, plot: Path | None, *, whole: bool) -> Data:
-    from posterity.artifact import artifact
-    from posterity.ledger import Ledger
-    from posterity.summary import influences, summarise
-
-    files.check_regular(file)
-    try:
-        posterior, about = files.read(file)
-    except (ArtifactError, StructureError):
-        if artifact.outline(file)["type"] not in NO_POSTERIORS:
-            raise
-        return _without_posterior(file, site, plot)
-    summary = summarise(posterior, level)
-    if site is not None and not isinstance(posterior, Ledger):
-        raise _no_ledger(site, about.kind)
-    ledger: Any = posterior
-    pulls = [] if site is None else influences(ledger, site)
-    if plot is not None:
-        from posterity.plots.summary import plot_summary
-
-        plot_summary(posterior, plot, level=level, site=site)
-    shown = summary if whole else _unsaid(summary)
-    return {
-        "path": about.path,
-        "kind": about.kind,
-        "digest": about.digest,
-        "family": summary.family,
-        "proper": summary.proper,
-        "level": summary.level,
-        **about_recipe(about.provenance, posterior),
-        "count": shown.size if site is None else len(pulls),
-        "rows": [plain(row) for row in shown.first(shown.size if whole else MOST_ROWS)],
-        "components": [
-            plain(one) | {"top": [{"name": name, "probability": number(p)} for name, p in one.top]}
-            for one in summary.components
-        ],
-        "layers": plain(summary.layers),
-        "sites": plain(summary.sites) if isinstance(posterior, Ledger) else None,
-        "site": site,
-        "pulls": plain(pulls),
-        "plot": None if plot is None else str(plot),
-        "whole": whole,
-        "notes": [],
-    }
-
-
-def _unsaid(summary: "Summary") -> "Summary":
-    """The summary without the rows that its components say too."""
-    topics = {c.block for c in summary.components if c.top}
-    weighed = {c.block for c in summary.components if c.weight is not None}
-    kept = (
-        table
-        for table in summary.tables
-        if not (table.quantity == "probability" and table.block in topics)
-        and not (table.quantity == "weight" and table.block in weighed)
-    )
-    return dataclasses.replace(summary, tables=tuple(kept))
-
-
-def _without_posterior(file: Path, site: str | None, plot: Path | None) -> Data:
-    """The report on a file that holds no posterior."""
-    data = inspected(file)
-    kind = data["kind"]
-    if site is not None:
-        raise _no_ledger(site, kind)
-    if plot is not None:
-        raise UsageError(
-            found=f"--plot beside a {kind}",
-            expected="a posterior or a ledger, whose numbers can be drawn",
-            fix="Leave --plot out.",
-        )
-    what = f"a {kind}"
-    if kind == "Student":
-        what = "a student, which predicts: see posterity predict"
-    notes = [f"{what}; it has no means or intervals"]
-    return {
-        **data,
-        **about_recipe(data["provenance"], None),
-        "rows": [],
-        "count": 0,
-        "whole": True,
-        "notes": notes,
-    }
-
-
-def _no_ledger(site: str, kind: str) -> UsageError:
-    return UsageError(
-        found=f"--site {site} of a {kind}",
-        expected="a ledger, which knows what each site contributed",
-        fix="Leave --site out, or use the ledger that the posterior was made of.",
-    )
-
-
-def _print_csv(compute: Callable[[], Data]) -> None:
-    """Rows alone on standard output; what else there is to say goes beside it."""
-    from posterity.adapters.tables.reader import as_text
-    from posterity.interrupts import heed
-
-    with contextlib.redirect_stdout(sys.stderr):
-        heed()
-        data = compute()
-    for note in data["notes"]:
-        print(printable(f"note: {note}"), file=sys.stderr)
-    if data.get("layers"):
-        print("note: weights of networks are told by layer, not row by row", file=sys.stderr)
-    pulled = data.get("site") is not None
-    columns = PULL if pulled else ROW
-    writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(columns)
-    for row in data["pulls"] if pulled else data["rows"]:
-        cells = (row[name] for name in columns)
-        writer.writerow([as_text(cell) if isinstance(cell, str) else cell for cell in cells])
-
-
-# --- what people are told ------------------------------------------------------------------------
-
 TOP = 6
 """Words of a topic that a person is shown."""
 MOST_APART = 3
@@ -198,9 +33,11 @@ NARROW = 7
 """Letters of a name that stand on one line, however narrow the terminal."""
 
 
-def _report(data: Data) -> "RenderableType":
-    """A headline, then sites, components, layers and numbers."""
-    if "family" not in data or isinstance(data["family"], dict) or "content" in data:
+def _report(data: Data) -> "RenderableType | None":
+    """A headline, then sites, components, layers and numbers; or rows of CSV."""
+    if data.get("csv"):
+        return _print_csv(data)
+    if "sites" not in data or "content" in data or isinstance(data["family"], dict):
         return inspect_report(data)
     proper = "" if data["proper"] else ", which is no distribution: its numbers are not known"
     ledger, sites = "", data["sites"]
@@ -212,7 +49,8 @@ def _report(data: Data) -> "RenderableType":
     parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
     parts += map(printable, data.get("about", ()))
     if sites is not None:
-        parts.append(_sites_table(data) if sites else NO_SITES)
+        nobody = "No site has contributed: this is the prior."
+        parts.append(_sites_table(data) if sites else nobody)
     if any(one["top"] or one["weight"] is not None for one in data["components"]):
         parts.append(_components_table(data))
     if data["layers"]:
@@ -225,12 +63,113 @@ def _report(data: Data) -> "RenderableType":
         table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
         cells = lambda row: (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
         parts.append(_rows(data, rows, table, cells, data["count"] - len(rows)))
-    if data["plot"] is not None:
-        parts.append(f"Drew it in {printable(data['plot'])}")
-    return group(*parts)
+    return group(*parts, *left_in("Drew it in", data["plot"]))
 
 
-NO_SITES = "No site has contributed: this is the prior."
+@verb("show", report=_report)
+def show(settings: Settings) -> Data:
+    """Say what a posterior knows: means, standard deviations and intervals, by name.
+
+    Components are told with their weights, networks by layer, and ledgers site by site: the nats
+    of information that each adds to the others', and what it pulls most, in standard deviations.
+    """
+    from posterity.artifact import artifact
+    from posterity.ledger import Ledger
+    from posterity.summary import influences, summarise
+
+    as_csv, level, site = bool(settings["csv"]), settings["level"], settings["site"]
+    if as_csv and settings.as_json:
+        raise conflict("--csv", "--json")
+    (file,), plot = settings.arguments("a file"), settings.path("output.plot")
+    whole = bool(as_csv or settings["all"] or settings.as_json)
+    csv_asked = {"csv": True} if as_csv else {}
+    files.check_regular(file)
+    try:
+        posterior, about = files.read(file)
+    except (ArtifactError, StructureError):
+        if artifact.outline(file)["type"] not in NO_POSTERIORS:
+            raise
+        return _without_posterior(settings) | csv_asked
+    summary, pulls, ledger = summarise(posterior, level), [], isinstance(posterior, Ledger)
+    if site is not None:
+        if not isinstance(posterior, Ledger):
+            raise _no_ledger(site, about.kind)
+        pulls = influences(posterior, site)
+    if plot is not None:
+        from posterity.plots.summary import plot_summary
+
+        plot_summary(posterior, plot, level=level, site=site)
+    shown = summary if whole else _unsaid(summary)
+    by_layer = "weights of networks are told by layer, not row by row"
+    return {
+        "path": about.path,
+        "kind": about.kind,
+        "digest": about.digest,
+        "family": summary.family,
+        "proper": summary.proper,
+        "level": summary.level,
+        **about_recipe(about.provenance, posterior),
+        "count": shown.size if site is None else len(pulls),
+        "rows": [*shown.first(shown.size if whole else MOST_ROWS)],
+        "components": [
+            one._asdict() | {"top": [{"name": name, "probability": p} for name, p in one.top]}
+            for one in summary.components
+        ],
+        "layers": summary.layers,
+        "sites": summary.sites if ledger else None,
+        "site": site,
+        "pulls": pulls,
+        "plot": plot,
+        "whole": whole,
+        "notes": [by_layer] if as_csv and summary.layers else [],
+    } | csv_asked
+
+
+def _unsaid(summary: "Summary") -> "Summary":
+    """The summary without the rows that its components say too."""
+    topics = {c.block for c in summary.components if c.top}
+    weighed = {c.block for c in summary.components if c.weight is not None}
+    said = {"probability": topics, "weight": weighed}
+    kept = (t for t in summary.tables if t.block not in said.get(t.quantity, ()))
+    return dataclasses.replace(summary, tables=tuple(kept))
+
+
+def _without_posterior(settings: Settings) -> Data:
+    """The report on a file that holds no posterior."""
+    data = inspected(*settings.files)
+    kind = data["kind"]
+    if settings["site"] is not None:
+        raise _no_ledger(settings["site"], kind)
+    if settings["output.plot"] is not None:
+        raise UsageError(
+            found=f"--plot beside a {kind}",
+            expected="a posterior or a ledger, whose numbers can be drawn",
+            fix="Leave --plot out.",
+        )
+    what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
+    notes = [f"{what}; it has no means or intervals"]
+    return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
+
+
+def _no_ledger(site: str, kind: str) -> UsageError:
+    return UsageError(
+        found=f"--site {site} of a {kind}",
+        expected="a ledger, which knows what each site contributed",
+        fix="Leave --site out, or use the ledger that the posterior was made of.",
+    )
+
+
+def _print_csv(data: Data) -> None:
+    """Print rows, and nothing else."""
+    from posterity.adapters.tables.reader import as_text
+
+    pulled = data.get("site") is not None
+    columns = PULL if pulled else ROW
+    writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow(columns)
+    for row in data["pulls"] if pulled else data["rows"]:
+        cells = (row[name] for name in columns)
+        writer.writerow([as_text(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def _rows(data: Data, rows: list[Any], table: "Table", cells: Any, hidden: int = 0) -> "Table":

@@ -14,22 +14,10 @@ import typer
 
 from posterity.cli import deployment, files
 from posterity.cli.app import app, example
-from posterity.cli.deployment import SITE, SOCKET
+from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    COUNT,
-    FILE,
-    FLAG,
-    NAME,
-    NAMES,
-    NATURAL,
-    Option,
-    Settings,
-    read,
-    verb,
-)
+from posterity.cli.options import Settings, read, verb
 from posterity.cli.report import Data, group, status_report, table
-from posterity.cli.schema import OUTPUT
 from posterity.errors import ArtifactError, UsageError
 from posterity.interrupts import Interrupts, deferred, heed
 
@@ -46,7 +34,6 @@ COMPILED = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 """Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
-OWN = tuple(option for option in SITE if option.place not in ("key", "store"))
 
 
 def _folder(settings: Settings) -> Path:
@@ -72,17 +59,7 @@ def _line(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-@verb(
-    *OWN,
-    Option("epoch", NATURAL, "The epoch that lets it in; left out at the very start alone."),
-    files=FOLDER,
-    report=_init_report,
-    examples=[
-        "posterity site init north --name north --data records.csv --target ill",
-        "posterity site init north --federation federation.toml",
-    ],
-    of=site,
-)
+@verb("site init", report=_init_report, of=site)
 def init(settings: Settings) -> Data:
     """Make a site: its key and site.toml, and once all have agreed its store.
 
@@ -107,8 +84,8 @@ def init(settings: Settings) -> Data:
         )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
-        "folder": str(folder),
-        "name": read(SITE, {}, file)["name"],
+        "folder": folder,
+        "name": read("site-file", {}, file)["name"],
         "key": str(key),
         "terms": None,
     }
@@ -146,7 +123,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     values = {"name": name, "federation": str(folder / "federation.toml")}
     values |= {"key": str(folder / KEY), "store": str(folder / "site.db")}
     values |= {place: value for place, value in settings.values.items() if "." in place}
-    text = deployment.as_toml(Settings(values, SITE), values, folder)
+    text = deployment.as_toml("site-file", values, folder)
     if not (folder / KEY).exists():
         PrivateKey.generate().save(folder / KEY)
     write_file(file, text.encode())
@@ -165,7 +142,7 @@ def _name_federation(file: Path, federation: Path) -> None:
             fix="Name the federation there by hand.",
         )
     values = {"federation": str(federation)}
-    lines[places[0]] = deployment.as_toml(Settings(values, SITE), values, file.parent).strip()
+    lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
     write_file(file, "\n".join(lines).encode())
 
 
@@ -285,7 +262,7 @@ def answered(answer: tuple[Data, bytes]) -> Data:
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 
-def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
+def _command(do: str, help: str) -> None:
     """A command that the agent carries out, or that is carried out on its store."""
 
     def function(settings: Settings) -> Data:
@@ -298,50 +275,29 @@ def _command(do: str, *options: Option, help: str, examples: list[str]) -> None:
         return answered(deployment.ask(_folder(settings), do, **options))
 
     function.__doc__ = help
-    verb(
-        *options,
-        files=FOLDER,
-        report=status_table,
-        examples=examples,
-        name=do.replace("_", "-"),
-        of=site,
-    )(function)
+    verb(f"site {do.replace('_', '-')}", report=status_table, of=site)(function)
 
 
-_command(
-    "status",
-    help="""Say how a site stands, as far as it knows.""",
-    examples=["posterity site status north"],
-)
+_command("status", "Say how a site stands, as far as it knows.")
 _command(
     "begin",
-    Option("number", COUNT, "Of the epoch; by default the next after all that it has heard of."),
-    help="""Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
+    """Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
 
     It begins at the prior, and each site adds its whole factor when the token first comes.
     """,
-    examples=["posterity site begin north", "posterity site begin north --number 3"],
 )
 _command(
     "leave",
-    help="""Take the site's factor out when a token next comes; the site still passes it on.""",
-    examples=["posterity site leave north"],
+    "Take the site's factor out when a token next comes; the site still passes it on.",
 )
-_command(
-    "pass_over",
-    Option("sites", NAMES, "Who does not answer; may be repeated.", "--site"),
-    help="""Go on without members that do not answer, until they are heard of again.""",
-    examples=["posterity site pass-over north --site south"],
-)
+_command("pass_over", "Go on without members that do not answer, until they are heard of again.")
 _command(
     "forget",
-    Option("yes", FLAG, "Do not ask whether that is meant."),
-    help="""Destroy the site's factor at once, for good, and all messages that hold it.
+    """Destroy the site's factor at once, for good, and all messages that hold it.
 
     The others learn of it by a signed tombstone, and take no token of an older epoch any more. The
     first of them by name begins the next one.
     """,
-    examples=["posterity site forget north"],
 )
 
 
@@ -366,13 +322,7 @@ def _audit_report(data: Data) -> str:
     )
 
 
-@verb(
-    OUTPUT,
-    files=FOLDER,
-    report=_audit_report,
-    examples=["posterity site audit north -o audit.json"],
-    of=site,
-)
+@verb("site audit", report=_audit_report, of=site)
 def audit(settings: Settings) -> Data:
     """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it.
 
@@ -382,7 +332,7 @@ def audit(settings: Settings) -> Data:
     from posterity.files import write_file
 
     folder, output = _folder(settings), settings.output
-    files.check_outputs([output], [folder / "site.toml"])
+    settings.check_outputs(folder / "site.toml")
     entries = list[str]()
     while True:
         head, body = deployment.ask(folder, "audit", start=len(entries))
@@ -391,7 +341,7 @@ def audit(settings: Settings) -> Data:
         entries += body.decode().split("\n")
     bundle = {name: value for name, value in head.items() if name not in ("ok", "lines")}
     write_file(output, json.dumps({**bundle, "entries": entries}, indent=1).encode())
-    return {"output": str(output), "site": head["site"], "entries": len(entries)}
+    return {"output": output, "site": head["site"], "entries": len(entries)}
 
 
 # --- results and files ---------------------------------------------------------------------------
@@ -404,14 +354,7 @@ def _result_report(data: Data) -> str:
     return printable(f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}")
 
 
-@verb(
-    Option("certificate", FILE, "Where to write the certificate of it, which others signed."),
-    OUTPUT,
-    files=FOLDER,
-    report=_result_report,
-    examples=["posterity site result north -o shared.safetensors --certificate certificate.json"],
-    of=site,
-)
+@verb("site result", report=_result_report, of=site)
 def result(settings: Settings) -> Data:
     """Write the newest posterior that the site knows, and what members have signed about it."""
     from posterity.artifact.artifact import from_bytes
@@ -419,7 +362,7 @@ def result(settings: Settings) -> Data:
     from posterity.files import write_file
 
     folder, output, certificate = _folder(settings), settings.output, settings.path("certificate")
-    files.check_outputs([output, certificate], [folder / "site.toml"])
+    settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:
         raise UsageError(
@@ -435,14 +378,12 @@ def result(settings: Settings) -> Data:
     written = files.write(posterior, output, "site result", record)
     about = {"output": written.path, "digest": written.digest}
     about |= {name: head[name] for name in ("epoch", "sequence", "by")}
-    return about | {"certificate": None if certificate is None else str(certificate)}
+    return about | {"certificate": certificate}
 
 
 @verb(
-    Option("to", NAME, "The member that gets it."),
-    files="The folder of the site, and the file.",
+    "site send",
     report=lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."),
-    examples=["posterity site send north posterior.safetensors --to south"],
     of=site,
 )
 def send(settings: Settings) -> Data:

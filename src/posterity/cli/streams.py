@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posterity.cli.failures import printable, stopped
+from posterity.cli.report import plain
 from posterity.interrupts import deferred, heed
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def present(
 ) -> dict[str, Any]:
     """Print and return the data that ``compute`` gives as JSON, or what ``report`` makes of them.
 
+    They are made plain, as :func:`~posterity.cli.report.plain` does, before either.
+
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
     ``warnings`` and the ``notes`` of what was found where people read it.
     """
@@ -51,8 +54,10 @@ def present(
     stop = functools.partial(stopped, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         heed()
-        with deferred(stop):  # libraries may swallow an exception that a signal raises
-            data = compute()
+        with deferred(stop) as interrupts:  # libraries may swallow what a signal raises
+            data = plain(compute())
+        if interrupts.rescue is not None:  # else the first signal ends it by itself
+            interrupts.check()
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
         return data
@@ -65,7 +70,8 @@ def present(
 
     console = Console(markup=False, highlight=False, emoji=False)
     console.width = console.width or 80  # COLUMNS=0 would print nothing
-    console.print(report(data))
+    if (shown := report(data)) is not None:
+        console.print(shown)
     return data
 
 

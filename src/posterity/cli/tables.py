@@ -6,18 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import (
-    FILE,
-    FLAG,
-    NAME,
-    Option,
-    Settings,
-    incomplete,
-    verb,
-    words,
-)
-from posterity.cli.report import Data, group, parameters
-from posterity.cli.schema import OUTPUT
+from posterity.cli.options import Settings, incomplete, verb
+from posterity.cli.report import Data, group, left_in, parameters
 from posterity.errors import ArtifactError, StructureError
 
 if TYPE_CHECKING:
@@ -34,34 +24,7 @@ def _import_report(data: Data) -> Any:
     return group(headline, "", parameters(data["parameters"]), "", wrote)
 
 
-@verb(
-    Option("table", FILE, "The table, in place of the argument."),
-    Option("covariance", FILE, "A .csv with the names on its rows and its columns."),
-    Option(
-        "family",
-        words("diagonal", "gaussian", "gamma", "beta"),
-        "Of the posterior; diagonal, or gaussian with a covariance, if left out.",
-    ),
-    Option("decimal", words(".", ","), "The decimal mark, where the numbers do not say it."),
-    Option("site", NAME, "Write a ledger, in which this site contributed."),
-    Option("prior.file", FILE, "What the site started from.", "--prior"),
-    Option(
-        "flat_prior",
-        FLAG,
-        "The table owes nothing to a prior, as a maximum likelihood estimate: it is what the "
-        "site contributes.",
-    ),
-    OUTPUT,
-    files="A .csv with a row a parameter (name, mean, sd, as regression tables have them), or a "
-    ".json.",
-    report=_import_report,
-    examples=[
-        "posterity import coefficients.csv -o north.safetensors",
-        "posterity import coefficients.csv --covariance vcov.csv -o north.safetensors",
-        "posterity import coefficients.csv -o north.safetensors --site north --flat-prior",
-    ],
-    name="import",
-)
+@verb("import", report=_import_report)
 def import_(settings: Settings) -> Data:
     """Make a posterior's file of a table of means and standard deviations, or of a covariance.
 
@@ -75,7 +38,6 @@ def import_(settings: Settings) -> Data:
     table, output = settings.single("table"), settings.output
     covariance, prior = settings.path("covariance"), settings.path("prior.file")
     site, flat_prior = settings["site"], bool(settings["flat_prior"])
-    files.check_outputs([output], [table, covariance, prior])
     if site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
@@ -133,7 +95,7 @@ def _graph(path: Path, output: Path) -> Data:
         )
     to_onnx(student, output, provenance=about.provenance)
     return {
-        "output": str(output),
+        "output": output,
         "covariance": None,
         "family": about.kind,
         "parameters": student.size,
@@ -143,24 +105,10 @@ def _graph(path: Path, output: Path) -> Data:
 
 def _export_report(data: Data) -> str:
     lines = [f"Wrote {data['parameters']} parameters to {printable(data['output'])}"]
-    if data["covariance"] is not None:
-        lines.append(f"Wrote their covariance to {printable(data['covariance'])}")
-    return "\n".join(lines)
+    return "\n".join(lines + left_in("Wrote their covariance to", data["covariance"]))
 
 
-@verb(
-    Option("posterior", FILE, "The posterior, in place of the argument."),
-    Option("covariance", FILE, "Where to write the covariance beside a .csv."),
-    OUTPUT,
-    files="A posterior, or a ledger of one; a student, whose graph goes to an .onnx.",
-    report=_export_report,
-    examples=[
-        "posterity export both.safetensors -o table.csv",
-        "posterity export both.safetensors -o table.csv --covariance covariance.csv",
-        "posterity export both.safetensors -o table.json",
-        "posterity export student.safetensors -o student.onnx",
-    ],
-)
+@verb("export", report=_export_report)
 def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
     from posterity.adapters.tables import to_table, write
@@ -168,7 +116,6 @@ def export(settings: Settings) -> Data:
 
     path, output = settings.single("posterior"), settings.output
     covariance = settings.path("covariance")
-    files.check_outputs([output, covariance], [path])
     files.check_ending(output, SUFFIXES)
     if output.suffix.lower() == GRAPH:
         return _graph(path, output)
@@ -179,8 +126,8 @@ def export(settings: Settings) -> Data:
     write(law, output, covariance=covariance, recipe=known)
     dropped = "covariance" in table and covariance is None and output.suffix.lower() == ".csv"
     return {
-        "output": str(output),
-        "covariance": None if covariance is None else str(covariance),
+        "output": output,
+        "covariance": covariance,
         "family": table["family"],
         "parameters": len(table["names"]),
         "notes": ["correlations are not in the table: give --covariance FILE, or write a .json"]

@@ -16,7 +16,7 @@ from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import table_of
 from posterity.cli.records import Table, read_inputs, reordered
-from posterity.cli.schema import READING
+from posterity.cli.schema import places_of
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
@@ -41,7 +41,7 @@ STEP_SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Distilled:
-    """A teacher, the inputs at which a student learns from it, and the files about both.
+    """A teacher and the inputs at which a student learns from it.
 
     ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
     teacher.
@@ -51,14 +51,7 @@ class Distilled:
     inputs: Inputs
     names: tuple[str, ...]
     notes: tuple[str, ...]
-    reads: tuple[Path, ...]
     record: dict[str, str]
-
-
-def posteriors_of(settings: Settings) -> tuple[Path, ...]:
-    """The files of posteriors that are named, as arguments or in the configuration."""
-    path = settings.path("posterior")
-    return settings.files if path is None else (*settings.files, path)
 
 
 def distillation_of(settings: Settings) -> Distilled:
@@ -69,7 +62,7 @@ def distillation_of(settings: Settings) -> Distilled:
         StructureError: for inputs that the model cannot take.
         ArtifactError: if a file cannot be read.
     """
-    paths = posteriors_of(settings)
+    paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
     if not paths:
         return _of_data(settings)
     path, *others = paths
@@ -78,7 +71,7 @@ def distillation_of(settings: Settings) -> Distilled:
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     recipe = recipe_in(about.provenance)
-    reading = set() if recipe is None else {option.place for option in READING}
+    reading = set[str]() if recipe is None else places_of("reading")
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior {str(path)!r}")
@@ -94,7 +87,6 @@ def distillation_of(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
         notes=(*notes, *(unnamed(named, names) if names else ())),
-        reads=tuple(each for each in (path, settings.path("inputs.file"), settings.file) if each),
         record={
             "teacher": repr(posterior),
             "teacher digest": about.digest,
@@ -106,7 +98,7 @@ def distillation_of(settings: Settings) -> Distilled:
 def _of_data(settings: Settings) -> Distilled:
     """Chains that sample the posterior of records."""
     problem = problem_of(settings)
-    x, place = problem.data[0], settings.path("inputs.file")
+    x = problem.data[0]
     kernel, run = settings["sampler.kernel"], settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
     if isinstance(options.get("step_size"), dict):
@@ -128,7 +120,6 @@ def _of_data(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
         notes=(*problem.notes, *notes),
-        reads=(*problem.reads, *([place] if place else [])),
         record={
             "teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}",
             **problem.record,

@@ -6,7 +6,7 @@ from typing import Any
 
 from posterity.cli import files
 from posterity.cli.failures import printable
-from posterity.cli.options import FILE, Option, Settings, verb
+from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data
 from posterity.errors import LedgerError
 
@@ -17,17 +17,7 @@ def _report(data: Data) -> str:
     return "\n".join(map(printable, lines))
 
 
-@verb(
-    Option("federation", FILE, "Of no receipt: the federation.toml with the members' keys."),
-    Option("since", FILE, "Of a log: a checkpoint of it that was kept."),
-    files="A receipt, the ledger before and the ledger after; or a certificate, or an audited log.",
-    report=_report,
-    examples=[
-        "posterity verify receipt.json shared.safetensors without.safetensors",
-        "posterity verify certificate.json --federation federation.toml",
-        "posterity verify audit.json --federation federation.toml --since checkpoint",
-    ],
-)
+@verb("verify", report=_report)
 def verify(settings: Settings) -> Data:
     """Check a receipt against its two ledgers, or a certificate or a log against the terms.
 
@@ -49,7 +39,7 @@ def _receipt(path: Path, before: Path, after: Path) -> Data:
     names = ", ".join(receipt.sites)
     kind = "exactly" if receipt.exact else "not exactly"
     return {
-        "sites": list(receipt.sites),
+        "sites": receipt.sites,
         "exact": receipt.exact,
         "time": receipt.time,
         "headline": f"The receipt holds: {names} forgotten {kind}, {receipt.time}.",
@@ -83,9 +73,9 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
 
 def _upheld(verification: Any, what: str, by: str) -> dict[str, bool]:
     if not verification.passed:
-        broken = "; nor that ".join(verification.broken)
         raise LedgerError(
-            found=f"a {what} that does not hold: not true that {broken}",
+            found=f"a {what} that does not hold: not true that "
+            + "; nor that ".join(verification.broken),
             expected=f"every claim borne out by {by}",
             fix="Check that these are the files that belong to it; if so, ask who issued it.",
         )

@@ -18,11 +18,10 @@ from posterity.artifact import loaded
 from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
-from posterity.distillation.domain import Domain
 from posterity.distillation.inputs import Images, Inputs, Perturbed, as_inputs
 from posterity.distillation.online import Constants, Plan, State
 from posterity.distillation.sampling.noise import KEY
-from posterity.distillation.scaling import Scaling
+from posterity.distillation.scaling import Domain, Scaling
 from posterity.distillation.student import Student
 from posterity.distillation.teachers import WATCHED, Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
@@ -45,16 +44,12 @@ TOLERANCE = 0.01
 """Nats by which a student's predictive may diverge from its teacher's."""
 HIDDEN = (64, 64)
 """Units of a student whose teacher is no network."""
-PROBE = 256
-"""Inputs at which it is seen how close a student is."""
-LOOKS = 10
-"""Times in a chunk that the teacher is asked about the probe."""
+PROBE, LOOKS = 256, 10
+"""Inputs of the probe, and times in a chunk that the teacher is asked about it."""
 HEARD = 8
-"""Draws that a student hears at each step, at least, unless told otherwise."""
-CHUNKS = 200
-"""Chunks of a run, after each of which it can be interrupted."""
-LEAST = 50
-"""Steps of a chunk, however short the run: asking the teacher takes time, too."""
+"""Draws that a student hears at each step, at least, by default."""
+CHUNKS, LEAST = 200, 50
+"""Chunks of a run, after each of which it can be interrupted, and steps of a chunk at the least."""
 ROWS = 2048
 """Inputs, at most, from which a student's scaling is computed."""
 OPTIMISER = Constraint(
@@ -64,34 +59,29 @@ OPTIMISER = Constraint(
 
 
 class Row(NamedTuple):
-    """A distillation after a chunk of its steps."""
+    """A distillation after a chunk of its steps: its gap, and its loss an input, in nats."""
 
     step: int
     gap: float
-    """``KL(teacher's predictive ‖ student's)`` so far, in nats."""
     loss: float
-    """In nats an input."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
     """The result of :func:`posterity.distill`.
 
-    ``posterior`` is the teacher's if it is one, else None: chains and stored draws are of a
-    posterior whose density is not known. ``status.left`` is the gap: ``KL(teacher's predictive ‖
-    student's)`` in nats, the mean over the probe, where the teacher's is the average over all its
-    draws. ``drift`` is the divergence between the averages over the two halves of the run, which a
-    quarter of is about the error of the whole average; from four times the tolerance on it is a
-    reason not to rely on the student, and it is infinite where one of the halves is empty.
+    ``status.left`` is the gap: ``KL(teacher's predictive ‖ student's)`` in nats, the mean over the
+    inputs of the ``probe``, where the teacher's predictive, ``teacher``, is the average over all
+    its draws; ``halves`` are those over the draws of either half of the run, None where one is
+    empty. ``drift`` is the divergence between the halves: a quarter of it is about the error of the
+    whole average, from four times the tolerance on it is a reason not to rely on the student, and
+    it is infinite where a half is empty. ``shares`` is the second gap, of a student with a split:
+    that of :meth:`Head.share_divergence`, with the same tolerance.
+
     ``temperature`` is the chains', 1 where they sample what they should, ``rhat`` the largest R-hat
     of split chains and ``effective`` the smallest effective sample size, of the log density and of
     outputs at inputs of the probe: None without chains and where they are not known, which is a
-    reason, too. ``shares`` is the second gap of a student with a split, that of
-    :meth:`Head.share_divergence`, which may be no larger than the tolerance either.
-    ``trace`` has a row a chunk of steps; ``probe`` are the inputs at which student and teacher were
-    compared, ``teacher`` is the teacher's prediction there, averaged over all its draws, and
-    ``halves`` are those over the draws of either half of the run, None where one is empty: no
-    student can be expected to be nearer to its teacher than these are to each other.
+    reason, too. ``posterior`` is the teacher's, or None. ``trace`` has a row a chunk of steps.
     """
 
     student: Student
@@ -117,8 +107,7 @@ class Distillation:
 
 @renamed(
     batch="batch_size",
-    watch="Pass progress= instead: the `.result` of what it is called with is the distillation "
-    "so far.",
+    watch="Pass progress=: the `.result` of what it is called with is the distillation so far.",
 )
 def distill(
     teacher: Teacher | Distribution | str | os.PathLike[str] | Any,
@@ -142,21 +131,21 @@ def distill(
 
     Args:
         teacher: :class:`~posterity.distillation.Langevin` chains on data, stored
-            :class:`~posterity.distillation.Draws`, or any posterior: a network's, a ledger, a
-            fusion, a mixture, with the ``model`` of its parameters; or the path of a file with one.
+            :class:`~posterity.distillation.Draws`, or any posterior, or the path of a file with
+            one: a network's, a ledger, a fusion, a mixture, with the ``model`` of its parameters.
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
-            flax has them, or an :class:`~posterity.artifact.Architecture`; by default a perceptron
-            with the hidden units of four of the teacher's networks side by side, or of fewer
-            where that is more than 200,000 weights. What its outputs are, and how many,
-            says :class:`~posterity.distillation.Head`. Layers with the hidden units of one to
-            four of the teacher's networks begin as their average, others with random weights.
+            flax has them, or an :class:`~posterity.artifact.Architecture`, with the outputs of a
+            :class:`~posterity.distillation.Head`; by default a perceptron with the hidden units of
+            four of the teacher's networks side by side, or of fewer where that is more than 200,000
+            weights. Layers with the hidden units of one to four of the teacher's networks begin as
+            their average, others with random weights.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, half of them as they are, a quarter perturbed, and a
             quarter mixed in pairs and perturbed; or changed as images are.
         model: what a posterior is a law of, and what predicts; not needed for networks.
-        split: whether the student keeps apart what is uncertain because of the noise and what is
-            because of the parameters (mutual information; variance of the function).
+        split: whether the student tells apart the uncertainty because of the noise and that because
+            of the parameters (mutual information; variance of the function).
         steps: of the student; the teacher goes on to its next draws at each.
         batch_size: inputs of a step.
         learning_rate: of Adam, for the first steps; then it falls to zero.
@@ -165,11 +154,11 @@ def distill(
             each step; by default as many as make eight draws.
         probe: inputs at which student and teacher are compared; by default some of ``inputs``.
         tolerance: nats by which the two may diverge there.
-        checkpoint: a file that the run is kept in: if it is killed, the same call goes on from
-            there, to the same result.
+        checkpoint: a file that the run is kept in: the same call goes on from there, to the same
+            result.
         progress: called with a :class:`~posterity.status.Progress` after each chunk of steps:
-            ``objective`` is the loss, ``left`` the gap, ``result`` the distillation so far, for
-            measures of the user's own. What it raises ends the run.
+            ``objective`` is the loss, ``left`` the gap, ``result`` the distillation so far. What it
+            raises ends the run.
 
     Warns:
         ConvergenceWarning: if the student is not as close to its teacher as the tolerance, or the
@@ -225,9 +214,8 @@ class Run:
         """The state before the first step, for a teacher in this state."""
         state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
         count = students.copies(self.network, self.teacher.layers)
-        networks = (
-            self.teacher.networks(teacher) if count and self.scaling.x_shift is None else None
-        )
+        plain = count and self.scaling.x_shift is None
+        networks = self.teacher.networks(teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
             return state
         networks = jax.tree.map(lambda leaf: leaf[:count], networks)
@@ -235,17 +223,13 @@ class Run:
         return state._replace(parameters=taught)
 
     def sizes(self, step: int) -> np.ndarray:
-        """Steps of the blocks of the next chunk (b,).
-
-        A long probe is looked at no oftener than the student has seen as many inputs.
-        """
+        """Steps of the blocks of the next chunk (b,), of as many inputs as a long probe has."""
         whole, looks = max(round(self.steps / CHUNKS), LEAST), LOOKS
         if len(self.constants.probe) > PROBE:
             alike = -(-len(self.constants.probe) // self.plan.batch_size)
             whole = max(whole, min(alike, self.steps // LOOKS))
             looks = min(LOOKS, max(whole // alike, 1))
-        each = round(whole / looks)
-        ends = np.minimum(np.arange(looks + 1) * each, self.steps - step)
+        ends = np.minimum(np.arange(looks + 1) * round(whole / looks), self.steps - step)
         return np.diff(ends).astype(np.int32)
 
 
@@ -283,9 +267,8 @@ def set_up(
                 "and a number.",
             )
         image = getattr(teacher.layers, "image", ()) if np.ndim(known) == 2 else np.shape(known)[1:]
-        inputs = (
-            Images(known, image) if len(image) == 3 else Perturbed(known, mixed=0.25, plain=0.5)
-        )
+        usual = lambda: Perturbed(known, mixed=0.25, plain=0.5)
+        inputs = Images(known, image) if len(image) == 3 else usual()
     inputs = as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
@@ -360,8 +343,8 @@ def _driven(
         def save() -> None:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
             rows = [[float(number) for number in row] for row in trace]
-            tree = {"leaves": leaves, "trace": rows} | ({"series": series} if series.size else {})
-            kept.save(tree, {"step": int(state.step)})
+            some = {"series": series} if series.size else {}  # files hold no empty arrays
+            kept.save({"leaves": leaves, "trace": rows, **some}, {"step": int(state.step)})
 
         with interrupts.rescued_by(save):
             while int(state.step) < run.steps:
@@ -369,8 +352,7 @@ def _driven(
                 sizes = run.sizes(int(state.step))
                 moved, seen = online.chunk(plan, constants, state, sizes)
                 seen = np.concatenate([series, np.asarray(seen)[sizes > 0]])
-                # Together: an interrupt saves what was before. What diverged is not kept: the
-                # same call meets the same error again.
+                # Together, so that an interrupt saves what was before; what diverged is not kept.
                 state, trace, series = moved, (*trace, _row(run, moved, seen)), seen
                 if kept.due:
                     save()
@@ -392,7 +374,7 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
     kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
     try:
         leaves, rows = saved[0]["leaves"], saved[0]["trace"]
-        series = saved[0].get("series", np.zeros((0, *shape)))  # files hold no empty arrays
+        series = saved[0].get("series", np.zeros((0, *shape)))
         shapes = [np.shape(leaf) for leaf in leaves], np.shape(series)[1:]
         if ([leaf.shape for leaf in kinds], shape) != shapes:
             raise ValueError("arrays of other shapes")
@@ -418,11 +400,9 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
 
 def _gaps(run: Run, state: State) -> tuple[float, float | None]:
     """How far the student is from its teacher's average at the probe; see :func:`online.gap`."""
-    whole, _ = online.averages(state)
-    single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), whole)
-    probe = run.constants.probe
-    gap, shares = online.gap(run.plan, state.parameters, state.scaling, probe, single)
-    return float(gap), None if shares is None else float(shares)
+    single = jax.tree.map(np.float32, online.averages(state)[0])
+    gaps = online.gap(run.plan, state.parameters, state.scaling, run.constants.probe, single)
+    return float(gaps[0]), None if gaps[1] is None else float(gaps[1])
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
@@ -433,12 +413,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     health = teacher.health(state.teacher, series)
     reasons = list(health.reasons)
     if not gap <= run.tolerance:
-        known = drift / 4 <= run.tolerance
-        reasons.append(
-            "the student is too small for its teacher, or had too few steps"
-            if known
-            else "the teacher's own average is not known better"
-        )
+        small = "the student is too small for its teacher, or had too few steps"
+        unknown = "the teacher's own average is not known better"
+        reasons.append(small if drift / 4 <= run.tolerance else unknown)
     if shares is not None and not shares <= run.tolerance:
         reasons.append(
             f"what the student says more data would remove is {shares:.2g} nats from what its "
@@ -451,10 +428,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    y_shift, y_scale = state.scaling.y_shift, state.scaling.y_scale
-    if y_shift is not None:
-        y_shift, y_scale = (np.asarray(part, np.float64) for part in (y_shift, y_scale))
-    scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
+    names = ("y_shift", "y_scale") if state.scaling.y_shift is not None else ()
+    outputs = {name: np.asarray(getattr(state.scaling, name), np.float64) for name in names}
+    scaling = dataclasses.replace(run.scaling, **outputs)
     return Distillation(
         student=students.finish(run.network, state.parameters, run.plan.head, scaling, run.domain),
         status=Status.of(gap, run.tolerance, tuple(reasons)),
@@ -464,9 +440,7 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         halves=None if halves is None else (predicted(halves[0]), predicted(halves[1])),
         steps=int(state.step),
         drift=drift,
-        temperature=health.temperature,
-        rhat=health.rhat,
-        effective=health.effective,
         shares=shares,
+        **{name: getattr(health, name) for name in ("temperature", "rhat", "effective")},
         posterior=getattr(teacher, "posterior", None),
     )

@@ -1,8 +1,4 @@
-"""The meaning of a student's outputs, how far they are from a teacher, and what they predict.
-
-A teacher is a distribution over functions, whose predictive follows from a few expectations over
-its draws: see :mod:`posterity.networks.predictive`.
-"""
+"""The meaning of a student's outputs, how far they are from a teacher, and what they predict."""
 
 import dataclasses
 import math
@@ -34,11 +30,8 @@ from posterity.networks.predictive import (
 )
 
 FLOOR = 1e-12
-"""What is added to variances of a student, in the squared units of its network's outputs.
-
-A teacher without any uncertainty would else draw the logarithm of its student's towards minus
-infinity, and the gradient of the mean with it beyond what a float32 holds.
-"""
+"""What is added to variances of a student, in the squared units of its network's outputs: their
+logarithms do not follow those of a teacher that is certain to minus infinity."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +45,7 @@ class Head:
       ``k`` log variances of the function. Where it is not, with ``split`` the same and then ``k``
       log variances of the noise, without it ``k`` log variances of both together.
 
-    The plain head is the paper's (korattikara2015): it minimises the divergence of its predictive
-    from the teacher's. ``split`` asks for a further expectation beside it (vadera2020), which
+    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020) that
     tells how much of the uncertainty more data would take away. ``noise_variance`` is in the
     units of ``y``, squared. Heads are hashable: static arguments of compiled functions.
 
@@ -76,8 +68,9 @@ class Head:
         FLAG.check(split=self.split)
         POSITIVE.or_none().check(noise_variance=self.noise_variance)
         classes = {"categorical": self.targets > 1, "bernoulli": self.targets == 1}
-        gaussian = self.likelihood == "gaussian"
-        if not classes.get(self.likelihood, True) or not (gaussian or self.noise_variance is None):
+        if not classes.get(self.likelihood, True) or (
+            self.likelihood in classes and self.noise_variance is not None
+        ):
             raise UsageError(
                 found=f"{self}",
                 expected="two targets at least of a categorical likelihood, one of a Bernoulli; a "
@@ -116,12 +109,8 @@ class Head:
         own = getattr(model, "noise_variance", None) if kind == "gaussian" else None
         pair = isinstance(made, tuple) and len(made) == 2
         shape = getattr(made[0] if pair else made, "shape", ())
-        fits = {
-            "categorical": len(shape) == 2,
-            "bernoulli": len(shape) == 1 or shape[1:] == (1,),
-            "gaussian": len(shape) in (1, 2),
-        }
-        if not fits[kind] or pair != (kind == "gaussian" and own is None):
+        axes = {"categorical": (2,), "bernoulli": (1, 1 + (shape[1:] == (1,))), "gaussian": (1, 2)}
+        if len(shape) not in axes[kind] or pair != (kind == "gaussian" and own is None):
             raise StructureError(
                 found=f"outputs of shape {jax.tree.map(lambda leaf: leaf.shape, made)} for "
                 f"{np.shape(x)[0]} inputs",
@@ -151,29 +140,24 @@ class Head:
         against a few draws at a time is, but for a constant, the loss against all of them.
 
         Classes: the cross-entropy ``-Σ_c p_c log q_c`` of the student's ``q`` against the
-        teacher's averaged ``p``: ``KL(p‖q)`` and the entropy of ``p``, which is constant. With
-        ``split`` the same of the two parts of the entropy, the mutual information ``I`` and
-        ``E[H]``, against the student's share ``s``: ``-I log s - E[H] log(1 - s)``, which is least
-        at ``s = I / (I + E[H])``. ``I`` is that among the draws heard, times the ``correction`` by
-        which few draws show too little of it. It is estimated by itself, not as the difference of
-        two entropies that are learned, whose errors would be larger than a small ``I``.
+        teacher's averaged ``p``; with ``split`` the same of the two parts of the entropy, the
+        mutual information ``I`` and ``E[H]``, against the student's share ``s``:
+        ``-I log s - E[H] log(1 - s)``, least at ``s = I / (I + E[H])``. ``I`` is learned by itself,
+        as errors of a difference of two learned entropies would be larger than a small ``I``.
 
         Values: ``½ Σ [log 2π + log t + (σ² + (μ - m)² + ν) / t]``, the expectation of
         ``-log N(y; m, t)`` under the teacher, whose mean, variance and noise are ``μ``, ``σ²``,
-        ``ν``; ``t = v + noise`` is all the variance of the student. Where ``v`` is far below the
-        noise this hardly depends on it. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ - m)²)
-        / v]``, the expectation of ``-log N(f; m, v)`` over draws of the function ``f``, which is
-        least at ``v = σ²`` however small, and, where the noise is not known, ``½ Σ [log 2π +
-        log r + ν / r]`` of the student's ``r``, least at ``r = ν``. All three are least at one
-        place, so none takes from another.
+        ``ν``; ``t = v + noise`` is all the variance of the student, on which ``v`` hardly counts
+        where it is far below the noise. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ - m)²)
+        / v]``, least at ``v = σ²`` however small, and, where the noise is not known, ``½ Σ [log 2π
+        + log r + ν / r]`` of the student's ``r``, least at ``r = ν``.
 
         Args:
             outputs: what the network gives.
             expectations: see :mod:`posterity.networks.predictive`; may be of one draw.
-            scaling: between the network's units and those of the expectations; the density is
-                that of ``y`` in the network's units.
-            correction: the mutual information of all draws over what so few show on average, as
-                of :meth:`Teacher.correction`.
+            scaling: between the network's units, in which densities are, and the expectations'.
+            correction: what ``I`` among the draws of ``expectations`` is multiplied by, as of
+                :meth:`Teacher.correction`.
 
         Raises:
             StructureError: unless there are as many outputs as this head needs.
@@ -202,10 +186,9 @@ class Head:
         expectations: Expectations,
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
-        """``KL(teacher's predictive ‖ student's)`` of each input, in nats.
+        """``KL(teacher's predictive ‖ student's)`` of each input, in nats; otherwise as the loss.
 
-        Of values, between independent Gaussians of the two predictives' moments. Arguments and
-        errors are those of :meth:`loss`.
+        Of values, between independent Gaussians of the two predictives' moments.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -224,29 +207,29 @@ class Head:
 
         Of classes it is the share ``s`` of the entropy ``H``: ``H KL(coin of the teacher's s ‖
         coin of the student's)``; of values that of the predictive variance, without a factor, the
-        mean over targets. Arguments and errors are those of :meth:`loss`.
+        mean over targets.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
-            known, rest = mutual_information(expectations), expectations["entropy"]
-            logs = jnp.log(jnp.stack([known, rest], -1) + TINY)
-            total = jax.nn.logsumexp(logs, axis=-1)
-            coin = logs - total[:, None]
-            return jnp.exp(total) * kl_of_classes(coin, self._logs(outputs)[1])
-        _, variance, noise = self._teacher(expectations, scaling)
-        _, log_v, log_r, log_total = self._moments(outputs, scaling)
-        shares = jnp.log(jnp.stack([variance, noise + jnp.zeros_like(variance)], -1) + TINY)
-        own = jnp.stack([log_v, log_r], -1) - log_total[..., None]
-        return kl_of_classes(shares - jax.nn.logsumexp(shares, -1, keepdims=True), own).mean(-1)
+            parts = mutual_information(expectations), expectations["entropy"]
+            own = self._logs(outputs)[1]
+        else:
+            _, variance, noise = self._teacher(expectations, scaling)
+            _, log_v, log_r, log_total = self._moments(outputs, scaling)
+            parts = variance, noise + jnp.zeros_like(variance)
+            own = jnp.stack([log_v, log_r], -1) - log_total[..., None]
+        logs = jnp.log(jnp.stack(parts, -1) + TINY)
+        total = jax.nn.logsumexp(logs, axis=-1, keepdims=True)
+        apart = kl_of_classes(logs - total, own)
+        return apart.mean(-1) if apart.ndim > 1 else jnp.exp(total[:, 0]) * apart
 
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
         """The prediction of the outputs, in NumPy float64 and in the units of ``y``.
 
-        Of classes ``mutual_information`` is None without ``split``: a plain student has no
-        opinion of it. With it, it is the entropy times its share. Of values ``variance`` is the
-        function's and ``noise_variance`` the rest; a plain head that does not know its noise
+        Without ``split`` the ``mutual_information`` of classes is None. Of values ``variance`` is
+        the function's and ``noise_variance`` the rest; a plain head that does not know its noise
         has both in ``noise_variance``, and None for the other.
 
         >>> answer = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
@@ -264,10 +247,9 @@ class Head:
         shift, scale = units(scaling)
         with np.errstate(over="ignore"):  # a variance that no float64 holds is infinite
             variance = None if log_v is None else np.exp(log_v) * scale**2
-            if self.noise_variance is None:
-                noise = np.exp(log_r) * scale**2
-            else:
-                noise = np.full_like(m, self.noise_variance)
+            noise = np.exp(log_r) * scale**2
+        if self.noise_variance is not None:
+            noise = np.full_like(m, self.noise_variance)
         return Prediction(shift + scale * m, variance=variance, noise_variance=noise)
 
     # --- parts of the outputs ---------------------------------------------------------------------
@@ -279,10 +261,7 @@ class Head:
         return logs, log_coin(outputs[:, self.targets :]) if self.split else None
 
     def _moments(self, outputs: Array, scaling: Scaling | None) -> tuple[Any, ...]:
-        """Means, log variances of the function, of the noise and of both, in the network's units.
-
-        None for the function's where it is part of the noise.
-        """
+        """Means, log variances of the function (or None), the noise and both; network's units."""
         np_ = namespace(outputs).np
         mean, *parts = np_.split(outputs, self.size // self.targets, axis=1)
         logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts]
@@ -315,11 +294,7 @@ class Head:
 
 
 def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:
-    """The shapes of what a user's model or network gives for its parameters and inputs.
-
-    Raises:
-        StructureError: with what the function raises.
-    """
+    """The shapes of what a user's function gives, or a StructureError with what it raises."""
     try:
         return jax.eval_shape(function, own, x)
     except Exception as error:  # whatever the user's function raises

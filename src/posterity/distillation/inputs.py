@@ -1,4 +1,4 @@
-"""Inputs D' on which a student listens to its teacher: generated, as labels are not needed.
+"""Inputs D' on which a student listens to its teacher, without labels.
 
 Source: korattikara2015, section 3, for perturbed data and boxes; zhang2018 for mixtures.
 """
@@ -20,7 +20,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.models.data import real_numbers
 
 SPREAD = 0.1
-"""Noise on inputs, in standard deviations of their columns, unless told otherwise."""
+"""Noise on inputs by default, in standard deviations of their columns."""
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
 MANY = 64
 """Columns from which noise is drawn by counting bits, as a chain's is."""
@@ -43,22 +43,38 @@ class Inputs(eqx.Module):
         return x
 
 
-class _OfData(Inputs):
-    """Inputs made of those of a data set."""
+class Pool(Inputs):
+    """Unlabelled inputs as they are, picked at random.
+
+    Raises:
+        StructureError: for what are no inputs.
+        ParameterError: unless all is finite.
+    """
 
     x: Any
+
+    def __init__(self, x: Any):
+        self.x = _single(real_numbers(x, "the inputs"))
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """Records picked at random."""
+        return self.x[noise.indices(key, (n,), len(self.x))]
 
     def data(self) -> Any:
         """The data set."""
         return self.x
 
 
-class Perturbed(_OfData):
+class Perturbed(Pool):
     """Inputs of a data set, with Gaussian noise added.
 
     ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
     a tenth of each column's own. Of a share ``mixed`` each is first mixed with another one,
     anywhere between the two, as by :class:`Mixup`; a share ``plain`` stays as it is.
+
+    Raises:
+        UsageError: for a noise that is negative, and shares that are none or above one in all.
+        StructureError, ParameterError: as of :class:`Pool`.
 
     >>> from posterity.distillation import Perturbed
     >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
@@ -66,52 +82,42 @@ class Perturbed(_OfData):
     """
 
     noise: Any
-    mixed: float = eqx.field(static=True)
-    plain: float = eqx.field(static=True)
+    mixed: Any
+    plain: Any
 
     def __init__(self, x: Any, noise: Any = None, mixed: float = 0.0, plain: float = 0.0):
-        """Raises a StructureError for what are no inputs, a ParameterError unless all is finite, a
-        UsageError for a noise that is negative, or shares that are none or above one in all.
-        """
         SHARES.check(mixed=mixed, plain=plain)
         SHARES.check(**{"mixed + plain": round(mixed + plain, 9)})
         x = real_numbers(x, "the inputs")
-        if noise is None:
-            noise = SPREAD * x.std(0, dtype=np.float64)
+        noise = SPREAD * x.std(0, dtype=np.float64) if noise is None else noise
         noise = real_numbers(noise, "the noise", records=False)
         NONNEGATIVE.check(noise=float(noise.min(initial=np.inf)))
         _check_columns(noise, "the noise", x)
         self.x, self.noise = _single(x), _single(noise)
-        self.mixed, self.plain = float(mixed), float(plain)
+        self.mixed, self.plain = np.float32(mixed), np.float32(plain)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random: mixed ones first, then others with noise, then plain ones."""
-        picked = self.x[noise.indices(jax.random.fold_in(key, 0), (n,), len(self.x))]
-        between = round(self.mixed * n)
-        if between:
-            mixtures = _mixtures(self.x, between, 1.0, jax.random.fold_in(key, 2))
-            picked = jnp.concatenate([mixtures, picked[between:]])
+        """Records picked at random: mixed ones first, plain ones last."""
+        keys = [jax.random.fold_in(key, number) for number in range(3)]
+        picked = super().sample(n, key=keys[0])
+        place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
+        mixtures = _mixtures(self.x, n, 1.0, keys[2])
+        picked = jnp.where(place < jnp.round(self.mixed * n), mixtures, picked)
         # Of many columns exact normals would take as long as all the rest of a step.
-        kind = "normal" if self.x[0].size < MANY else "binomial"
-        ends = n - round(self.plain * n)
-        white = noise.normal(jax.random.fold_in(key, 1), picked[:ends], kind)
-        return jnp.concatenate([picked[:ends] + self.noise * white, picked[ends:]])
+        white = noise.normal(keys[1], picked, "normal" if self.x[0].size < MANY else "binomial")
+        noisy = place < n - jnp.round(self.plain * n)
+        return jnp.where(noisy, picked + self.noise * white, picked)
 
 
-class Images(_OfData):
+class Images(Pool):
     """Images of a data set, each changed in one of four ways, and unlike any of them for three.
 
     A record with noise, as of :class:`Perturbed`; its blocks in another order; a smooth random
     field in its place or on it, from a grid of four by four normals; or a mixture with another
     record, as of :class:`Mixup`. Pixels stay between the least and the largest of the data.
 
-    Args:
-        x: (n, height, width), with channels after these or not; or flattened, with ``shape``.
-        shape: of a flattened image: height and width, and channels if there are several.
-
-    Raises:
-        StructureError: for what are no images of this shape.
-        ParameterError: unless all is finite.
+    ``x`` are (n, height, width), with channels after these or not; or flattened, with the ``shape``
+    of an image. Errors are those of :class:`Pool`.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -137,44 +143,32 @@ class Images(_OfData):
         """Records picked at random, each changed in a way of its own."""
         keys = [jax.random.fold_in(key, number) for number in range(6)]
         pairs = self.x[noise.indices(keys[0], (2, n), len(self.x))]
-        noisy = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
-        one = noisy.reshape(n, *self.shape)
-        u = jax.random.uniform(keys[2], (3, n, 1, 1, 1))
+        one = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
+        one = one.reshape(n, *self.shape)
+        u, (low, high) = jax.random.uniform(keys[2], (3, n, 1, 1, 1)), self.ends
         mixed = u[0] * one + (1 - u[0]) * pairs[1].reshape(one.shape)
-        low, high = self.ends
         field = noise.normal(keys[3], jnp.zeros((n, 4, 4, self.shape[2])))
         smooth = low + (high - low) * (jax.image.resize(field, one.shape, "linear") / 2 + 0.5)
         smooth = jnp.where(u[1] < 0.5, smooth, one + u[2] * (smooth - one))
         kind = jax.random.randint(keys[4], (n, 1, 1, 1), 0, 4)
-        changed = jnp.select([kind == 1, kind == 2], [mixed, smooth], one)
-        changed = jnp.where(kind == 3, self._shuffled(one, keys[5]), changed)
+        shuffled = _shuffled(one, keys[5])
+        changed = jnp.select([kind == 1, kind == 2, kind == 3], [mixed, smooth, shuffled], one)
         return jnp.clip(changed, low, high).reshape(n, *self.x.shape[1:])
 
-    def _shuffled(self, x: Any, key: jax.Array) -> Any:
-        """Each image with its blocks in a random order, four by four where sides allow."""
-        n, height, width, channels = x.shape
-        rows, columns = (math.gcd(side, 4) for side in (height, width))
-        sides = rows, height // rows, columns, width // columns
-        blocks = x.reshape(n, *sides, channels).transpose(0, 1, 3, 2, 4, 5)
-        blocks = blocks.reshape(n, rows * columns, -1)
-        order = jnp.argsort(jax.random.uniform(key, blocks.shape[:2]))
-        blocks = jnp.take_along_axis(blocks, order[..., None], axis=1)
-        blocks = blocks.reshape(n, rows, columns, sides[1], sides[3], channels)
-        return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(x.shape)
 
-
-class Mixup(_OfData):
+class Mixup(Pool):
     """Points between two inputs of a data set, picked at random: ``u x + (1 - u) x'``.
 
-    ``concentration`` is that of the symmetric Beta law of ``u``; 1 is uniform.
+    ``concentration`` is that of the symmetric Beta law of ``u``; 1 is uniform. Errors are those of
+    :class:`Pool`, and a UsageError for a concentration that is not positive.
     """
 
     concentration: float = eqx.field(static=True)
 
     def __init__(self, x: Any, concentration: float | int = 1.0):
-        """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
         POSITIVE.check(concentration=concentration)
-        self.x, self.concentration = _single(real_numbers(x, "the inputs")), float(concentration)
+        super().__init__(x)
+        self.concentration = float(concentration)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         """Pairs, each mixed in a ratio of its own."""
@@ -183,6 +177,9 @@ class Mixup(_OfData):
 
 class Box(Inputs):
     """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,).
+
+    Raises:
+        ParameterError: unless ``low`` is below ``high`` everywhere.
 
     >>> from posterity.distillation import Box
     >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
@@ -193,7 +190,6 @@ class Box(Inputs):
     high: Any
 
     def __init__(self, low: Any, high: Any):
-        """Raises a ParameterError unless ``low`` is below ``high`` everywhere."""
         low, high = (real_numbers(bound, "the bounds", records=False) for bound in (low, high))
         if low.ndim < 1 or low.shape != high.shape or not (low < high).all():
             raise ParameterError(
@@ -211,18 +207,6 @@ class Box(Inputs):
     def data(self) -> Any:
         """The two corners."""
         return jnp.stack([self.low, self.high])
-
-
-class Pool(_OfData):
-    """Unlabelled inputs as they are, picked at random."""
-
-    def __init__(self, x: Any):
-        """Raises a StructureError for what are no inputs, a ParameterError unless finite."""
-        self.x = _single(real_numbers(x, "the inputs"))
-
-    def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random."""
-        return self.x[noise.indices(key, (n,), len(self.x))]
 
 
 class Generated(Inputs):
@@ -253,7 +237,7 @@ class Adversarial(Inputs):
     """Inputs of another law, each moved to where the student is further from its teacher.
 
     One step of ``size``, one for all or one a column, in the direction of the sign of the gradient
-    of their divergence; every other input stays where it is.
+    of their divergence; every other input stays where it is. A negative size is a UsageError.
 
     Source: goodfellow2015.
     """
@@ -262,7 +246,6 @@ class Adversarial(Inputs):
     size: Any
 
     def __init__(self, inputs: Any, size: Any):
-        """Raises a UsageError for a size that is negative."""
         size = real_numbers(size, "the size", records=False)
         NONNEGATIVE.check(size=float(size.min(initial=np.inf)))
         self.inputs, self.size = as_inputs(inputs), _single(size)
@@ -276,11 +259,7 @@ class Adversarial(Inputs):
         return self.inputs.data()
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
-        """Half of the inputs moved.
-
-        Raises:
-            StructureError: for a size that is neither one number nor one a column.
-        """
+        """Half of the inputs moved; a StructureError for sizes that are not one a column."""
         _check_columns(self.size, "the size", x)
         slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
         moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
@@ -311,9 +290,24 @@ def _mixtures(x: Any, n: int, concentration: float, key: jax.Array) -> Any:
     """Points between pairs of records, each mixed by a share of a symmetric Beta law."""
     first, second = jax.random.split(key)
     pairs = x[noise.indices(first, (2, n), len(x))]
-    u = jax.random.beta(second, concentration, concentration, (n,))
-    u = u.reshape(n, *[1] * (pairs.ndim - 2))
+    shape = (n, *[1] * (pairs.ndim - 2))
+    if concentration == 1:  # a Beta law's draws take seconds to compile
+        u = jax.random.uniform(second, shape)
+    else:
+        u = jax.random.beta(second, concentration, concentration, shape)
     return u * pairs[0] + (1 - u) * pairs[1]
+
+
+def _shuffled(x: Any, key: jax.Array) -> Any:
+    """Each image with its blocks in a random order, four by four where sides allow."""
+    n, height, width, channels = x.shape
+    rows, columns = (math.gcd(side, 4) for side in (height, width))
+    sides = n, rows, height // rows, columns, width // columns, channels
+    blocks = x.reshape(sides).swapaxes(2, 3)
+    flat = blocks.reshape(n, rows * columns, -1)
+    order = jnp.argsort(jax.random.uniform(key, flat.shape[:2]))
+    flat = jnp.take_along_axis(flat, order[..., None], axis=1)
+    return flat.reshape(blocks.shape).swapaxes(2, 3).reshape(x.shape)
 
 
 def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:

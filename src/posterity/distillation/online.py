@@ -1,9 +1,8 @@
-"""Teacher and student side by side: algorithm 1 of the paper, in compiled chunks of steps.
+"""Teacher and student side by side, in compiled chunks of steps.
 
 At every step the teacher goes on to its next draws, inputs D' are generated, and the student takes
-one step of its optimiser towards what these draws predict there. No draw is stored: what is
-averaged over many of them is the student itself, and, to see how close it has come, the
-expectations at a few fixed inputs.
+one step of its optimiser towards what these draws predict there. No draw is stored: the student is
+the average over many of them, which is compared with the teacher's at a few fixed inputs.
 
 Source: korattikara2015, algorithm 1; vitter1985 for the reservoir.
 """
@@ -48,14 +47,12 @@ class Constants(NamedTuple):
     teacher: Teacher
     inputs: Inputs
     probe: Any
-    """Inputs at which it is seen how close the student is."""
+    """Inputs at which student and teacher are compared."""
     key: jax.Array
     learning_rate: Any
-    """The learning rate of Adam's first steps."""
+    """Of Adam's first steps; after ``steady`` of all ``steps`` it falls to zero."""
     steady: Any
-    """Steps after which that rate falls to zero by half a cosine."""
     steps: Any
-    """The number of steps of the whole run."""
 
 
 class State(NamedTuple):
@@ -79,19 +76,16 @@ class State(NamedTuple):
 
 def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation:
     """The optimiser of the student; Adam's rate and the number of steps are no part of programs."""
-    if plan.optimiser is not None:
-        return plan.optimiser
-    return adam(constants.learning_rate, constants.steady, constants.steps)
+    return plan.optimiser or adam(constants.learning_rate, constants.steady, constants.steps)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def start(
     plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, teacher: PyTree
 ) -> State:
-    """Before the first step, with a teacher that is ready, and the inputs' shift and scale."""
+    """The state before the first step, for a teacher that is ready and the inputs' scaling."""
     draws = constants.teacher.draws(teacher)
     stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
-    reservoir = jax.tree.map(stack, draws) if plan.reservoir else None
     expectations = _expectations(plan, constants.teacher, draws, constants.probe)
     if plan.head.likelihood == "gaussian":
         # Where the teacher's values lie, and how far they and their uncertainty reach.
@@ -102,23 +96,23 @@ def start(
     single = lambda leaf: jnp.asarray(leaf, jnp.float32)
     zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
     return State(
-        jnp.int32(0),
-        teacher,
-        jax.tree.map(single, scaling),
-        parameters,
-        _optimiser(plan, constants).init(parameters),
-        reservoir,
-        jax.tree.map(zeros, expectations),
-        jnp.zeros(2, jnp.int32),
-        jnp.float32(0),
+        step=jnp.int32(0),
+        teacher=teacher,
+        scaling=jax.tree.map(single, scaling),
+        parameters=parameters,
+        moments=_optimiser(plan, constants).init(parameters),
+        reservoir=jax.tree.map(stack, draws) if plan.reservoir else None,
+        expectations=jax.tree.map(zeros, expectations),
+        counts=jnp.zeros(2, jnp.int32),
+        loss=jnp.float32(0),
     )
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple[State, jax.Array]:
-    """Blocks of so many steps each (b,); after each one the teacher is asked about the probe.
+    """The state after blocks of so many steps each (b,), and :meth:`Teacher.watch` after each.
 
-    Beside the state comes what :meth:`Teacher.watch` says after each block (b, chains, q).
+    After each block the teacher's expectations at the probe are added to the average.
     """
 
     def block(state: State, size: Array) -> tuple[State, jax.Array]:
@@ -161,14 +155,8 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     value, gradient = jax.value_and_grad(loss)(state.parameters)
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
-    state = state._replace(
-        step=state.step + 1,
-        teacher=teacher,
-        parameters=parameters,
-        moments=moments,
-        reservoir=reservoir,
-    )
-    return state, value
+    changed = {"teacher": teacher, "parameters": parameters, "moments": moments}
+    return state._replace(step=state.step + 1, reservoir=reservoir, **changed), value
 
 
 def _expectations(
@@ -178,11 +166,8 @@ def _expectations(
     outputs = teacher.outputs(draws, x)
     if reservoir is not None:
         earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
-        outputs = jax.tree.map(
-            lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])]),
-            outputs,
-            earlier,
-        )
+        join = lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])])
+        outputs = jax.tree.map(join, outputs, earlier)
     return expectations_of(plan.head.likelihood, outputs, plan.head.noise_variance)
 
 
@@ -192,11 +177,9 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
         return None
     place = jax.random.randint(key, (), 0, jnp.maximum(step + 1, 1))
     place = jnp.where(step < size, step, place)
-    keep = place < size
-    at = jnp.minimum(place, size - 1)
-    return jax.tree.map(
-        lambda stack, new: stack.at[at].set(jnp.where(keep, new, stack[at])), reservoir, draws
-    )
+    keep, at = place < size, jnp.minimum(place, size - 1)
+    put = lambda stack, new: stack.at[at].set(jnp.where(keep, new, stack[at]))
+    return jax.tree.map(put, reservoir, draws)
 
 
 def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> State:
@@ -204,16 +187,15 @@ def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> Stat
     draws = constants.teacher.draws(state.teacher)
     now = _expectations(plan, constants.teacher, draws, constants.probe)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
-    counted = jnp.asarray(size > 0, jnp.int32)
-    so_far = jax.tree.map(lambda leaf: leaf[half], state.expectations)
-    count = state.counts[half]
-    both = merge(so_far, now, (count, 1))
-    merged = jax.tree.map(lambda both, now: jnp.where(count > 0, both, now), both, now)
-    keep = lambda old, new: old.at[half].set(jnp.where(counted > 0, new, old[half]))
-    return state._replace(
-        expectations=jax.tree.map(keep, state.expectations, merged),
-        counts=state.counts.at[half].add(counted),
-    )
+    count, counted = state.counts[half], jnp.asarray(size > 0, jnp.int32)
+    both = merge(jax.tree.map(lambda leaf: leaf[half], state.expectations), now, (count, 1))
+
+    def keep(old: jax.Array, both: jax.Array, now: jax.Array) -> jax.Array:
+        new = jnp.where(count > 0, both, now)
+        return old.at[half].set(jnp.where(counted > 0, new, old[half]))
+
+    kept = jax.tree.map(keep, state.expectations, both, now)
+    return state._replace(expectations=kept, counts=state.counts.at[half].add(counted))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -227,15 +209,13 @@ def gap(
 
 
 def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:
-    """The teacher's expectations at the probe over both halves, and those of either: in float64.
+    """The teacher's float64 expectations at the probe over both halves, and those of either.
 
-    None for the latter while one of the halves is empty.
+    The latter are None while one of the halves is empty.
     """
     counts = np.asarray(state.counts)
-    halves = [
-        jax.tree.map(lambda leaf, half=half: np.asarray(leaf[half], np.float64), state.expectations)
-        for half in (0, 1)
-    ]
+    pairs = {name: np.asarray(leaf, np.float64) for name, leaf in state.expectations.items()}
+    halves = [{name: leaf[half] for name, leaf in pairs.items()} for half in (0, 1)]
     if not counts.all():
         return halves[int(counts[0] == 0)], None
     return merge(halves[0], halves[1], tuple(counts.astype(float))), halves

@@ -15,13 +15,14 @@ def leaves(*names: str) -> Callable[[Class], Class]:
     """Decorate a frozen dataclass: its fields of these names are children of a pytree.
 
     All other fields are part of the structure, and so are functions that are no pytrees; they have
-    to be hashable. JAX rebuilds one around tracers by :func:`rebuilt`, without any checks.
+    to be hashable. JAX rebuilds one around tracers without any checks.
     """
 
     def decorate(cls: Class) -> Class:
         def flatten(value: Any) -> tuple[list[Any], Any]:
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            inner = tuple(name for name in names if not _is_function(fields[name]))
+            function = lambda own: callable(own) and jax.tree_util.all_leaves([own])
+            inner = tuple(name for name in names if not function(fields[name]))
             rest = tuple((name, own) for name, own in fields.items() if name not in inner)
             return [fields[name] for name in inner], (inner, rest)
 
@@ -41,7 +42,3 @@ def rebuilt(cls: type, fields: dict[str, Any]) -> Any:
     for name, own in fields.items():
         object.__setattr__(value, name, own)
     return value
-
-
-def _is_function(value: object) -> bool:
-    return callable(value) and jax.tree_util.all_leaves([value])

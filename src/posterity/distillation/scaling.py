@@ -1,18 +1,17 @@
-"""Units: inputs and outputs of a student as its network takes and gives them, of order one.
+"""The units of a student's network, in which all is of order one, and the inputs it learned on.
 
 A network of weights of order one, trained by steps of a fixed size, learns nothing of a column of
-years, whose mean is a thousand times what differs in it, nor of one in metres where all is
-nanometres. Such columns are rescaled before the network; the student carries how, so that whoever
-uses it never sees it.
+years, nor of one in metres where all is nanometres; so a student rescales such columns.
 """
 
 import dataclasses
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse.linalg
 
 from posterity.arrays.namespace import is_jax
-from posterity.arrays.typing import Float, Real
+from posterity.arrays.typing import Bool, Float, Real
 from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
 from posterity.models.data import real_numbers
@@ -24,15 +23,22 @@ LARGE = 10.0
 SMALL = 0.1
 """Largest distance from its mean below which a column is off, where it is not a rare event's."""
 
+MOST = 16
+"""Principal directions that are kept."""
+MARGIN = 0.1
+"""The share of a column's range by which an input may be beyond it."""
+LEVEL = 0.99
+"""The share of the inputs that are within the limit."""
+
 
 @leaves("x_shift", "x_scale", "y_shift", "y_scale")
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scaling:
     """``(x - x_shift) / x_scale`` goes into the network, ``y_shift + y_scale out`` comes from it.
 
-    Inputs are those of one record, flattened: arrays are of shapes (d,) and (k,), or None where
-    nothing is to be done. Kept, and applied to NumPy arrays, in float64, because a float32 has no
-    digits left of seconds since 1970.
+    Arrays are of shapes (d,), of a flattened record, and (k,), or None where nothing is to be done.
+    They are kept, and applied to NumPy arrays, in float64: a float32 has no digits left of seconds
+    since 1970.
 
     >>> Scaling(x_shift=np.array([2000.0]), x_scale=np.array([10.0])).inputs(np.array([[2020.0]]))
     array([[2.]], dtype=float32)
@@ -73,18 +79,15 @@ class Scaling:
         """The scaling that brings those columns of ``x`` (n, …) to order one that are not already.
 
         A column is off if its mean is more than three standard deviations from zero, if its
-        standard deviation is above ten, or if it never leaves its mean by a tenth. From one that
-        is off its mean is taken, and it is divided by the greater of its standard deviation and a
-        tenth of the furthest it leaves its mean, so that rare large values stay below ten. A
-        constant column, of which nothing is known but its value, becomes zero, and keeps its units
-        unless a tenth of that value is above one. All others are left exactly as they are: pixels
-        in [0, 1], standardised columns, indicators, small counts.
+        standard deviation is above ten, or if it never leaves its mean by a tenth. Its mean is
+        taken from it, and it is divided by the greater of its standard deviation and a tenth of the
+        furthest it leaves its mean, so that rare large values stay below ten. A constant column
+        becomes zero, and keeps its units unless a tenth of its value is above one. All others are
+        left exactly as they are: pixels in [0, 1], standardised columns, indicators, small counts.
 
-        Of a column that has one and the same value in more than half of the rows (pixels,
-        indicators, counts of what is rare) a small reach says only that little of it was seen:
-        a dim pixel at the border of an image may be bright next time. Such a one is only made
-        smaller, never larger. Images, which have more axes, are in the same units everywhere:
-        all their pixels of a channel are one column.
+        A column with one and the same value in more than half of the rows is only made smaller,
+        never larger: a dim pixel at the border of an image may be bright next time. All pixels of
+        a channel of images, which have more axes, are one column.
 
         >>> years = np.linspace(1990, 2020, 50)
         >>> scaling = Scaling.of_inputs(np.stack([years, years * 0 + 1, years / 2000 - 1], 1))
@@ -116,23 +119,14 @@ class Scaling:
         return rebuilt(type(self), {**vars(self), "y_shift": y_shift, "y_scale": y_scale})
 
     def inputs(self, x: Float[Real, "n ..."] | Any) -> Float[Real, "n ..."]:
-        """The inputs of the network, in single precision, shaped as ``x``.
-
-        An array of JAX is computed on in the precision that it has.
-        """
-        if not is_jax(x):
-            x = np.asarray(x)
-            if self.x_shift is not None:
-                x = self._rescaled(np.asarray(x, np.float64))
-            return x.astype(np.float32)
-        return x if self.x_shift is None else self._rescaled(x)
-
-    def _rescaled(self, x: Any) -> Any:
-        assert self.x_shift is not None and self.x_scale is not None
-        shift, scale = (part.reshape(x.shape[1:]) for part in (self.x_shift, self.x_scale))
-        if is_jax(x):
-            shift, scale = shift.astype(x.dtype), scale.astype(x.dtype)
-        return (x - shift) / scale
+        """The inputs of the network in single precision, or that of JAX's arrays."""
+        ours = not is_jax(x)
+        if ours:
+            x = np.asarray(x, None if self.x_shift is None else np.float64)
+        if self.x_shift is not None and self.x_scale is not None:
+            shift, scale = (part.reshape(x.shape[1:]) for part in (self.x_shift, self.x_scale))
+            x = (x - shift.astype(x.dtype)) / scale.astype(x.dtype)
+        return x.astype(np.float32) if ours else x
 
 
 def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -154,3 +148,64 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = np.where(constant, x[0], mean)
     scale = np.where(constant, np.maximum(1, np.abs(mean) / LARGE), scale)
     return np.where(off | constant, mean, 0), np.where(off | constant, scale, 1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Domain:
+    """The law of inputs (n, d) as a box and a Gaussian of a few principal directions.
+
+    ``low`` and ``high`` (d,) are the ends of each column, ``directions`` (k, d) the first principal
+    directions, each over the standard deviation along it, and ``rest`` is the variance of each of
+    the others. An input is outside if a column is beyond its ends by more than a tenth of their
+    distance, or if its squared Mahalanobis distance from ``mean`` is above ``limit``.
+
+    Source: tipping1999 for the Gaussian, probabilistic principal components.
+
+    >>> rng = np.random.default_rng(0)
+    >>> Domain.of_inputs(rng.normal(size=(500, 3))).outside(np.array([[0.0, 1, 2], [0, 0, 9]]))
+    array([False,  True])
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    directions: np.ndarray
+    rest: float
+    limit: float
+
+    @classmethod
+    def of_inputs(cls, x: Float[np.ndarray, "n ..."]) -> Self:
+        """The domain of a sample of inputs, in the units of the network."""
+        x = np.asarray(x, np.float64).reshape(len(x), -1)
+        mean, most = x.mean(0), min(x.shape)
+        parts: Any
+        if most <= MOST or not (x != mean).any():  # nothing to iterate on
+            parts = np.linalg.svd(x - mean, full_matrices=False)
+        else:
+            parts = scipy.sparse.linalg.svds(x - mean, MOST, v0=np.ones(most))
+        _, sizes, rows = parts
+        kept = sizes > 1e-6 * max(sizes.max(initial=0), 1e-30)
+        sizes, rows = sizes[kept], rows[kept]
+        left = max(float(((x - mean) ** 2).sum() - (sizes**2).sum()), 0.0)
+        rest = left / (len(x) * max(x.shape[1] - len(rows), 1))
+        deviations = sizes[:, None] / len(x) ** 0.5
+        single = lambda part: np.asarray(part, np.float32)
+        arrays = map(single, (x.min(0), x.max(0), mean, rows / deviations))
+        whole = cls(*arrays, rest=rest, limit=np.inf)
+        return dataclasses.replace(whole, limit=float(np.quantile(whole._distances(x), LEVEL)))
+
+    def outside(self, x: Float[np.ndarray, "n ..."]) -> Bool[np.ndarray, " n"]:
+        """True for inputs, in the units of the network, that are where no training input was."""
+        x = np.asarray(x, np.float64).reshape(len(x), -1)
+        margin = MARGIN * (self.high - self.low) + 1e-5 * np.abs(self.mean)
+        beyond = (x < self.low - margin) | (x > self.high + margin)
+        return beyond.any(1) | (self._distances(x) > self.limit)
+
+    def _distances(self, x: np.ndarray) -> np.ndarray:
+        """Squared Mahalanobis distances (n,) from the mean."""
+        away, directions = x - self.mean, self.directions.astype(np.float64)
+        along = (away @ directions.T) ** 2
+        if self.rest == 0:
+            return along.sum(1)
+        left = (away**2).sum(1) - (along / (directions**2).sum(1)).sum(1)
+        return along.sum(1) + np.maximum(left, 0) / self.rest

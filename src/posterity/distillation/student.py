@@ -14,13 +14,14 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
+from posterity.arguments import Constraint
 from posterity.arrays import keys
 from posterity.artifact.architecture import Architecture
-from posterity.distillation.domain import Domain
+from posterity.artifact.registry import CODECS, enrol_data
 from posterity.distillation.heads import Head, shapes_of, units
 from posterity.distillation.pytrees import Array
-from posterity.distillation.scaling import Scaling
-from posterity.errors import StructureError, UsageError
+from posterity.distillation.scaling import Domain, Scaling
+from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Dense, Layers
 from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
@@ -31,6 +32,16 @@ ROWS = 4096
 """Inputs that are looked at together."""
 ROOM = 200_000
 """The most weights of a default student that is larger than its teacher's network."""
+NETWORK = Constraint(
+    "Layers, an Architecture, or a function of parameters and inputs",
+    lambda own: isinstance(own, Layers | Architecture) or callable(own),
+    fix="Pass Layers.dense(inputs, hidden units, outputs).",
+)
+MEANINGS = {
+    "categorical": "a logit of each class",
+    "bernoulli": "one logit",
+    "gaussian": "means, then log variances",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,12 +70,7 @@ class Student:
     domain: Domain | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.network, Layers | Architecture) and not callable(self.network):
-            raise UsageError(
-                found=f"network={self.network!r}",
-                expected="Layers, an Architecture, or a function of parameters and inputs",
-                fix="Pass Layers.dense(inputs, hidden units, outputs).",
-            )
+        NETWORK.check(network=self.network)
         single = lambda leaf: np.asarray(leaf, np.float32)
         object.__setattr__(self, "parameters", jax.tree.map(single, self.parameters))
         if isinstance(self.network, Layers):
@@ -75,17 +81,6 @@ class Student:
                     expected=f"{self.network.size} weights, and {self.head.size} outputs",
                     fix="Take the flat vector from Layers.ravel; Head.size says how many outputs.",
                 )
-
-    @property
-    def apply(self) -> Callable[[PyTree, Array], Any]:
-        """The network as a function of the tree of its parameters and a batch of inputs."""
-        return applied(self.network)
-
-    @property
-    def tree(self) -> Any:
-        """The parameters as :attr:`apply` takes them."""
-        layers = self.network
-        return layers.unravel(self.parameters) if isinstance(layers, Layers) else self.parameters
 
     @property
     def size(self) -> int:
@@ -102,7 +97,6 @@ class Student:
         return self._outputs(self._scaled(x))
 
     def _scaled(self, x: ArrayLike) -> np.ndarray:
-        """Inputs as the network takes them; raises as :meth:`outputs` does."""
         x = real_numbers(x, "the inputs", records=False)
         wanted = self.network.inputs if isinstance(self.network, Layers) else None
         if wanted is None and self.scaling.x_shift is not None:
@@ -117,20 +111,17 @@ class Student:
         return np.asarray(self.scaling.inputs(x))
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
+        network, tree = self.network, self.parameters
         with jax.enable_x64(False):
+            tree = network.unravel(tree) if isinstance(network, Layers) else tree
             parts = [
-                np.asarray(_outputs(self.apply, self.tree, x[at : at + ROWS]), np.float64)
+                np.asarray(_outputs(applied(network), tree, x[at : at + ROWS]), np.float64)
                 for at in range(0, max(len(x), 1), ROWS)
             ]
         return np.concatenate(parts)
 
     def predict(self, x: ArrayLike) -> Prediction:
-        """The predictive and its uncertainty at inputs (n, ...).
-
-        Raises:
-            StructureError: for inputs of another shape.
-            ParameterError: for inputs that are not finite.
-        """
+        """The predictive and its uncertainty at inputs (n, ...); errors as of :meth:`outputs`."""
         x = self._scaled(x)
         found = self.head.prediction(self._outputs(x), self.scaling)
         outside = None if self.domain is None else self.domain.outside(x)
@@ -156,31 +147,29 @@ def _outputs(apply: Any, parameters: PyTree, x: Array) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Module:
+class _Module:
     """An equinox module of one unbatched input, as a function of its arrays."""
 
     static: Any
 
     def __call__(self, parameters: PyTree, x: Array) -> Any:
-        """The module's outputs for a batch."""
         return jax.vmap(eqx.combine(parameters, self.static))(x)
 
     def __hash__(self) -> int:
         return hash(jax.tree.structure(self.static))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Module) and bool(eqx.tree_equal(self.static, other.static))
+        return isinstance(other, _Module) and bool(eqx.tree_equal(self.static, other.static))
 
 
 @dataclasses.dataclass(frozen=True)
-class Built:
+class _Built:
     """A registered architecture as a function of its parameters."""
 
     name: str
     options: str
 
     def __call__(self, parameters: PyTree, x: Array) -> Any:
-        """The architecture's outputs for a batch."""
         return Architecture.made(self.name, parameters, json.loads(self.options))(x)
 
 
@@ -189,21 +178,14 @@ def applied(network: Any) -> Callable[[Any, Any], Any]:
     if isinstance(network, Layers):
         return Forward(network)
     if isinstance(network, Architecture):
-        return Built(network.name, json.dumps(dict(network.options), sort_keys=True))
+        return _Built(network.name, json.dumps(dict(network.options), sort_keys=True))
     return network
 
 
 def start(
     student: Any, head: Head, x: np.ndarray, *, key: jax.Array
 ) -> tuple[Layers | Architecture | Callable[[Any, Any], jax.Array], Any]:
-    """A network and the tree of parameters it starts from, for inputs like ``x``.
-
-    Args:
-        student: Layers; an equinox module; ``(apply, parameters)`` as flax has them; an
-            Architecture.
-        head: what its outputs will mean.
-        x: some inputs.
-        key: of random weights, where there are none yet.
+    """The network of a student, and the tree of parameters it starts from, for inputs like ``x``.
 
     Raises:
         UsageError: for what is no network.
@@ -215,7 +197,7 @@ def start(
         network, parameters = student, student.parameters
     elif isinstance(student, eqx.Module):
         parameters, static = eqx.partition(student, eqx.is_inexact_array)
-        network = Module(static)
+        network = _Module(static)
     elif isinstance(student, tuple) and len(student) == 2 and callable(student[0]):
         network, parameters = student
     else:
@@ -239,13 +221,6 @@ def start(
     return network, parameters
 
 
-MEANINGS = {
-    "categorical": "a logit of each class",
-    "bernoulli": "one logit",
-    "gaussian": "means, then log variances",
-}
-
-
 def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     """Random weights under which signals keep their size; the last layer's are small."""
     weights, rng = [], keys.of_numpy(key)
@@ -262,21 +237,19 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
 
 def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
     """Dense layers with room for ``count`` networks: as many times the units, other outputs."""
-    grown = [
-        dataclasses.replace(
-            layer, inputs=layer.inputs * (count if place else 1), outputs=layer.outputs * count
-        )
-        for place, layer in enumerate(layers.layers)
-    ]
+    grow = lambda layer, wide: dataclasses.replace(
+        layer, inputs=layer.inputs * wide, outputs=layer.outputs * count
+    )
+    grown = [grow(layer, count if place else 1) for place, layer in enumerate(layers.layers)]
     grown[-1] = dataclasses.replace(grown[-1], outputs=outputs, activation="identity")
     return Layers(tuple(grown), layers.image)
 
 
 def default(layers: Layers, head: Head, networks: int) -> Layers:
-    """The student of a teacher with these layers, of which so many networks are at hand.
+    """The student of a teacher with these layers, with room for ``networks`` of them.
 
-    It has room for all of them, as an average over networks is more complex than one of them;
-    for fewer where it would have more than :data:`ROOM` weights, and for one convolutional one.
+    It has room for fewer where it would have more than :data:`ROOM` weights, and for one
+    convolutional one: an average over networks is more complex than one of them.
     """
     most = networks if _grows(layers) else 1
     students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
@@ -302,12 +275,8 @@ def taught(
 ) -> list[PyTree]:
     """The start of a student: the average of networks, whose hidden units it has side by side.
 
-    Args:
-        parameters: of the student, of which the outputs that networks lack are kept.
-        networks: the arrays of layers, with an axis of networks first; the first outputs of the
-            last layer are logits, or means in the units of ``y``.
-        head: of the student.
-        scaling: its units.
+    Outputs that ``networks`` (arrays of layers, with an axis of networks first) lack are as in
+    ``parameters``; their first ones are logits, or means in the units of ``y``.
     """
     *hidden, last = networks
     count, grown = len(last["kernel"]), []
@@ -336,3 +305,46 @@ def finish(
     if isinstance(network, Architecture):
         network = dataclasses.replace(network, parameters=arrays)
     return Student(network, arrays, head, scaling, domain)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _written(student: Student) -> dict[str, Any]:
+    if not isinstance(student.network, Layers | Architecture):
+        raise ArtifactError(
+            found=f"a student whose network is a function of one's own, {student.network!r}",
+            expected="a network that files can describe",
+            fix="Distill into Layers, or into an Architecture under a registered name: "
+            "register_architecture(name, lambda parameters: lambda x: apply(parameters, x)).",
+        )
+    held = isinstance(student.network, Architecture)  # which holds the parameters
+    return {name: own for name, own in vars(student).items() if not (held and name == "parameters")}
+
+
+def _read(fields: dict[str, Any]) -> dict[str, Any]:
+    network = fields.get("network")
+    return fields | (
+        {"parameters": network.parameters} if isinstance(network, Architecture) else {}
+    )
+
+
+def _checked(fields: dict[str, Any]) -> None:
+    if fields.get("network") is not None:  # an architecture that is only checked is not made
+        CODECS["Student"].build(fields)
+
+
+enrol_data(Head)
+_arrays = [field.name for field in dataclasses.fields(Scaling)]
+enrol_data(Scaling, types=dict.fromkeys(_arrays, np.ndarray | None), arrays=_arrays)
+enrol_data(Domain, arrays=["low", "high", "mean", "directions"])
+_parts = Layers | Architecture, Head, Scaling, Domain | None
+enrol_data(
+    Student,
+    types=dict(zip(("network", "head", "scaling", "domain"), _parts, strict=True)),
+    arrays=["parameters"],
+    write=_written,
+    read=_read,
+    check=_checked,
+    whole=True,
+)

@@ -22,7 +22,7 @@ from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 
 SAMPLES = 16
-"""Draws that a student hears at each step, unless told otherwise."""
+"""Draws that a student hears at each step, by default."""
 WATCHED = 4
 """Inputs at which chains are compared with each other."""
 NETWORKS = 4
@@ -32,16 +32,15 @@ NETWORKS = 4
 class Health(NamedTuple):
     """Diagnostics of a teacher's chains, and the reasons they give not to rely on it.
 
-    All numbers are None for what is no chain, and where they are not known.
+    ``temperature`` is 1 for a chain that samples from what it is meant to, ``rhat`` the largest
+    R-hat of split chains, of the log density and of the outputs at some inputs, and ``effective``
+    the smallest effective sample size of these: None for what is no chain, and if not known.
     """
 
     reasons: tuple[str, ...] = ()
     temperature: float | None = None
-    """1 for a chain that samples from what it is meant to."""
     rhat: float | None = None
-    """The largest R-hat of split chains, of the log density and of the outputs at some inputs."""
     effective: float | None = None
-    """The smallest effective sample size of the same quantities."""
 
 
 UNKNOWN = Health()
@@ -50,18 +49,13 @@ UNKNOWN = Health()
 class Teacher(eqx.Module):
     """Draws from a posterior over parameters, some at a time, and what each of them predicts.
 
-    A teacher is a pytree whose arrays are its data, so that it can be passed to compiled code.
-    :meth:`begin` may take its time; the others are traced.
+    A teacher is a pytree whose arrays are its data, so that it can be passed to compiled code. All
+    methods but :meth:`begin`, :meth:`head` and :meth:`health` are traced.
     """
 
     @abc.abstractmethod
     def head(self, x: Array) -> Head:
-        """The meaning of its outputs, for inputs like ``x`` (n, ...).
-
-        Raises:
-            UsageError: for a model that does not predict.
-            StructureError: for outputs that are not what the likelihood needs.
-        """
+        """The meaning of its outputs, for inputs like ``x``; errors as of ``Head.of_model``."""
 
     @abc.abstractmethod
     def inputs(self) -> Array | None:
@@ -88,9 +82,9 @@ class Teacher(eqx.Module):
         """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
     def networks(self, state: PyTree) -> Any:
-        """Arrays of the layers of some networks, at most :data:`NETWORKS`, the networks first.
+        """The layers' arrays, of which a student begins as the average, with an axis of networks.
 
-        A student begins as their average. The first outputs are logits, or means in the units of
+        There are :data:`NETWORKS` at most. The first outputs are logits, or means in the units of
         values. None of what is no network of :class:`~posterity.networks.Layers`.
         """
         del state
@@ -120,14 +114,9 @@ class Teacher(eqx.Module):
         return jnp.zeros((0, 0), jnp.float32)
 
     def health(self, state: PyTree, series: np.ndarray) -> Health:
-        """Diagnostics of a run that led to a state, from ``n`` rows of :meth:`watch`; not traced.
-
-        Args:
-            state: the last one.
-            series: (n, chains, q), evenly spaced over the run.
-        """
+        """Diagnostics of a run that led to a state, from rows of :meth:`watch` (n, chains, q)."""
         del state, series
-        return Health()
+        return UNKNOWN
 
     @property
     def layers(self) -> Layers | None:
@@ -143,37 +132,30 @@ class _OfModel(Teacher):
     samples: int = eqx.field(static=True)
 
     def head(self, x: Array) -> Head:
-        """The head of how the model predicts."""
-        draws = jax.eval_shape(lambda: self.draws(self.begin(key=jax.random.key(0))))
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        draws = jax.eval_shape(self.draws, self.blank())
         return Head.of_model(self.model, jax.tree.map(one, draws), x)
 
     @property
     def layers(self) -> Layers | None:
-        """The layers of the model."""
         return getattr(self.model, "layers", None)
 
     def inputs(self) -> Array | None:
-        """The inputs that it was given."""
         return self.x
 
     def advance(self, state: PyTree, *, key: jax.Array) -> PyTree:
-        """New draws, whatever the ones before."""
         del state
         return self.begin(key=key)
 
     def draws(self, state: PyTree) -> PyTree:
-        """The draws, which are the state."""
         return state
 
     def networks(self, state: PyTree) -> Any:
-        """Those of the first draws."""
         if self.layers is None:
             return None
         return in_units(self.model, jax.vmap(self.layers.unravel)(self.draws(state)[:NETWORKS]))
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """The model's outputs for each draw."""
         return outputs_of(self.model, draws, x)
 
 
@@ -197,7 +179,7 @@ class Draws(_OfModel):
         stack: events (S, ...), as flat weights (S, p) of a network; or a tree of these.
         x: inputs that the posterior was fitted to, if known.
         samples: how many draws a student hears at each step; all if there are fewer.
-        diagnostics: of the chains that drew them, if known: a student's status repeats the reasons.
+        diagnostics: of the chains that drew them: a student's status repeats the reasons.
 
     Raises:
         StructureError: unless all leaves have the same first axis.
@@ -244,26 +226,20 @@ class Draws(_OfModel):
         return float(self.count)
 
     def predict(self, x: Array) -> Prediction:
-        """The predictive at inputs (n, ...), averaged over all draws.
-
-        Raises:
-            UsageError, StructureError: as of :meth:`head`.
+        """The predictive at inputs (n, ...), averaged over all draws; errors as of :meth:`head`.
 
         >>> from posterity.models import LogisticRegression
         >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
         array([0.5])
         """
+        starts = range(0, self.count, self.samples)
+        ends = [min(at + self.samples, self.count) for at in starts]
+        some = lambda at, end: jax.tree.map(lambda leaf: np.asarray(leaf)[at:end], self.stack)
         with jax.enable_x64(False):
             x = jnp.asarray(np.asarray(x, np.float32))
-            head = self.head(x)
-
-            def part(at: int) -> tuple[Expectations, int]:
-                draws = jax.tree.map(
-                    lambda leaf: np.asarray(leaf)[at : at + self.samples], self.stack
-                )
-                return _averages(self.model, head, draws, x), min(self.samples, self.count - at)
-
-            total = merged(part(at) for at in range(0, self.count, self.samples))
+            average = functools.partial(_averages, self.model, head := self.head(x))
+            pairs = zip(starts, ends, strict=True)
+            total = merged((average(some(*pair), x), pair[1] - pair[0]) for pair in pairs)
         return Prediction.of(total, head.likelihood)
 
     def traced(self) -> "Draws":
@@ -288,22 +264,14 @@ class Draws(_OfModel):
 
 @functools.partial(jax.jit, static_argnums=1)
 def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations:
-    """What some draws say on average, in one program."""
     return expectations_of(head.likelihood, outputs_of(model, draws, x), head.noise_variance)
 
 
 class Independent(_OfModel):
-    """Any posterior that can be sampled: new draws at every step.
+    """Any posterior that can be sampled: new draws, so many ``samples``, at every step.
 
-    Args:
-        posterior: one proper law of the parameters of ``model``: a network's, a fused one, a
-            mixture.
-        model: what it is a law of, and predicts.
-        x: inputs that it was fitted to, if known.
-        samples: draws that a student hears at each step.
-
-    Raises:
-        UsageError: unless it is one proper law.
+    The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of ``model``,
+    which predicts; ``x`` are the inputs that it was fitted to, if known.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -327,7 +295,7 @@ class Independent(_OfModel):
         self.posterior, self.model, self.x, self.samples = posterior, model, x, samples
 
     def begin(self, *, key: jax.Array) -> PyTree:
-        """Some draws."""
+        """New draws."""
         return self.posterior.sample(key, (self.samples,))
 
 

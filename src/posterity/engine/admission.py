@@ -17,12 +17,9 @@ from posterity.federation.messages import Report
 
 
 def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) -> Letter:
-    """The letter in some bytes, signed by a member, of these terms and for this receiver.
-
-    ``gone`` are the names of those who were forgotten.
-
-    Raises:
-        Refusal: if it is no such letter, or what it holds is beyond what was agreed.
+    """The letter in some bytes, signed by a member, of these terms and for this receiver. ``gone``
+    are the names of those who were forgotten. A Refusal if it is no such letter, or what it holds
+    is beyond what was agreed.
     """
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
     if envelope.kind != MESSAGE:
@@ -84,15 +81,13 @@ def check_structure(terms: Terms, law: Any) -> None:
 
 
 def check_report(terms: Terms, report: Report) -> None:
-    """Check that a site's report has the family and shapes of the prior, and no number too large.
-
-    Raises:
-        Refusal: if not.
+    """Check that a site's report has the family and shapes of the prior, and no number too large; a
+    Refusal if not.
     """
-    laws = (report.direction, report.improved, report.fixed_point)
-    for law in (law for law in laws if law is not None):
-        check_structure(terms, law)
-        check_size(terms, law.natural_parameters)
+    for law in (report.direction, report.improved, report.fixed_point):
+        if law is not None:
+            check_structure(terms, law)
+            check_size(terms, law.natural_parameters)
     arrays = (report.slope, report.curvature)
     for axes, array in enumerate(arrays, start=1):
         shape = (terms.agreement.prior.event_size,) * axes
@@ -114,13 +109,9 @@ def check_size(terms: Terms, *numbers: Any) -> None:
 
 
 def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
-    """Check that a sum of prior and factors is within what was agreed.
-
-    Where models are conjugate every such sum is a distribution. Where they are not, one that
-    lacks some sites' factors need be none; a site then passes the token on as it is.
-
-    Raises:
-        Refusal: if it is not.
+    """Check that a sum of prior and factors is within what was agreed. Where models are conjugate
+    every such sum is a distribution. Where they are not, one that lacks some sites' factors need be
+    none; a site then passes the token on as it is. A Refusal if it is not.
     """
     own, prior = posterior.natural_parameters, terms.agreement.prior.natural_parameters
     changed, largest = np.abs(own - prior).max(), np.abs(own).max()

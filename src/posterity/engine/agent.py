@@ -1,10 +1,16 @@
-"""An agent: a machine and its store, where what is durable comes before what is sent."""
+"""An agent: a machine and its store, where what is durable comes before what is sent; and the
+letters that wait to be handed over.
+"""
 
 import contextlib
+import dataclasses
 import functools
+import random
 import threading
+import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from posterity.engine.machine import Machine
@@ -14,6 +20,10 @@ from posterity.engine.refusal import Refusal
 from posterity.engine.store import Change, Outgoing, Store
 from posterity.files import write_file
 
+FIRST, LONGEST = 1.0, 60.0
+"""Seconds after which a letter that is not acknowledged is handed over again: they double from the
+first to the longest, and up to half of them is added at random, so that sites do not go in step."""
+MOST_ONCE = 4096
 MOST_FILES, MOST_FILE_BYTES = 256, 2**30
 """Files in the inbox of one member's, and their bytes, beyond which none is taken."""
 
@@ -26,9 +36,8 @@ class Agent:
         self.memory: Memory = machine.load(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
-        """Take letters in, all in one write to the disk; returns what is to be sent after it.
-
-        One at which the machine fails, as nobody meant it to, is as if it had been lost.
+        """Take letters in, all in one write to the disk; returns what is to be sent after it. One
+        at which the machine fails, as nobody meant it to, is as if it had been lost.
         """
         return self._made(functools.partial(self._received, letter) for letter in letters)
 
@@ -44,10 +53,8 @@ class Agent:
             return failed(memory, error, digest=digest_of(letter))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
-        """Carry out a command of the machine; returns what is to be sent after it.
-
-        Raises:
-            Refusal: if the state of the site forbids it.
+        """Carry out a command of the machine; returns what is to be sent after it; a Refusal if the
+        state of the site forbids it.
         """
         return self._made([command])
 
@@ -76,7 +83,6 @@ class Agent:
                     yield line("files stay", of=site, names=names)
 
     def _keep(self, sender: str, handover: Handover) -> None:
-        """Write a file that a member handed over; a Refusal if it has too much in its folder."""
         name, content = handover.name, handover.content
         others = [size for other, size in self._kept(sender).items() if other != name]
         if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
@@ -89,17 +95,106 @@ class Agent:
         write_file(folder / name, content)
 
     def _kept(self, sender: str) -> dict[str, int]:
-        """Sizes in bytes of the files that a member handed over, by name."""
         folder = self.inbox(sender)
         if not folder.is_dir():
             return {}
         return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
 
     def inbox(self, sender: str) -> Path:
-        """The folder of what a member hands over, ``inbox/SENDER`` beside the store.
-
-        Its name is written as in a URL, and so is a dot at the beginning.
+        """The folder of what a member hands over, ``inbox/SENDER`` beside the store. Its name is
+        written as in a URL, and so is a dot at the beginning.
         """
         quoted = urllib.parse.quote(sender, safe="")
         quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
         return self.store.path.parent / "inbox" / quoted
+
+
+@dataclasses.dataclass
+class _Due:
+    time: float
+    rest: float = FIRST
+
+
+class Post:
+    """The letters of a site that are to be handed over, to threads of its own or to couriers.
+
+    Those that are kept, since they wait for their acknowledgement, are due again and again; others,
+    such as acknowledgements, once. Nothing of it has to be durable: the store has what is kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Outgoing, _Due] = {}
+        self._once: dict[Outgoing, None] = {}
+        self._changed, self._open, self._random = threading.Condition(), True, random.Random()
+
+    def update(self, kept: Iterable[Outgoing], once: Iterable[Outgoing] = ()) -> None:
+        """The letters that are kept now, of which new ones are due; and some that are due once."""
+        now = time.monotonic()
+        with self._changed:
+            self._kept = {each: self._kept.get(each) or _Due(now) for each in kept}
+            for letter in once:
+                if letter not in self._kept:
+                    self._once[letter] = None
+            while len(self._once) > MOST_ONCE:  # their senders will ask for them again
+                del self._once[next(iter(self._once))]
+            self._changed.notify_all()
+
+    def collect(
+        self, wait: float, *, most: int, size: int, to: Collection[str] | None = None
+    ) -> list[Outgoing]:
+        """Letters ``to`` some receivers, all by default, that are due; they then rest. It waits for
+        one so many seconds. They are ``most`` and have ``size`` bytes at most, but for the first.
+        """
+        deadline = time.monotonic() + wait
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                waiting = [each for each in self._kept if to is None or each.receiver in to]
+                due = [each for each in self._once if to is None or each.receiver in to]
+                due += [each for each in waiting if self._kept[each].time <= now]
+                if due or now >= deadline or not self._open:
+                    return self._taken(due, most, size, now)
+                soonest = min((self._kept[each].time for each in waiting), default=deadline)
+                self._changed.wait(max(min(soonest, deadline) - now, 1e-3))
+
+    def _taken(self, due: list[Outgoing], most: int, size: int, now: float) -> list[Outgoing]:
+        taken: list[Outgoing] = []
+        for letter in due[:most]:
+            size -= len(letter.content)
+            if taken and size < 0:
+                break
+            taken.append(letter)
+            if letter in self._once:
+                del self._once[letter]
+            if (state := self._kept.get(letter)) is not None:
+                state.time = now + state.rest * self._random.uniform(1.0, 1.5)
+                state.rest = min(2 * state.rest, LONGEST)
+        return taken
+
+    def unreached(self, letters: Iterable[Outgoing]) -> None:
+        """Letters that were not handed over, because nobody listened: soon due again."""
+        with self._changed:
+            for letter in letters:
+                if letter in self._kept:
+                    wait = FIRST * self._random.uniform(0.5, 1.0)
+                    self._kept[letter] = _Due(time.monotonic() + wait)
+
+    def heard(self, senders: Collection[str] | None) -> None:
+        """Some members, or all, can be reached: letters to them that rest for long are due."""
+        with self._changed:
+            for letter, state in self._kept.items():
+                if state.rest > 4 * FIRST and (senders is None or letter.receiver in senders):
+                    state.time, state.rest = time.monotonic(), FIRST
+            self._changed.notify_all()
+
+    def waiting(self) -> dict[str, int]:
+        """The number of letters that wait for their acknowledgement, by receiver."""
+        with self._changed:
+            return dict(sorted(Counter(letter.receiver for letter in self._kept).items()))
+
+    def close(self) -> None:
+        """Hand over nothing any more; who waits is told so."""
+        with self._changed:
+            self._open = False
+            self._kept, self._once = {}, {}
+            self._changed.notify_all()

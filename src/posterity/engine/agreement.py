@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Gossip, step_key
 from posterity.federation.schedules import Schedule
-from posterity.federation.specification import build, make_schedule
+from posterity.federation.specification import build, imported, make_schedule
 from posterity.federation.status import TOLERANCE
 
 WALKS = one_of("gossip", "sequential")
@@ -137,26 +136,16 @@ class Terms:
         the options. Without ``links`` everybody may talk to everybody, or to the server alone if
         there is one. ``schedule`` has a ``kind`` and its options. With ``steps`` and no
         ``tolerance`` all steps are made; with neither it ends at
-        :data:`posterity.federation.status.TOLERANCE`.
-
-        Raises:
-            UsageError: if a value makes no sense, or nothing can be imported by a path.
-            LedgerError: if names of two members look alike.
+        :data:`posterity.federation.status.TOLERANCE`. A UsageError if a value makes no sense, or
+        nothing can be imported by a path; a LedgerError if names of two members look alike.
         """
         made = build(imported(model, "model.path"), model_options or {}, "model")
         rule = None
         if update is not None:
             rule = build(imported(update, "update.path"), update_options or {}, "update")
-        agreement = Agreement.of(
-            made,
-            prior,
-            rule,
-            personal=personal,
-            sites=list(members),
-            padding=padding,
-            total_weight=total_weight,
-            on_error="pass",
-        )
+        options = {"personal": personal, "padding": padding, "total_weight": total_weight}
+        sites = list(members)
+        agreement = Agreement.of(made, prior, rule, sites=sites, on_error="pass", **options)
         names, order = sorted(members), dict(schedule or {})
         kind = order.pop("kind", "gossip" if server is None else "sequential")
         made_by = None if server is None else make_schedule(kind, order, names)
@@ -227,7 +216,7 @@ class Terms:
     def step_key(self, sequence: int, gone: frozenset[str]) -> KeyArray:
         """The key of the answer to the token of this number: of a hop, or of a pass by name."""
         passes = sequence // max(len(self.staying(gone)), 1)
-        return _step_key(self.seed, sequence if self.order == "gossip" else passes)
+        return step_key(seeded(self.seed), sequence if self.order == "gossip" else passes)
 
     def following(self, site: str, origin: str | None, sequence: int, gone: frozenset[str]) -> str:
         """The site that the token of this number goes to from ``site``, to which it came from
@@ -240,10 +229,9 @@ class Terms:
         return self.walk(gone).hop(site, before, key=self.step_key(sequence, gone))
 
     def listeners(self, site: str, gone: frozenset[str]) -> tuple[str, ...]:
-        """Members to whom a site passes notices on: all neighbours, or a few of many.
-
-        Where everybody may talk to everybody, those at distances of powers of two in the order of
-        names: every notice still reaches all, in a few hops.
+        """Members to whom a site passes notices on: all neighbours, or a few of many. Where
+        everybody may talk to everybody, those at distances of powers of two in the order of names:
+        every notice still reaches all, in a few hops.
         """
         around, names = self.neighbours(site, gone), self.staying(gone - {site})
         pairs = len(names) * (len(names) - 1) // 2
@@ -273,38 +261,8 @@ def _graph(
     return graph
 
 
-@functools.lru_cache(maxsize=1024)
-def _step_key(seed: int, number: int) -> KeyArray:
-    return step_key(_key(seed), number)
-
-
-@functools.lru_cache(maxsize=64)
-def _key(seed: int) -> KeyArray:
-    return seeded(seed)
-
-
 def _key_of(text: str, place: str) -> PublicKey:
     try:
         return PublicKey.of(text)
     except Refusal as refusal:
         raise refusal.at(place) from refusal
-
-
-def imported(path: str, place: str) -> Callable[..., Any]:
-    """The class or function of an import path, ``package.module:name``.
-
-    Raises:
-        UsageError: if there is none; it names the ``place`` of the path.
-    """
-    module, _, name = path.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), name)
-        if not callable(made):
-            raise TypeError(f"a {type(made).__name__}")
-    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
-        raise UsageError(
-            found=f"{place} = {path!r}, which cannot be imported ({error!r})",
-            expected="'package.module:name' of a class or function",
-            fix="Install its package at every site, and name it in full.",
-        ) from error
-    return made

@@ -41,11 +41,8 @@ class Audit:
 
 
 def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
-    """Check a certificate: who signed it, and whether it follows from what the members signed.
-
-    Raises:
-        Refusal: if it is no certificate that a member of these terms signed, or lacks what it
-            names.
+    """Check a certificate: who signed it, and whether it follows from what the members signed; a
+    Refusal if it is no certificate that a member of these terms signed, or lacks what it names.
     """
     known = read(terms, envelope)
     if known.claim != "certificate":
@@ -89,22 +86,18 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     )
     if not gone:
         return certified, "Nobody was forgotten."
-    names = ", ".join(map(json.dumps, gone))
-    was = "was" if len(gone) == 1 else "were"
+    names, was = ", ".join(map(json.dumps, gone)), "was" if len(gone) == 1 else "were"
     began = f"The epoch began at the prior, after {names} {was} forgotten, without what they gave."
-    if predicate["independent"]:
-        return certified, began, "Each factor depends on its own site's records alone, as it signs."
     how = "The factors that stay were found in company of the forgotten, and refined since."
+    if predicate["independent"]:
+        how = "Each factor depends on its own site's records alone, as it signs."
     return certified, began, how
 
 
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
     """Check the log of a member, as ``posterity site audit`` wrote it, and who cosigned it.
-
-    ``since`` is a checkpoint that the auditor kept: the log must continue it.
-
-    Raises:
-        Refusal: if the bundle cannot be read.
+    ``since`` is a checkpoint that the auditor kept: the log must continue it. A Refusal if the
+    bundle cannot be read.
     """
     with reading("an audit", "what `posterity site audit` wrote, of a member of these terms"):
         site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
@@ -119,8 +112,8 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
     fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
-        "the checkpoint is that of the member, and signed by it": _holds(
-            lambda: _of_member(terms, site, head)
+        "the checkpoint is that of the member, and signed by it": (
+            head.origin == own and _holds(lambda: head.verify(key))
         ),
         "the log has as many entries as its checkpoint says": len(tree) == head.size,
         "its entries are those of the checkpoint": tree.root() == head.root,
@@ -135,12 +128,6 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     others = ", ".join(cosigned) or "nobody"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
     return Audit(Verification(claims), (shown,))
-
-
-def _of_member(terms: Terms, site: str, head: TreeHead) -> None:
-    head.verify(terms.members[site])
-    if head.origin != key_name(terms.name, site):
-        raise Refusal.of(f"a log of {head.origin!r}", f"that of {site!r}")
 
 
 def _holds(check: Any) -> bool:

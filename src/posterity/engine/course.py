@@ -20,20 +20,14 @@ from posterity.families import ExponentialFamily
 from posterity.federation import Run, Visit
 from posterity.federation.checkpoint import Members, visit_columns, visits_of
 from posterity.federation.driver import Federation
-from posterity.federation.messages import (
-    Answer,
-    Epoch,
-    Failure,
-    Improvement,
-    Question,
-    loads,
-)
+from posterity.federation.messages import Answer, Epoch, Failure, Improvement, Question, loads
 from posterity.federation.state import State
 from posterity.status import Status
 
 PART = "star "
 RUN, SITE, ANSWER = f"{PART}run", f"{PART}site ", f"{PART}answer "
 """Rows of a store: of the run, of each site, of each answer since the position was reached."""
+PLAIN = ("phase", "asked", "sweeps", "surveyed")
 
 
 class Unanswered(Exception):
@@ -133,14 +127,10 @@ class Course:
         """The part of the run, which is small."""
         state, status = self.run.state, self.status
         own = state.schedule
-        head = {
-            "phase": self.phase,
+        head = {name: getattr(self, name) for name in PLAIN} | {
             "step": state.step,
             "epoch": list(state.epoch),
             "schedule": None if own is None else sorted(own),
-            "asked": self.asked,
-            "surveyed": self.surveyed,
-            "sweeps": self.sweeps,
             "status": None if status is None else dataclasses.asdict(status),
         }
         return Outgoing("", as_text(head).encode())
@@ -178,22 +168,23 @@ class Course:
             pick = lambda field: {s: o[field] for s, o in own.items() if o[field] is not None}
             silent = frozenset(site for site, plain in own.items() if plain["silent"])
             agreed = dataclasses.replace(self.run.agreement, sites=tuple(own), silent=silent)
-            names = head["schedule"]  # of dictionaries by site
-            of_site = {s: o["schedule"] for s, o in own.items()}
-            by_name = {n: {s: o[n] for s, o in of_site.items() if n in o} for n in names or ()}
+            schedule = head["schedule"]  # names of dictionaries by site
+            if schedule is not None:
+                plain = {s: o["schedule"] for s, o in own.items()}
+                schedule = {n: {s: o[n] for s, o in plain.items() if n in o} for n in schedule}
             state = dataclasses.replace(
                 State.of(agreed.prior).with_entries(pick("entry")),
                 counts=pick("count"),
                 step=head["step"],
                 epoch=(int(head["epoch"][0]), str(head["epoch"][1])),
-                schedule=None if names is None else by_name,
+                schedule=schedule,
             )
             if head["status"] is not None:
                 status = Status(**head["status"] | {"reasons": tuple(head["status"]["reasons"])})
             run = dataclasses.replace(self.run, federation=Elsewhere(agreed, {}), state=state)
             answers = {digest: loads(part) for digest, part in of(ANSWER).items()}
             recent = {site: visits for site, (_, visits) in known.items()}
-            plain = {name: head[name] for name in ("phase", "asked", "sweeps", "surveyed")}
+            plain = {name: head[name] for name in PLAIN}
             return dataclasses.replace(
                 self, run=run, answers=answers, open=open_, recent=recent, status=status, **plain
             )
@@ -202,7 +193,6 @@ class Course:
 @dataclasses.dataclass(frozen=True)
 class ServerMemory(Memory):
     """The state that a server must not lose: a member's memory, and the course of the federation.
-
     ``parts`` are the course as bytes, from which :meth:`Server.load` makes it.
     """
 
@@ -218,6 +208,16 @@ class ServerMemory(Memory):
     def rows(self) -> dict[str, Outgoing]:
         """The rows of a store beside the state: those of any member, and the parts."""
         return {**super().rows, **self.parts}
+
+    def with_course(self, **changes: Any) -> Self:
+        """The memory with some changes of the course."""
+        return dataclasses.replace(self, course=dataclasses.replace(self.course, **changes))
+
+    def with_answer(self, asked: Question, answer: Answer, content: bytes) -> Self:
+        """The memory with the answer to a question, and as bytes."""
+        parts = {**self.parts, ANSWER + asked.digest: Outgoing("", content)}
+        after = self.with_course(answers={**self.course.answers, asked.digest: answer})
+        return dataclasses.replace(after, parts=parts)
 
     @classmethod
     def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:

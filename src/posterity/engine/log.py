@@ -125,7 +125,6 @@ def verify_consistency(
 
 def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> tuple[bytes, bytes]:
     """The roots of the first ``old`` entries and of all, from a path, which it takes apart.
-
     ``known`` is the former one where it need not come from the path.
     """
     if old >= size:
@@ -183,10 +182,8 @@ class TreeHead:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The checkpoint that :meth:`to_bytes` gave.
-
-        Raises:
-            Refusal: if it is none, or one with other lines than origin, size and root.
+        """The checkpoint that :meth:`to_bytes` gave; a Refusal if it is none, or one with other
+        lines than origin, size and root.
         """
         with reading("a checkpoint", "origin, size and root, and who signed them"):
             body, _, lines = content.decode().partition("\n\n")
@@ -201,26 +198,21 @@ class TreeHead:
 
     def verify(self, key: PublicKey) -> None:
         """Check that who keeps the log signed it; a Refusal if not."""
-        start = key_id(self.origin, SIGNATURE, key)
-        if not any(
-            name == self.origin and raw[:4] == start and key.verifies(raw[4:], self.body)
-            for name, raw in self.signatures
-        ):
+        own = self.origin, key_id(self.origin, SIGNATURE, key)
+        signatures = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == own]
+        if not any(key.verifies(signature, self.body) for signature in signatures):
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
-        """With the cosignature of a witness, at a time in seconds since 1970.
-
-        A witness calls :func:`continues` before, with the last checkpoint that it cosigned.
+        """With the cosignature of a witness, at a time in seconds since 1970. A witness calls
+        :func:`continues` before, with the last checkpoint that it cosigned.
         """
         signature = time.to_bytes(8, "big") + key.sign(self._stamped(time))
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)
 
     def witnesses(self, keys: Mapping[str, PublicKey], threshold: int = 0) -> dict[str, int]:
-        """When those of ``keys`` cosigned it that did, by name.
-
-        Raises:
-            Refusal: if these are fewer than ``threshold``.
+        """When those of ``keys`` cosigned it that did, by name; a Refusal if these are fewer than
+        ``threshold``.
         """
         times = {}
         for name, raw in self.signatures:
@@ -254,11 +246,9 @@ def key_id(name: str, kind: int, key: PublicKey) -> bytes:
 def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey) -> None:
     """Check that a checkpoint is signed, and that its log continues the one of an older.
 
-    An auditor calls it with what they kept, and a witness before each cosignature. Without an
-    older one the log is taken as it is.
-
-    Raises:
-        Refusal: if its log is another one or was rewritten, or it is not signed.
+    An auditor calls it with what they kept, and a witness before each cosignature. Without an older
+    one the log is taken as it is. A Refusal if its log is another one or was rewritten, or it is
+    not signed.
     """
     new.verify(key)
     if old is None:

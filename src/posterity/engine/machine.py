@@ -16,7 +16,7 @@ to be sent once that is on disk. What is lost on the way is sent again until it 
 """
 
 import dataclasses
-import hashlib
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +56,7 @@ from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Outgoing
 from posterity.entries import Entry
 from posterity.errors import PosterityError
-from posterity.federation import SiteState, Token, turn
+from posterity.federation import Token, turn
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
 from posterity.federation.site import Site
@@ -70,13 +70,14 @@ MOST_TURNS = 300
 """Turns a site, on average, after which a walk rests all the same, without other terms."""
 KEPT = 16
 """Sizes of earlier checkpoints from which a new one shows that it continues them."""
+KEPT_BY_TERMS = ("highest", "starts", "refusals", "published")
+"""Parts of a memory that stay under new terms, beside its own factor and whom they bar."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One site of a federation between organisations: its terms, its records and its key.
-
-    ``clock`` gives seconds since 1970, which certificates and cosignatures name.
+    """One site of a federation between organisations: its terms, its records and its key. ``clock``
+    gives seconds since 1970, which certificates and cosignatures name.
     """
 
     terms: Terms
@@ -85,12 +86,12 @@ class Machine:
     clock: Callable[[], float] = time.time
     MEMORY: ClassVar[type[Memory]] = Memory
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The name of the site."""
         return self.site.name
 
-    @property
+    @functools.cached_property
     def author(self) -> Author:
         """The site as one that makes notices."""
         return Author(self.terms, self.name, self.key)
@@ -103,8 +104,8 @@ class Machine:
             expected = f"that of {self.name!r} under {self.terms.digest[:16]!r}"
             fix = "Take over the new terms by `posterity site init FOLDER --federation FILE`."
             raise Refusal.of(found, expected, "membership", fix)
-        own = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
-        return dataclasses.replace(memory, **own)
+        digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
+        return dataclasses.replace(memory, **digests)
 
     # --- letters ---------------------------------------------------------------------------------
 
@@ -123,18 +124,16 @@ class Machine:
             step, answer = self._taken(heard.memory, letter, digest)
         except Refusal as refusal:
             return refused(memory, refusal, digest)
-        if answer is None:  # an answer to a question, which stands for it
-            return heard.then(step)
-        reply = self._sealed(step.memory, letter.sender, answer)
-        step = self._going_on(dataclasses.replace(step, sent=(reply, *step.sent)))
+        if answer is not None:  # else an answer to a question stands for it
+            reply = self._sealed(step.memory, letter.sender, answer)
+            step = self._going_on(dataclasses.replace(step, sent=(reply, *step.sent)))
         return heard.then(step)
 
     def _heard_from(self, memory: Memory, letter: Letter) -> Step:
         """Whoever writes is there; who does not know of a tombstone yet is sent it."""
         if memory.gone.issuperset(letter.gone):  # else it counts once the tombstones have come
             memory = self._heard(memory, letter.highest)
-        if letter.sender in memory.absent:
-            memory = dataclasses.replace(memory, absent=memory.absent - {letter.sender})
+        memory = memory.without_absent(letter.sender)
         if letter.sender in memory.gone:
             return Step(memory)
         unknown = memory.gone.difference(letter.gone)
@@ -144,47 +143,46 @@ class Machine:
     def _taken(
         self, memory: Memory, letter: Letter, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
-        """The step that a letter leads to which does more than acknowledge."""
+        body, sender = letter.body, letter.sender
         unknown = sorted({*letter.gone} - memory.gone)
-        if unknown and isinstance(letter.body, Token | Question):
+        if unknown and isinstance(body, Token | Question):
             refusal = _forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
             return refused(memory, refusal, digest), Acknowledgement("")  # it is sent again
-        match letter.body:
-            case Notice(envelope):
-                known = read(self.terms, envelope)
-                return self._noticed(Step(memory), known, letter.sender), Acknowledgement(digest)
-            case Handover(name, content):
-                sha = hashlib.sha256(content).hexdigest()
-                entry = line("file received", name=name, sender=letter.sender, sha256=sha)
-                step = Step(memory, (), (entry,), files=((letter.sender, letter.body),))
-                return step, Acknowledgement(digest)
+        match body:
             case Token():
-                return self._receive_token(memory, letter.body, frozenset(letter.gone), digest)
+                return self._receive_token(memory, body, frozenset(letter.gone), digest)
             case Question():
-                return self._replied(memory, letter, letter.body)
-            case Answer():
-                return self._receive_answer(memory, letter.sender, letter.body), Acknowledgement(
-                    digest
+                return self._replied(memory, letter, body)
+            case Notice(envelope):
+                step = self._noticed(Step(memory), read(self.terms, envelope), sender)
+            case Handover(name, content):
+                step = Step(memory, files=((sender, body),)).logging(
+                    "file received", name=name, sender=sender, sha256=digest_of(content)
                 )
-        raise _forbidden(f"a letter with a {type(letter.body).__name__}", "schema")
+            case Answer():
+                step = self._receive_answer(memory, sender, body)
+            case _:
+                raise _forbidden(f"a letter with a {type(body).__name__}", "schema")
+        return step, Acknowledgement(digest)
 
     def _replied(
         self, memory: Memory, letter: Letter, asked: Question
     ) -> tuple[Step, Acknowledgement | None]:
         """The answer to a server's question; the one that waits already, if it asks again."""
         order, own = Order.of(self.terms, letter.sender, self.name, asked), memory.own
-        if order.place == (own.epoch, own.answered) and ANSWER in memory.outbox:
+        epoch, last = order.place[0], (own.epoch, own.answered)
+        if order.place == last and ANSWER in memory.outbox:
             return Step(memory, (memory.outbox[ANSWER],)), None
-        if order.place <= (own.epoch, own.answered) or self.name in memory.gone:
-            reason = "replay" if order.place[0] == own.epoch else "epoch"
-            refusal = _forbidden(f"question {asked.number} of epoch {order.place[0]}", reason)
-            return refused(memory, refusal, order.question.digest), Acknowledgement("")
-        if unknown := sorted(memory.gone.difference(letter.gone)):
+        refusal, unknown = None, sorted(memory.gone.difference(letter.gone))
+        if order.place <= last or self.name in memory.gone:
+            reason = "replay" if epoch == own.epoch else "epoch"
+            refusal = _forbidden(f"question {asked.number} of epoch {epoch}", reason)
+        elif unknown:
             refusal = _forbidden(f"a question of who has no tombstones of {unknown}", "tombstone")
+        if refusal is not None:
             return refused(memory, refusal, order.question.digest), Acknowledgement("")
         answer, entry = order.answered(self.site, self.author, memory.gone)
-        own = dataclasses.replace(own, epoch=order.place[0], answered=asked.number)
-        memory = dataclasses.replace(self._heard(memory, own.epoch[0]), own=own)
+        memory = self._heard(memory, epoch[0]).with_own(epoch=epoch, answered=asked.number)
         message = self._sealed(memory, letter.sender, answer)
         return Step(memory.with_letters({ANSWER: message}), (message,), (entry,)), None
 
@@ -224,7 +222,8 @@ class Machine:
             return self._answer(memory, token), Acknowledgement(digest)
         # Where no token of a newer epoch was seen there may be none: its sender begins one.
         void = reason == "epoch" and not memory.own.epoch[1]
-        refusal = _forbidden(f"a token of {_place(token)}", reason)
+        place = f"epoch {token.epoch}, sequence {token.sequence}"
+        refusal = _forbidden(f"a token of {place}", reason)
         return refused(memory, refusal, token.digest), Acknowledgement(digest, void)
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
@@ -245,9 +244,7 @@ class Machine:
             check_posterior(self.terms, sent.posterior)
         except PosterityError as error:  # then the token goes on as it came
             counted = before.counted and token.epoch == before.epoch
-            own = dataclasses.replace(
-                before, epoch=token.epoch, answered=token.sequence, counted=counted
-            )
+            own = memory.with_own(epoch=token.epoch, answered=token.sequence, counted=counted).own
             place = (token.agreement, token.epoch, token.sequence + 1)
             sent = Token(*place, token.exact_sum, name, token.digest)
             visit = Visit(token.sequence, name, "refused", error=error.found[:200])
@@ -270,7 +267,10 @@ class Machine:
         )
         left = visit.outcome == "forgotten" or own.epoch != before.epoch
         step = Step(after, () if rests else (message,), (entry,), erase=left)
-        return self._surveyed(step, sent) if rests else step
+        if not rests:
+            return step
+        place = sent.epoch, sent.sequence
+        return self._noticed(step, self.author.survey(*place, sent.posterior, after.gone))
 
     # --- rest ------------------------------------------------------------------------------------
 
@@ -292,14 +292,9 @@ class Machine:
         calm = visit.change is None or visit.change <= self.terms.tolerance / sites**2
         return calm or self.terms.agreement.update.noisy
 
-    def _surveyed(self, step: Step, token: Token) -> Step:
-        place = token.epoch, token.sequence
-        return self._noticed(step, self.author.survey(*place, token.posterior, step.memory.gone))
-
     def _answered(self, memory: Memory, survey: Known) -> Known:
-        """The relation of the site to the posterior that a survey is about.
-
-        Only to one that came after its last turn in the present epoch it says more than that.
+        """The relation of the site to the posterior that a survey is about. Only to one that came
+        after its last turn in the present epoch it says more than that.
         """
         own, entry, report = memory.own, memory.own.entry, None
         left = entry is not None and entry.factor is None
@@ -322,9 +317,9 @@ class Machine:
         """Where all have answered the site's survey: the certificate, and rest or another walk."""
         memory, token = step.memory, self._resting(step.memory)
         survey = self._own_survey(memory)
-        if token is None or survey is None:
+        if token is None or survey is None or self.awaited(memory):
             return step
-        if survey.version != (token.epoch, token.sequence) or self.awaited(memory):
+        if survey.version != (token.epoch, token.sequence):
             return step
         residuals, now = self._residuals(memory, survey), int(self.clock())
         certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
@@ -349,10 +344,8 @@ class Machine:
         }
 
     def _released(self, memory: Memory) -> Step:
-        """The token that rests walks on."""
-        message = memory.outbox[RESTING]
-        memory = memory.without_letters({RESTING}).with_letters({TOKEN: message})
-        memory = self._rerouted(memory)
+        letters = {TOKEN: memory.outbox[RESTING]}
+        memory = self._rerouted(memory.without_letters({RESTING}).with_letters(letters))
         return Step(memory, (memory.outbox[TOKEN],))
 
     def _resting(self, memory: Memory) -> Token | None:
@@ -362,37 +355,28 @@ class Machine:
     # --- commands --------------------------------------------------------------------------------
 
     def begin(self, memory: Memory, number: int | None = None) -> Step:
-        """A new epoch: at the start, after a loss, to let somebody in, after a forgetting.
-
-        Its number is by default the next after all that the site has heard of.
-
-        Raises:
-            Refusal: if it is not above the present one, there is a server, or the site was
-                forgotten.
+        """A new epoch: at the start, after a loss, to let somebody in, after a forgetting. Its
+        number is by default the next after all that the site has heard of. A Refusal if it is not
+        above the present one, there is a server, or the site was forgotten.
         """
         self._check_walk()
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
         if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or self.name in memory.gone:
             raise _forbidden(f"epoch {epoch} to begin after {memory.own.epoch}", "order")
-        total = TreeSum.of([self.terms.agreement.prior])
-        first = Token(self.terms.digest, epoch, 0, total)
+        first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.agreement.prior]))
         step = self._answer(self._heard(memory, epoch[0]), first)
-        return Step(memory, entries=(line("begun", epoch=list(epoch)),)).then(step)
+        return Step(memory).logging("begun", epoch=list(epoch)).then(step)
 
     def leave(self, memory: Memory) -> Step:
-        """The site's factor will leave when a token next comes; the site still passes it on.
-
-        Where no token is known to walk, the site begins an epoch without it.
-
-        Raises:
-            Refusal: if there is a server, which alone takes factors out; or the site was forgotten.
+        """The site's factor will leave when a token next comes; the site still passes it on. Where
+        no token is known to walk, the site begins an epoch without it. A Refusal if there is a
+        server, which alone takes factors out; or the site was forgotten.
         """
         self._check_walk()
         if self.name in memory.gone:
             raise _forbidden(f"{self.name!r}, to leave", "order")
-        own = dataclasses.replace(memory.own, leaving=True)
-        memory = dataclasses.replace(memory, own=own)
-        step = Step(memory, entries=(line("leaving"),))
+        memory = memory.with_own(leaving=True)
+        step = Step(memory).logging("leaving")
         return step.then(self.begin(memory)) if memory.newest("survey") is not None else step
 
     def _check_walk(self) -> None:
@@ -404,53 +388,41 @@ class Machine:
         """The site is forgotten at once: its factor is destroyed, and all messages that hold it.
 
         Its tombstone goes to the others, who from then on take no token of an epoch that it took
-        part in; the first of them by name begins the next one.
-
-        Raises:
-            Refusal: if it was forgotten before.
+        part in; the first of them by name begins the next one. A Refusal if it was forgotten
+        before.
         """
         if self.name in memory.gone:
             raise _forbidden(f"site {self.name!r}, which was forgotten already", "order")
         return self._noticed(Step(memory), self.author.tombstone(self.name, memory.highest))
 
     def post(self, memory: Memory, envelope: bytes) -> Step:
-        """A notice that did not come by a letter: such as an authority's, that a site is forgotten.
-
-        Raises:
-            Refusal: if it was not signed by whom it has to be.
-        """
+        """Take a notice that did not come by a letter; a Refusal if it is not signed as it must."""
         return self._noticed(Step(memory), read(self.terms, envelope))
 
     def start(self, memory: Memory) -> Step:
         """The site's agent was started; who has taken part before tells the others that it is back.
-
         They may have passed it over.
         """
         now, starts = int(self.clock()), memory.starts + 1
         memory = dataclasses.replace(memory, starts=starts, born=memory.born or now)
-        step = Step(memory, entries=(line("started", number=starts),))
+        step = Step(memory).logging("started", number=starts)
         if self.name in memory.gone:
             return step
         old = memory.notices.get(f"agreement of {self.name}")
         now = now if old is None else max(now, old.version[0] + 1)  # whatever the clock says
-        known = self.author.agreement(now, memory.born, memory.own.epoch)
-        return self._noticed(step, known)
+        return self._noticed(step, self.author.agreement(now, memory.born, memory.own.epoch))
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer, until they are heard of again.
-
-        A token that waits for one of them is left to it: a new epoch begins, in which the site
-        comes back with its whole factor.
-
-        Raises:
-            Refusal: if one of them is no member, or the site itself.
+        """Go on without members that do not answer, until they are heard of again. A token that
+        waits for one of them is left to it: a new epoch begins, in which the site comes back with
+        its whole factor. A Refusal if one of them is no member, or the site itself.
         """
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
             others = f"some of {sorted(self.terms.members.keys() - {self.name})}"
             raise _forbidden(f"sites {sorted(absent)} to pass over", "membership", others)
         memory = dataclasses.replace(memory, absent=memory.absent | absent - memory.gone)
-        step = Step(memory, entries=(line("passed over", sites=sorted(absent)),))
+        step = Step(memory).logging("passed over", sites=sorted(absent))
         token = memory.outbox.get(TOKEN)
         if token is not None and token.receiver in absent:
             return step.then(self.begin(memory))
@@ -463,9 +435,9 @@ class Machine:
             raise _forbidden(f"a file for {receiver!r}", "membership", others)
         message = self._sealed(memory, receiver, handover)
         memory = memory.with_letters({f"file {handover.name} to {receiver}": message})
-        sha = hashlib.sha256(handover.content).hexdigest()
-        entry = line("file sent", name=handover.name, to=receiver, sha256=sha)
-        return Step(memory, (message,), (entry,))
+        sha = digest_of(handover.content)
+        step = Step(memory, (message,))
+        return step.logging("file sent", name=handover.name, to=receiver, sha256=sha)
 
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
         """Tell the listeners how the site's log stands, so that they can sign for it."""
@@ -479,34 +451,19 @@ class Machine:
 
     def adopt(self, memory: Memory) -> Memory:
         """The memory of earlier terms under the machine's: for members who join, or other links.
-
-        The factor stays; it counts again from the next epoch on.
-
-        Raises:
-            Refusal: if numbers would be made otherwise, or somebody who was forgotten would be
-                back, by name or by key.
+        The factor stays; it counts again from the next epoch on. A Refusal if numbers would be made
+        otherwise, or somebody who was forgotten would be back, by name or by key.
         """
         members, numbers = self.terms.members, self.terms.agreement.digest
-        keys = {site: known.predicate_key for site, known in memory.tombstones.items()}
-        barred = {**memory.barred, **keys}
-        back = (members.keys() & barred) | {
-            site for site, key in members.items() if key.id in barred.values()
-        }
+        barred = dict(memory.barred)
+        barred |= {site: known.subjects["key"] for site, known in memory.tombstones.items()}
+        is_back = lambda site: site in barred or members[site].id in barred.values()
+        back = sorted(filter(is_back, members))
         if memory.numbers not in ("", numbers) or back or memory.own.name != self.name:
-            raise _forbidden(f"terms with {sorted(back)}, or with other numbers, to adopt", "order")
-        own = dataclasses.replace(
-            memory.own, epoch=(memory.highest + 1, ""), answered=-1, counted=False
-        )
-        return Memory(
-            own,
-            highest=memory.highest,
-            starts=memory.starts,
-            refusals=memory.refusals,
-            published=memory.published,
-            terms=self.terms.digest,
-            numbers=numbers,
-            barred=barred,
-        )
+            raise _forbidden(f"terms with {back}, or with other numbers, to adopt", "order")
+        kept = {name: getattr(memory, name) for name in KEPT_BY_TERMS}
+        new = Memory(memory.own, terms=self.terms.digest, numbers=numbers, barred=barred, **kept)
+        return new.fenced((memory.highest + 1, ""))
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -532,22 +489,20 @@ class Machine:
         if known is None:
             why = ("no survey of this epoch yet",)
             return Status.of(math.inf, self.terms.tolerance or TOLERANCE, why)
-        predicate = known.predicate
-        left = math.inf if predicate["left"] is None else predicate["left"]
-        reasons = tuple(predicate["reasons"])
-        return Status(predicate["state"], left, predicate["tolerance"], reasons)
+        state, left, tolerance, reasons = (
+            known.predicate[name] for name in ("state", "left", "tolerance", "reasons")
+        )
+        return Status(state, math.inf if left is None else left, tolerance, tuple(reasons))
 
     # --- notices ---------------------------------------------------------------------------------
 
     def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
-        """Keep a notice, pass it on, and do what follows from it.
-
-        Raises:
-            Refusal: if it is not one to be believed.
+        """Keep a notice, pass it on, and do what follows from it; a Refusal if it is not one to be
+        believed.
         """
         memory, mine = step.memory, known.signer == self.name
         old = memory.notices.get(known.place)
-        if known.is_tombstone:
+        if known.claim == "tombstone":
             return step if old is not None else self._buried(step, known, sender)
         if known.epoch is not None:
             if known.epoch[0] > memory.highest + self.terms.limits.epochs:
@@ -566,23 +521,20 @@ class Machine:
             raise _forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = memory.with_notice(known)
         step = dataclasses.replace(step, memory=kept)
+        if known.claim in ("survey", "certificate", "checkpoint"):
+            step = step.then(self._flooded(kept, known, sender))
         match known.claim:
-            case "survey":
-                step = step.then(self._flooded(kept, known, sender))
-                if self.name not in memory.gone:
-                    place = {"epoch": list(known.version[0]), "sequence": known.version[1]}
-                    step = step.logging("surveyed", by=known.site, **place)
-                    step = self._noticed(step, self._answered(step.memory, known))
+            case "survey" if self.name not in memory.gone:
+                place = {"epoch": list(known.version[0]), "sequence": known.version[1]}
+                step = step.logging("surveyed", by=known.site, **place)
+                return self._noticed(step, self._answered(step.memory, known))
             case "residual":
-                step = self._concluded(step)
+                return self._concluded(step)
             case "certificate":
-                step, left = step.then(self._flooded(kept, known, sender)), known.predicate["left"]
-                epoch = list(known.version[0])
-                step = step.logging("certified", epoch=epoch, left=left, by=known.site)
-            case "checkpoint":
-                step = step.then(self._flooded(kept, known, sender))
+                about = {"epoch": list(known.version[0]), "left": known.predicate["left"]}
+                return step.logging("certified", by=known.site, **about)
             case "agreement":
-                step = self._started(step, known, old, sender)
+                return self._started(step, known, old, sender)
         return step
 
     def _started(self, step: Step, known: Known, old: Known | None, sender: str | None) -> Step:
@@ -610,7 +562,9 @@ class Machine:
     def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
         out = memory.gone - {self.name}
         others = {*self.terms.listeners(self.name, out)} - {sender, known.signer}
-        if known.is_tombstone and known.signer != known.site != self.name:  # it has to be told too
+        if (
+            known.claim == "tombstone" and known.signer != known.site != self.name
+        ):  # it has to be told too
             others |= {known.site} & {*self.terms.neighbours(self.name, out - {known.site})}
         return self._passed_on(memory, [known], sorted(others))
 
@@ -631,23 +585,16 @@ class Machine:
             return step
         other = self.terms.towards(self.name, known.recipient, out)
         waiting = memory.outbox.get(f"{known.place} to {other}")
-        if (
-            waiting is not None
-            and read(self.terms, body_of(waiting.content).content).version >= known.version
-        ):
+        if waiting is not None and self._notice_in(waiting).version >= known.version:
             return step
         return step.then(self._passed_on(memory, [known], [other]))
 
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Sign for another's log, once it is seen to continue the one that was signed for before.
-
-        Where no path leads from that one its keeper may not know it: it is told what it was.
-
-        Raises:
-            Refusal: if it does not.
+        Where no path leads from that one its keeper may not know it: it is told what it was. A
+        Refusal if it does not.
         """
-        new, member = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
-        before = TreeHead.from_bytes(old.predicate["note"].encode()) if old else None
+        new, before, member = known.head, old and old.head, known.site
         paths, size = known.predicate["paths"], before.size if before else 0
         if before and 0 < size < new.size and str(size) not in paths:
             found = f"a log of {member!r} with no path from its {size} entries that are known"
@@ -663,7 +610,7 @@ class Machine:
 
     def _returned(self, step: Step, site: str) -> Step:
         """Somebody is back: a token that rests without them walks on, so that it can meet them."""
-        memory = dataclasses.replace(step.memory, absent=step.memory.absent - {site})
+        memory = step.memory.without_absent(site)
         step = dataclasses.replace(step, memory=memory)
         token = self._resting(memory)
         whole = self.status(memory).converged or bool(self.awaited(memory))
@@ -680,16 +627,17 @@ class Machine:
         # Who is let in by a later epoch, and has not met it yet, has nothing from before.
         epoch, who = memory.own.epoch
         last = named if epoch > named and not who else max(named, memory.highest)
-        memory = dataclasses.replace(memory.with_notice(known), absent=memory.absent - {site})
+        memory = memory.with_notice(known).without_absent(site)
         memory = self._heard(self._fenced(memory, (last + 1, "")), last)
-        if site == self.name:
-            memory = dataclasses.replace(memory, own=_without_factor(memory.own), outbox={})
+        if site == self.name:  # its factor is destroyed; the version stays: it cannot come back
+            entry = (memory.own.entry or Entry(0, 0, None))._replace(factor=None)
+            memory = memory.with_own(entry=entry, counted=False, leaving=False)
+            memory = dataclasses.replace(memory, outbox={})
         else:
             memory = self._rerouted(memory)
-        entry = line("forgotten", site=site, highest=last, notice=known.digest)
-        step = step.then(Step(memory, (), (entry,), erase=True))
-        step = step.then(self._flooded(memory, known, sender))
-        return self._going_on(step)
+        buried = Step(memory, erase=True)
+        buried = buried.logging("forgotten", site=site, highest=last, notice=known.digest)
+        return self._going_on(step.then(buried).then(self._flooded(memory, known, sender)))
 
     def _is_between(self, memory: Memory) -> bool:
         """Tell whether a forgetting ended an epoch, and no token of the next one is known yet."""
@@ -708,8 +656,7 @@ class Machine:
         """The memory in which nothing below an epoch counts, nor waits to be sent."""
         if memory.own.epoch >= epoch:
             return memory
-        own = dataclasses.replace(memory.own, epoch=epoch, answered=-1, counted=False)
-        memory = self._without_posteriors(dataclasses.replace(memory, own=own), epoch)
+        memory = self._without_posteriors(memory.fenced(epoch), epoch)
         return memory.without_letters({TOKEN, RESTING})
 
     def _rerouted(self, memory: Memory) -> Memory:
@@ -732,10 +679,12 @@ class Machine:
         waiting = {
             place
             for place, message in memory.outbox.items()
-            if place.startswith(WITH_POSTERIORS)
-            and old(read(self.terms, body_of(message.content).content))
+            if place.startswith(WITH_POSTERIORS) and old(self._notice_in(message))
         }
         return dataclasses.replace(memory.without_letters(waiting), notices=notices)
+
+    def _notice_in(self, message: Outgoing) -> Known:
+        return read(self.terms, body_of(message.content).content)
 
     def _heard(self, memory: Memory, number: int) -> Memory:
         highest = max(memory.highest, number)
@@ -745,16 +694,6 @@ class Machine:
         gone = tuple(sorted(memory.gone))
         letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
         return Outgoing(receiver, letter.sealed(self.key))
-
-
-def _without_factor(own: SiteState) -> SiteState:
-    """The site once its factor is destroyed; its version stays, so that it cannot come back."""
-    entry = own.entry or Entry(0, 0, None)
-    return dataclasses.replace(own, entry=entry._replace(factor=None), counted=False, leaving=False)
-
-
-def _place(token: Token) -> str:
-    return f"epoch {token.epoch}, sequence {token.sequence}"
 
 
 def _forbidden(

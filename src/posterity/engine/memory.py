@@ -65,7 +65,7 @@ class Memory:
     @property
     def tombstones(self) -> dict[str, Known]:
         """By name the notices of those who were forgotten."""
-        return {known.site: known for known in self.notices.values() if known.is_tombstone}
+        return {known.site: known for known in self.notices.values() if known.claim == "tombstone"}
 
     @property
     def gone(self) -> frozenset[str]:
@@ -79,17 +79,29 @@ class Memory:
 
     def newest(self, claim: str) -> Known | None:
         """The newest notice of a claim by whomever, of the present epoch."""
-        known = [k for k in self.notices.values() if k.claim == claim and k.epoch == self.epoch]
-        return max(known, key=lambda each: each.version, default=None)
+        return max(self._present(claim), key=lambda each: each.version, default=None)
 
     @property
     def certificate(self) -> Known | None:
         """The newest certificate of the present epoch, or of those that say converged, if any."""
-        known = [
-            k for k in self.notices.values() if k.claim == "certificate" and k.epoch == self.epoch
-        ]
         converged = lambda each: each.predicate["state"] == "converged"
+        known = self._present("certificate")
         return max(known, key=lambda each: (converged(each), each.version), default=None)
+
+    def _present(self, claim: str) -> list[Known]:
+        return [k for k in self.notices.values() if k.claim == claim and k.epoch == self.epoch]
+
+    def with_own(self, **changes: Any) -> Self:
+        """The memory with some changes of the site's own state."""
+        return dataclasses.replace(self, own=dataclasses.replace(self.own, **changes))
+
+    def fenced(self, epoch: Epoch) -> Self:
+        """The memory of a site that counts again from an epoch on."""
+        return self.with_own(epoch=epoch, answered=-1, counted=False)
+
+    def without_absent(self, site: str) -> Self:
+        """The memory once a site is there."""
+        return dataclasses.replace(self, absent=self.absent - {site})
 
     def with_notice(self, known: Known) -> Self:
         """The memory with a notice in its place."""
@@ -107,7 +119,7 @@ class Memory:
     @property
     def rows(self) -> dict[str, Outgoing]:
         """The rows of a store beside the state: the outbox, and each notice."""
-        notices = {NOTICE + p: Outgoing("", known.to_bytes()) for p, known in self.notices.items()}
+        notices = {NOTICE + p: Outgoing("", known.content) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
     def is_like(self, other: "Memory") -> bool:
@@ -154,10 +166,8 @@ PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The consequences of a letter or a command.
-
-    First ``files``, each with its sender, are written, then ``change`` is committed; after both
-    ``sent`` goes out.
+    """The consequences of a letter or a command. First ``files``, each with its sender, are
+    written, then ``change`` is committed; after both ``sent`` goes out.
     """
 
     memory: Memory
@@ -176,10 +186,9 @@ class Step:
         return dataclasses.replace(self, entries=(*self.entries, line(event, **entry)))
 
     def then(self, later: "Step") -> "Step":
-        """Both steps as one, of which the later began with the memory of this one.
-
-        What the later erases is not sent any more: of letters only acknowledgements, and those that
-        are still in the outbox.
+        """Both steps as one, of which the later began with the memory of this one. What the later
+        erases is not sent any more: of letters only acknowledgements, and those that are still in
+        the outbox.
         """
         sent = self.sent
         if later.erase:
@@ -207,9 +216,8 @@ def refused(memory: Memory, refusal: Refusal, digest: str) -> Step:
 
 
 def failed(memory: Memory, error: Exception, **about: str) -> Step:
-    """An error that nobody foresaw is counted and logged by its type.
-
-    What it says stays out of the log, which others read: of a model's error that may be records.
+    """An error that nobody foresaw is counted and logged by its type. What it says stays out of the
+    log, which others read: of a model's error that may be records.
     """
     return _counted(memory, "failed", "defect", error=type(error).__name__, **about)
 

@@ -92,10 +92,8 @@ class Letter:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The letter that :meth:`to_bytes` gave.
-
-        Raises:
-            Refusal: if it is none, or another spelling of one.
+        """The letter that :meth:`to_bytes` gave; a Refusal if it is none, or another spelling of
+        one.
         """
         line, _, body = content.partition(b"\n")
         head = read_json(line, "head of a letter")

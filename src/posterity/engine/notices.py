@@ -10,7 +10,6 @@ one of its place.
 import base64
 import dataclasses
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +19,7 @@ from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine.admission import check_posterior, check_report, check_structure
 from posterity.engine.agreement import Terms
 from posterity.engine.log import TreeHead, key_name
-from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES
+from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES, digest_of
 from posterity.engine.refusal import Reason, Refusal, reading
 from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, from_base64
 from posterity.errors import PosterityError
@@ -29,17 +28,14 @@ from posterity.federation.messages import Epoch, Report, dumps, loads
 from posterity.federation.status import status_from
 from posterity.status import State, Status
 
-TOMBSTONE = "tombstone"
 NOTICE = "a notice as a member makes it"
 """The expectation that refusals of notices name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A notice whose signature and form were checked.
-
-    ``site`` is whom it is about, which is who signed it but for tombstones and cosignatures.
-    ``version`` orders the notices of one ``place``.
+    """A notice whose signature and form were checked. ``site`` is whom it is about, which is who
+    signed it but for tombstones and cosignatures. ``version`` orders the notices of one ``place``.
     """
 
     claim: Claim
@@ -49,27 +45,39 @@ class Known:
     envelope: bytes
 
     @functools.cached_property
+    def statement(self) -> Statement:
+        """The statement in the envelope."""
+        return Statement.from_bytes(Envelope.from_bytes(self.envelope).payload)
+
+    @property
     def predicate(self) -> Mapping[str, Any]:
         """The content of the statement."""
-        return Statement.from_bytes(Envelope.from_bytes(self.envelope).payload).predicate
+        return self.statement.predicate
+
+    @property
+    def subjects(self) -> Mapping[str, str]:
+        """Digests of what it is about: of a tombstone, the ID of the member's key."""
+        return self.statement.subjects
+
+    @property
+    def head(self) -> TreeHead:
+        """The state of a log that a checkpoint or a cosignature tells."""
+        return TreeHead.from_bytes(self.predicate["note"].encode())
 
     @property
     def text(self) -> str:
         """The envelope as text."""
         return self.envelope.decode()
 
-    def to_bytes(self) -> bytes:
-        """As a store keeps it: its head, and the envelope."""
-        return self._bytes
-
     @functools.cached_property
-    def _bytes(self) -> bytes:
+    def content(self) -> bytes:
+        """The notice as a store keeps it: its head, and the envelope."""
         head = [self.claim, self.site, self.signer, self.version]
         return json.dumps(head).encode() + b"\n" + self.envelope
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The notice that :meth:`to_bytes` gave; a ValueError or TypeError if it is none."""
+        """The notice of this :attr:`content`; a ValueError or TypeError if it is none."""
         head, _, envelope = content.partition(b"\n")
         claim, site, signer, version = json.loads(head)
         return cls(claim, site, signer, _tuple(version), envelope)
@@ -78,17 +86,6 @@ class Known:
     def recipient(self) -> str:
         """Who needs a residual or a cosignature: who made the survey, or keeps the log."""
         return self.predicate["to"] if self.claim == "residual" else self.site
-
-    @property
-    def predicate_key(self) -> str:
-        """The ID of the key of whom a tombstone is about."""
-        subjects = Statement.from_bytes(Envelope.from_bytes(self.envelope).payload).subjects
-        return subjects["key"]
-
-    @property
-    def is_tombstone(self) -> bool:
-        """True if it says that a member was forgotten."""
-        return self.claim == TOMBSTONE
 
     @property
     def place(self) -> str:
@@ -105,9 +102,7 @@ class Known:
     def posterior_digest(self) -> str:
         """SHA-256 of the posterior that it speaks of, as an artifact."""
         text = self.predicate["posterior"]
-        return (
-            text if self.claim == "residual" else hashlib.sha256(base64.b64decode(text)).hexdigest()
-        )
+        return text if self.claim == "residual" else digest_of(base64.b64decode(text))
 
     @property
     def epoch(self) -> Epoch | None:
@@ -117,7 +112,7 @@ class Known:
     @property
     def digest(self) -> str:
         """SHA-256 of the envelope, in hexadecimal."""
-        return hashlib.sha256(self.envelope).hexdigest()
+        return digest_of(self.envelope)
 
 
 def _tuple(value: Any) -> Any:
@@ -128,10 +123,8 @@ SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
 
 
 def read(terms: Terms, envelope: bytes) -> Known:
-    """A notice, once it is known who made it, and that it is one under these terms.
-
-    Raises:
-        Refusal: if it is none, or was not signed by whom it has to be.
+    """A notice, once it is known who made it, and that it is one under these terms; a Refusal if it
+    is none, or was not signed by whom it has to be.
     """
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
     signers = content.verify({**terms.members, **terms.authorities})
@@ -150,24 +143,23 @@ def read(terms: Terms, envelope: bytes) -> Known:
             raise ValueError("another subject")
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")
-    allowed = {predicate.get("by", site)} | (
-        terms.authorities.keys() if claim == TOMBSTONE else set()
-    )
+    allowed = {predicate.get("by", site), *(terms.authorities if claim == "tombstone" else ())}
     if not allowed.intersection(signers):
         raise _refused(f"a notice about {site!r} by {signers[0]!r}", "membership")
     known = Known(claim, site, min(allowed.intersection(signers)), version, envelope)
-    if claim in ("survey", "certificate"):
-        posterior_of(terms, known)
-    if claim == "residual":
-        standing_of(terms, known)
-    if claim in ("checkpoint", "cosignature"):
-        _check_head(terms, known)
+    match claim:
+        case "survey" | "certificate":
+            posterior_of(terms, known)
+        case "residual":
+            standing_of(terms, known)
+        case "checkpoint" | "cosignature":
+            _check_head(terms, known)
     return known
 
 
 def _check_head(terms: Terms, known: Known) -> None:
     """Check that a note is of its keeper's log, as that signed it, and cosigned by whom it says."""
-    head, keeper = TreeHead.from_bytes(known.predicate["note"].encode()), known.site
+    head, keeper = known.head, known.site
     if head.origin != key_name(terms.name, keeper):
         raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
     head.verify(terms.members[keeper])
@@ -231,8 +223,8 @@ _VERSIONS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "cosignature": _size,
 }
 """By claim what a newer notice is told from an older by."""
-_POSTERIOR = lambda terms, p: {"posterior": hashlib.sha256(posterior_bytes(p)).hexdigest()}
-_NOTE = lambda terms, p: {"checkpoint": hashlib.sha256(p["note"].encode()).hexdigest()}
+_POSTERIOR = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
+_NOTE = lambda terms, p: {"checkpoint": digest_of(p["note"].encode())}
 _SUBJECTS: dict[str, Any] = {
     "tombstone": lambda terms, p: {"key": terms.members[p["site"]].id},
     "agreement": lambda terms, p: {"terms": terms.digest},
@@ -281,10 +273,9 @@ class Author:
         return self._made("tombstone", site, highest=highest)
 
     def agreement(self, start: int, born: int, epoch: Epoch) -> Known:
-        """Says that the member takes part under these terms.
-
-        Its agent was started at the time ``start``, and for the first time with this store at
-        ``born``, in seconds since 1970; ``epoch`` is the newest that its store knows.
+        """Says that the member takes part under these terms. Its agent was started at the time
+        ``start``, and for the first time with this store at ``born``, in seconds since 1970;
+        ``epoch`` is the newest that its store knows.
         """
         return self._made("agreement", self.name, start=start, born=born, epoch=list(epoch))
 
@@ -338,10 +329,7 @@ class Author:
             epoch=list(epoch),
             sequence=sequence,
             posterior=survey.predicate["posterior"],
-            state=status.state,
-            left=_plain(status.left),
-            tolerance=float(status.tolerance),
-            reasons=list(status.reasons),
+            **_plain(status),
             independent=all(each.predicate["independent"] for each in residuals.values()),
             residuals={site: each.digest for site, each in residuals.items()},
             envelopes=[each.text for each in residuals.values()] if whole else [],
@@ -361,8 +349,10 @@ class Author:
         return self._made("cosignature", origin, by=self.name, note=note)
 
 
-def _plain(left: float) -> float | None:
-    return float(left) if left < math.inf else None
+def _plain(status: Status) -> dict[str, Any]:
+    left = float(status.left) if status.left < math.inf else None
+    plain = {"tolerance": float(status.tolerance), "reasons": list(status.reasons)}
+    return {"state": status.state, "left": left, **plain}
 
 
 def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, Known]:
@@ -382,11 +372,9 @@ def claims_on_answers(
     """The claims of a certificate on the answers in it, with True for those that hold."""
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
     try:
-        status = status_by(terms, certificate, residuals, certificate.forgotten)
-        found = (status.state, _plain(status.left), float(status.tolerance), list(status.reasons))
+        status = _plain(status_by(terms, certificate, residuals, certificate.forgotten))
     except PosterityError:
-        found = None
-    named = tuple(predicate[name] for name in ("state", "left", "tolerance", "reasons"))
+        status = None
     return {
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
@@ -396,17 +384,16 @@ def claims_on_answers(
             and (each.posterior_digest, each.recipient) == about
             for each in residuals.values()
         ),
-        "what is left to change follows from the answers": found == named,
+        "what is left to change follows from the answers": (
+            status is not None and {**predicate, **status} == predicate
+        ),
     }
 
 
 def follows(terms: Terms, certificate: Known) -> bool:
-    """Tell whether a certificate says what the answers of the members come to.
-
-    Where a server left them out, since they are too many to be sent to all, it is believed.
-
-    Raises:
-        Refusal: if an answer does not hold.
+    """Tell whether a certificate says what the answers of the members come to. Where a server left
+    them out, since they are too many to be sent to all, it is believed. A Refusal if an answer does
+    not hold.
     """
     residuals = notices_in(terms, certificate.predicate["envelopes"], "residual")
     if not residuals and certificate.predicate["residuals"]:
@@ -433,17 +420,18 @@ class Standing:
     forgotten: tuple[str, ...] = ()
 
 
+_FIELDS = dataclasses.fields(Standing)
+
+
 def standing_of(terms: Terms, known: Known) -> Standing:
     """The answer in a residual; a Refusal if it is none, or of another family or shape."""
     with reading("a residual", NOTICE):
-        content = {
-            field.name: known.predicate[field.name] for field in dataclasses.fields(Standing)
-        }
-        text = content["report"]
-        report: Any = None if text is None else loads(from_base64(text, "a report"))
-        if text is not None and (not isinstance(report, Report) or report.site != known.site):
-            raise ValueError("another site's report")
-        if report is not None:
+        content = {field.name: known.predicate[field.name] for field in _FIELDS}
+        report: Any = None
+        if content["report"] is not None:
+            report = loads(from_base64(content["report"], "a report"))
+            if not isinstance(report, Report) or report.site != known.site:
+                raise ValueError("another site's report")
             check_report(terms, report)
         return Standing(**{**content, "report": report, "forgotten": tuple(content["forgotten"])})
 
@@ -451,9 +439,8 @@ def standing_of(terms: Terms, known: Known) -> Standing:
 def status_by(
     terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
 ) -> Status:
-    """The status of the posterior of a survey, by the members' answers to it.
-
-    Whoever was not visited yet, or has not answered, keeps it from being called converged.
+    """The status of the posterior of a survey, by the members' answers to it. Whoever was not
+    visited yet, or has not answered, keeps it from being called converged.
     """
     answers = {site: standing_of(terms, known) for site, known in residuals.items()}
     stay = tuple(sorted(terms.members.keys() - gone))

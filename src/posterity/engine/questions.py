@@ -1,6 +1,5 @@
 """Questions of a server and answers of sites: what is admitted of either, and how sites answer."""
 
-import hashlib
 from typing import Any, NamedTuple, Self
 
 from posterity.arrays.tree import leaves
@@ -35,8 +34,7 @@ MOST_CHARACTERS = 300
 
 def failed(question: Question, error: str) -> Failure:
     """The answer that says that there is none, and why."""
-    about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-    return Failure(question.site, error[:MOST_CHARACTERS], **about)
+    return Failure(question.site, error[:MOST_CHARACTERS], **question.about)
 
 
 def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
@@ -56,9 +54,8 @@ def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
 
 
 class Order(NamedTuple):
-    """A question as it came to a site; its place is the epoch and how many were asked before.
-
-    With a ``survey`` it asks how the site stands to the posterior of that.
+    """A question as it came to a site; its place is the epoch and how many were asked before. With
+    a ``survey`` it asks how the site stands to the posterior of that.
     """
 
     question: Question
@@ -85,11 +82,9 @@ class Order(NamedTuple):
         if survey is not None:
             same = isinstance(question, Measure) and survey.epoch == question.epoch
             if survey.claim != "survey" or survey.signer != sender or not same:
-                raise Refusal.of(
-                    f"a {survey.claim} of {survey.signer!r}", "its own survey", "schema"
-                )
+                raise Refusal.of(f"a {survey.claim} of {survey.signer!r}", "its own survey")
             if view != posterior_of(terms, survey):
-                raise Refusal.of("a survey of another posterior", "that of the question", "schema")
+                raise Refusal.of("a survey of another posterior", "that of the question")
         return cls(question, (question.epoch, body.number), survey)
 
     def answered(
@@ -100,15 +95,11 @@ class Order(NamedTuple):
         residual = ""
         if self.survey is not None:
             residual = residual_of(author, self.survey, answer, site, gone).text
-        entry = line(
-            "failed" if isinstance(answer, Failure) else "answered",
-            question=self.question.digest,
-            kind=type(self.question).__name__,
-            epoch=list(self.place[0]),
-            step=self.question.step,
-            answer=hashlib.sha256(content).hexdigest(),
-        )
-        return letters.Answer(self.question.digest, content, residual), entry
+        asked, event = self.question, "failed" if isinstance(answer, Failure) else "answered"
+        about = {"kind": type(asked).__name__, "epoch": list(asked.epoch), "step": asked.step}
+        digest = letters.digest_of(content)
+        entry = line(event, question=asked.digest, answer=digest, **about)
+        return letters.Answer(asked.digest, content, residual), entry
 
 
 def residual_of(
@@ -128,11 +119,8 @@ def admitted_answer(
     terms: Terms, question: Question, content: bytes, proposed: ExponentialFamily
 ) -> tuple[Answer, ExponentialFamily]:
     """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
-
-    ``proposed`` is that posterior before it.
-
-    Raises:
-        Refusal: if it is no answer to that, or what it holds is beyond what was agreed.
+    ``proposed`` is that posterior before it. A Refusal if it is no answer to that, or what it holds
+    is beyond what was agreed.
     """
     answer = _read(content)
     if not isinstance(answer, Answer) or not answer.answers(question):
@@ -140,21 +128,18 @@ def admitted_answer(
         raise Refusal.of(found, f"one of {question.site!r}, to what it was asked", "membership")
     if isinstance(answer, Failure):
         return failed(question, answer.error), proposed
-    match question, answer:
-        case Improve(), Improvement():
-            check_structure(terms, answer.factor)
-            pairs = zip(leaves(canonical(answer.factor)), leaves(answer.factor), strict=True)
-            if any(one.tobytes() != other.tobytes() for one, other in pairs):
-                raise Refusal.of("a factor in another form", "one at rest", "canonical")
-            numbers = [answer.halvings, answer.residual or 0.0, answer.quadrature_error]
-            check_size(terms, *numbers)
-            proposed = proposed + (answer.factor - question.factor)
-            check_posterior(terms, proposed)
-            return answer, proposed
-        case Measure(), Report():
-            check_report(terms, answer)
-            return answer, proposed
-    raise AssertionError("an answer is of the kind of its question")
+    if isinstance(answer, Report):
+        check_report(terms, answer)
+    else:
+        assert isinstance(question, Improve) and isinstance(answer, Improvement)
+        check_structure(terms, answer.factor)
+        pairs = zip(leaves(canonical(answer.factor)), leaves(answer.factor), strict=True)
+        if any(one.tobytes() != other.tobytes() for one, other in pairs):
+            raise Refusal.of("a factor in another form", "one at rest", "canonical")
+        check_size(terms, answer.halvings, answer.residual or 0.0, answer.quadrature_error)
+        proposed = proposed + (answer.factor - question.factor)
+        check_posterior(terms, proposed)
+    return answer, proposed
 
 
 def _read(content: bytes) -> Any:

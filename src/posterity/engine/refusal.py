@@ -33,19 +33,11 @@ RELEASE = "Open the store with the release that wrote it."
 
 
 class Refusal(ArtifactError):
-    """A message, envelope, proof or command that does not count; it changed nothing.
-
-    ``reason`` is what the site's log says of it.
+    """A message, envelope, proof or command that does not count; it changed nothing. ``reason`` is
+    what the site's log says of it.
     """
 
-    def __init__(
-        self,
-        *,
-        found: str,
-        expected: str,
-        fix: str = DROP,
-        reason: Reason = "schema",
-    ):
+    def __init__(self, *, found: str, expected: str, fix: str = DROP, reason: Reason = "schema"):
         super().__init__(found=found, expected=expected, fix=fix)
         self.reason: Reason = reason
 

@@ -17,12 +17,11 @@ from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
 from posterity.artifact.artifact import to_bytes
-from posterity.engine.agent import Agent
+from posterity.engine.agent import Agent, Post
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
 from posterity.engine.messages import FILE_NAME, Handover
 from posterity.engine.notices import posterior_bytes
-from posterity.engine.post import Post
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
@@ -81,11 +80,8 @@ class Running:
     # --- running ---------------------------------------------------------------------------------
 
     def run(self, path: Path) -> None:
-        """Serve at the socket ``path`` until :meth:`stop`.
-
-        Raises:
-            ArtifactError: if the store cannot be written any more.
-            UsageError: if the socket cannot be made.
+        """Serve at the socket ``path`` until :meth:`stop`; an ArtifactError if the store cannot be
+        written any more, a UsageError if the socket cannot be made.
         """
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
             self._started = time.monotonic()
@@ -117,7 +113,6 @@ class Running:
                     self._command(lambda memory: failed(memory, raised))
 
     def _take_in(self) -> None:
-        """Wait for letters, and take in all that have come."""
         with self._moved:
             self._moved.wait_for(lambda: self._inbox or self._stopping, 1.0)
             letters, self._inbox = list(self._inbox), dict[bytes, None]()
@@ -126,7 +121,6 @@ class Running:
             self._done(lambda: self.agent.receive(*letters), True)
 
     def _look_around(self) -> None:
-        """Do what is due now and then: a checkpoint of the log, and going on without others."""
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
         size, last = self._checkpoint
         if self._stopping or not memory.highest:
@@ -149,7 +143,6 @@ class Running:
         self._done(lambda: self.agent.command(command), False)
 
     def _done(self, act: Callable[[], Iterable[Outgoing]], arrived: bool) -> None:
-        """Do something durable, and then what follows from it: of letters, if some arrived."""
         try:
             sent = act()
         except Exception as error:
@@ -205,43 +198,45 @@ class Running:
         """The answer to a request at the socket; errors go to who asked."""
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
-        requests: dict[str, Callable[..., tuple[Head, bytes]]] = {
+        requests: dict[str, Callable[..., Any]] = {
             "begin": lambda number=None: self._asked("begin", number=number),
             "leave": lambda: self._asked("leave"),
             "forget": lambda: self._asked("forget"),
             "pass_over": lambda sites: self._asked("pass_over", sites=sites),
             "deliver": lambda: self._deliver(body),
             "collect": self._collect,
-            "status": lambda: (self.status(), b""),
+            "status": self.status,
             "audit": self._audit,
             "result": self._result,
             "send": lambda **asked: self._send(body, **asked),
-            "post": lambda: self._post(body),
-            "stop": self._stop,
+            "post": lambda: self._asked("post", envelope=body),
+            "stop": self.stop,
         }
+        fix = "Use the release of posterity that the agent has."
         if do not in requests:
-            raise UsageError(
-                found=f"a request to do {do!r} with {sorted(asked)}",
-                expected=f"one of {sorted(requests)}",
-                fix="Use the release of posterity that the agent has.",
-            )
+            found = f"a request to do {do!r} with {sorted(asked)}"
+            raise UsageError(found=found, expected=f"one of {sorted(requests)}", fix=fix)
         try:
-            answer, content = requests[do](**asked)
+            answer = requests[do](**asked)
         except TypeError as error:
-            raise UsageError(
-                found=f"a request to {do} with {sorted(asked)} ({error})",
-                expected="the arguments that it takes",
-                fix="Use the release of posterity that the agent has.",
-            ) from error
-        return {"ok": True, **answer}, content
+            found = f"a request to {do} with {sorted(asked)} ({error})"
+            expected = "the arguments that it takes"
+            raise UsageError(found=found, expected=expected, fix=fix) from error
+        head, content = answer if isinstance(answer, tuple) else (answer or {}, b"")
+        return {"ok": True, **head}, content
 
-    def _deliver(self, letter: bytes) -> tuple[Head, bytes]:
+    def _deliver(self, letter: bytes) -> None:
         with self._moved:
             if not self._moved.wait_for(lambda: self._has_room(letter), PATIENCE) or self._stopping:
-                raise _busy(self._stopping)
+                raise SiteError(
+                    found="an agent that ends"
+                    if self._stopping
+                    else f"{MOST_LETTERS} letters that wait",
+                    expected="an agent that takes letters in",
+                    fix="Bring it later: it stays in its sender's outbox.",
+                )
             self._inbox[letter] = None  # one that came twice meanwhile is one
             self._moved.notify_all()
-        return {}, b""
 
     def _has_room(self, letter: bytes) -> bool:
         size = len(letter) + sum(map(len, self._inbox))
@@ -273,16 +268,14 @@ class Running:
         lengths = [[letter.receiver, len(letter.content)] for letter in letters]
         return {"letters": lengths}, b"".join(letter.content for letter in letters)
 
-    def _asked(self, do: str, **arguments: Any) -> tuple[Head, bytes]:
-        """Carry out a command of the machine; how the site stands then."""
+    def _asked(self, do: str, **arguments: Any) -> Event:
         COUNT.or_none().check(number=arguments.get("number"))
         _NAMES.check(sites=arguments.get("sites", []))
         command = getattr(self.agent.machine, do)
         self._command(lambda memory: command(memory, **arguments))
-        return self.status(), b""
+        return self.status()
 
-    def _send(self, content: bytes, *, to: str = "", name: str = "") -> tuple[Head, bytes]:
-        """Hand a file over to another member, which will take it as it is agreed on."""
+    def _send(self, content: bytes, *, to: str = "", name: str = "") -> Event:
         machine = self.agent.machine
 
         def command(memory: Memory) -> Step:
@@ -297,12 +290,7 @@ class Running:
             return step
 
         self._command(command)
-        return self.status(), b""
-
-    def _post(self, envelope: bytes) -> tuple[Head, bytes]:
-        """Take a notice in that did not come by a letter."""
-        self._command(lambda memory: self.agent.machine.post(memory, envelope))
-        return self.status(), b""
+        return self.status()
 
     def _result(self) -> tuple[Head, bytes]:
         """The newest posterior that the site knows, as an artifact, and the certificate of it."""
@@ -345,10 +333,6 @@ class Running:
             ],
         }
         return {**about, "lines": len(lines)}, b"\n".join(lines)
-
-    def _stop(self) -> tuple[Head, bytes]:
-        self.stop()
-        return {}, b""
 
     # --- how it stands ---------------------------------------------------------------------------
 
@@ -393,11 +377,3 @@ class Running:
         if survey is not None and survey.version >= (memory.own.epoch, memory.own.answered):
             return survey.signer
         return self._last.get("to")
-
-
-def _busy(stopping: bool) -> SiteError:
-    return SiteError(
-        found="an agent that ends" if stopping else f"{MOST_LETTERS} letters that wait",
-        expected="an agent that takes letters in",
-        fix="Bring it later: it stays in its sender's outbox.",
-    )

@@ -5,7 +5,7 @@ Signatures are those of ``cryptography``; nothing here is of our own making but 
 """
 
 import base64
-import binascii
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -46,11 +46,7 @@ class PublicKey:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The key that a text stands for.
-
-        Raises:
-            Refusal: if it is none.
-        """
+        """The key that a text stands for; a Refusal if it is none."""
         fix = "Ask the member for the key that `posterity site init` printed."
         with reading(f"public key {str(text)[:60]!r}", "an Ed25519 key, 32 bytes in base64", fix):
             raw = base64.b64decode(text, validate=True)
@@ -100,16 +96,11 @@ class PrivateKey:
             return cls(key.private_bytes_raw())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a PEM file that its owner alone can read, unless there is one.
-
-        Raises:
-            ArtifactError: if there is a file already, or it cannot be written.
+        """Write a PEM file that its owner alone can read, unless there is one; an ArtifactError if
+        there is a file already, or it cannot be written.
         """
-        text = self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        text = self._key.private_bytes(*form, serialization.NoEncryption())
         with writing(Path(path)):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(handle, "wb") as file:
@@ -133,12 +124,10 @@ class PrivateKey:
 
 def from_base64(text: Any, what: str) -> bytes:
     """The bytes of a text in standard base64; a Refusal for any other spelling of them."""
-    try:
+    with contextlib.suppress(ValueError, TypeError):
         raw = base64.b64decode(text, validate=True)
         if base64.b64encode(raw).decode() == text:
             return raw
-    except (binascii.Error, ValueError, TypeError):
-        pass
     raise Refusal.of(f"{what} that is not in standard base64", "base64 of one spelling")
 
 
@@ -168,10 +157,8 @@ class Envelope:
         return dataclasses.replace(self, signatures=signatures)
 
     def verify(self, keys: Mapping[str, PublicKey], threshold: int = 1) -> tuple[str, ...]:
-        """The names, sorted, of those of ``keys`` that signed it.
-
-        Raises:
-            Refusal: unless at least ``threshold`` different keys did.
+        """The names, sorted, of those of ``keys`` that signed it; a Refusal unless at least
+        ``threshold`` different keys did.
         """
         encoding = self.encoding
         signers = {
@@ -187,21 +174,18 @@ class Envelope:
     def to_bytes(self) -> bytes:
         """One JSON document, the same for equal envelopes."""
         text = lambda content: base64.b64encode(content).decode()
+        signed = sorted(self.signatures.items())
         document = {
             "payload": text(self.payload),
             "payloadType": self.kind,
-            "signatures": [
-                {"keyid": key, "sig": text(self.signatures[key])} for key in sorted(self.signatures)
-            ],
+            "signatures": [{"keyid": key, "sig": text(signature)} for key, signature in signed],
         }
         return as_text(document).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, *, most: int = MOST_BYTES) -> Self:
-        """The envelope that :meth:`to_bytes` gave.
-
-        Raises:
-            Refusal: if it is none, another spelling of one, or larger than ``most`` bytes.
+        """The envelope that :meth:`to_bytes` gave; a Refusal if it is none, another spelling of
+        one, or larger than ``most`` bytes.
         """
         if len(content) > most:
             raise Refusal.of(f"{len(content)} bytes", f"at most {most}", "size")
@@ -220,9 +204,8 @@ class Envelope:
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; a Refusal if it is anything else.
-
-    An escape of half a surrogate pair is no character, and could not be written as bytes again.
+    """A JSON object without keys that come twice; a Refusal if it is anything else. An escape of
+    half a surrogate pair is no character, and could not be written as bytes again.
     """
     with reading(f"a {what}", "a JSON object, each key once"):
         text = content.decode("utf-8")
@@ -297,10 +280,8 @@ class Statement:
 def statement_of(
     envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
 ) -> tuple[Statement, tuple[str, ...]]:
-    """The statement in an envelope, and which of ``keys`` signed it.
-
-    Raises:
-        Refusal: if too few did, or it is none of this claim.
+    """The statement in an envelope, and which of ``keys`` signed it; a Refusal if too few did, or
+    it is none of this claim.
     """
     signers = envelope.verify(keys, threshold)
     statement = Statement.from_bytes(envelope.payload)

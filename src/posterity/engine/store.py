@@ -42,7 +42,6 @@ class Outgoing(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Change:
     """The result of messages: a site's state and outbox after them, and new entries of the log.
-
     With ``erase`` nothing of what the change replaces or takes out stays in the file.
     """
 
@@ -59,77 +58,41 @@ class Store:
     is_open = True
     """True while it can be used: a commit that failed closes it."""
 
-    def __init__(self, path: Path | str, wait: float = 0.0):
-        """Open the store in a file, for which it waits some seconds where another has it open.
-
-        Raises:
-            ArtifactError: if there is none, another process has it open, it is of another form, or
-                was altered.
+    def __init__(self, path: Path | str, wait: float = 0.0, *, first: Change | None = None):
+        """Open the store in a file, for which it waits some seconds where another has it open; an
+        ArtifactError if there is none, another process has it open, it is of another form, or was
+        altered. With a ``first`` state it is made.
         """
         self.path, self._lock = Path(path), threading.RLock()
-        if not os.path.isfile(self.path):  # also where its name is too long for one
-            raise _unusable(
-                self.path,
-                "does not exist",
-                "Run `posterity site init`. A site that lost its store is let in by a new epoch.",
-            )
+        if first is None and not os.path.isfile(self.path):  # also where its name is too long
+            fix = "Run `posterity site init`. A site that lost its store is let in by a new epoch."
+            raise _unusable(self.path, "does not exist", fix)
         self._connect(wait)
-        try:
-            with self._translated():
-                self._read()
-                if self._one("select erasing from site")[0]:  # it was killed while it did
-                    self._erase()
-        except BaseException:
-            self.close()
-            raise
+        with self._whole():
+            if first is not None:
+                self._make(first)
+                return
+            self._read()
+            if self._one("select erasing from site")[0]:  # it was killed while it did
+                self._erase()
 
     @classmethod
     def create(cls, path: Path | str, first: Change) -> Self:
-        """Make the store of a new site, with its first state, and open it.
-
-        Raises:
-            ArtifactError: if there is a store already, or it cannot be written.
+        """Make the store of a new site, with its first state, and open it; an ArtifactError if
+        there is a store already, or it cannot be written.
         """
-        store = cls.__new__(cls)
-        store.path, store._lock = Path(path), threading.RLock()
-        store._connect()
-        try:
-            with store._translated():
-                if store._one("select count(*) from sqlite_master")[0]:
-                    raise _unusable(store.path, "exists", "Name another file.")
-                store.log, store.outbox = Tree(), {}
-                with store._transaction():
-                    for statement in SCHEMA:
-                        store._run(statement)
-                    store._run(f"pragma application_id = {APPLICATION}")
-                    store._run(f"pragma user_version = {VERSION}")
-                    store._write(first)
-                force_to_disk(store.path.parent)
-        except BaseException:
-            store.close()
-            raise
-        return store
+        return cls(path, first=first)
 
     def commit(self, change: Change) -> None:
-        """Make a change durable, as a whole or not at all.
-
-        Who has several messages waiting commits what follows from all of them at once: the time
-        that takes is that of forcing it to disk.
-
-        Raises:
-            ArtifactError: if it fails; the store is then closed; opened again, it is as it was
-                before.
+        """Make a change durable, as a whole or not at all. Who has several messages waiting commits
+        what follows from all of them at once: the time that takes is that of forcing it to disk. An
+        ArtifactError if it fails; the store is then closed; opened again, it is as it was before.
         """
-        with self._lock:
-            try:
-                with self._translated():
-                    with self._transaction():
-                        self._write(change)
-                    if change.erase:
-                        self._erase()
-            except BaseException:
-                self.close()  # after an error of the disk only the disk knows what is on it
-                raise
+        with self._lock, self._whole():
+            with self._transaction():
+                self._write(change)
+            if change.erase:
+                self._erase()
 
     def entries(self, start: int = 0, stop: int | None = None) -> list[bytes]:
         """Entries of the log, from ``start`` to before ``stop``."""
@@ -199,7 +162,6 @@ class Store:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turns what SQLite says into an ArtifactError."""
         try:
             yield
         # UnicodeDecodeError: of what SQLite says about a table whose name was altered.
@@ -207,16 +169,35 @@ class Store:
             fix = "See whether another process has it, and to permissions and space on the disk."
             raise _unusable(self.path, f"cannot be used ({error})", fix) from error
 
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Closes it after an error: of the disk only the disk knows what is on it."""
+        try:
+            with self._translated():
+                yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, first: Change) -> None:
+        if self._one("select count(*) from sqlite_master")[0]:
+            raise _unusable(self.path, "exists", "Name another file.")
+        self.log, self.outbox = Tree(), {}
+        with self._transaction():
+            for statement in SCHEMA:
+                self._run(statement)
+            self._run(f"pragma application_id = {APPLICATION}")
+            self._run(f"pragma user_version = {VERSION}")
+            self._write(first)
+        force_to_disk(self.path.parent)
+
     def _read(self) -> None:
         """Read the store into memory, and check that it is whole."""
         broken = "Restore no copy: begin with an empty store, which a new epoch lets in."
         form = self._one("pragma application_id") + self._one("pragma user_version")
         if form != (APPLICATION, VERSION):
-            raise _unusable(
-                self.path,
-                f"is of form {form[1]}, where this release has {VERSION}",
-                "Open it with its own release.",
-            )
+            why = f"is of form {form[1]}, where this release has {VERSION}"
+            raise _unusable(self.path, why, "Open it with its own release.")
         if self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", broken)
         try:

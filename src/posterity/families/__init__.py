@@ -1,11 +1,9 @@
 """Exponential families as vector spaces, and what is built from them: a line a family."""
 
 from posterity.families.base import ExponentialFamily as ExponentialFamily
-from posterity.families.batches import at_rest as at_rest
-from posterity.families.batches import concatenate as concatenate
-from posterity.families.batches import stack as stack
 from posterity.families.beta import Beta as Beta
 from posterity.families.categorical import Categorical as Categorical
+from posterity.families.composite import Product as Product
 from posterity.families.diagonal_gaussian import DiagonalGaussian as DiagonalGaussian
 from posterity.families.dirichlet import Dirichlet as Dirichlet
 from posterity.families.distribution import Distribution as Distribution
@@ -18,8 +16,10 @@ from posterity.families.network import Network as Network
 from posterity.families.normal_gamma import NormalGamma as NormalGamma
 from posterity.families.normal_wishart import NormalWishart as NormalWishart
 from posterity.families.plate import Plate as Plate
-from posterity.families.product import Product as Product
-from posterity.families.transformed import Transformed as Transformed
+from posterity.families.unconstrained import Transformed as Transformed
+from posterity.families.vector_space import at_rest as at_rest
+from posterity.families.vector_space import concatenate as concatenate
+from posterity.families.vector_space import stack as stack
 from posterity.families.wishart import Wishart as Wishart
 
 

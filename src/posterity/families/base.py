@@ -15,8 +15,8 @@ import numpy as np
 from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
-from posterity.errors import StructureError, UsageError
-from posterity.families.batches import broadcasts
+from posterity.errors import StructureError
+from posterity.families.distribution import unsaid
 from posterity.families.names import alike, names_of, with_names
 from posterity.families.supports import (
     PositiveDefiniteMatrices,
@@ -25,7 +25,8 @@ from posterity.families.supports import (
     listed,
 )
 from posterity.families.unconstrained import Supports
-from posterity.families.vector_space import VectorSpace
+from posterity.families.vector_space import VectorSpace, broadcasts
+from posterity.lazy import jax
 
 
 class Line(NamedTuple):
@@ -42,11 +43,7 @@ class Line(NamedTuple):
     at: Any
 
 
-class Evaluated(NamedTuple):
-    """Log normalizers (n,), and a function that finds their gradients (n, dim)."""
-
-    log_normalizer: Float[np.ndarray, " n"]
-    mean_parameters: Callable[[], Float[np.ndarray, "n dim"]]
+Evaluated = tuple[Float[np.ndarray, " n"], Callable[[], Float[np.ndarray, "n dim"]]]
 
 
 class ExponentialFamily(VectorSpace):
@@ -85,12 +82,15 @@ class ExponentialFamily(VectorSpace):
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
         """``s(z)``, flat."""
 
-    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> "Evaluated":
-        """``A``, and its gradient where that is asked for, at natural parameters of members like
-        this one: what a search looks for again and again, so that families may write it faster.
+    def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
+        """Log normalizers (n,) at natural parameters of members like this one, and a function that
+        finds their gradients (n, dim): searches ask for them again and again.
         """
         made = self.with_natural_parameters(vector)
-        return Evaluated(made.log_normalizer(), lambda: made.mean_parameters)
+        return made.log_normalizer(), lambda: made.mean_parameters
+
+    base_measure: ClassVar[float | None] = None
+    """``log h`` in nats, for each of the ``own_size`` numbers; None if the author does not say."""
 
     def log_base_measure(self) -> float:
         """``log h``, in nats: a constant, zero for many a choice of natural parameters.
@@ -98,10 +98,13 @@ class ExponentialFamily(VectorSpace):
         Raises:
             UsageError: of a family whose author does not say.
         """
-        raise UsageError(
-            found=f"a {type(self).__name__}, which does not say its base measure",
-            expected="a family with the constant that its density is multiplied by",
-            fix="Give its class the method log_base_measure, which returns log h; 0.0 where h = 1.",
+        if self.base_measure is not None:
+            return self.own_size * self.base_measure
+        raise unsaid(
+            self,
+            "the method log_base_measure, which returns log h; 0.0 where h = 1",
+            "its base measure",
+            "the constant that its density is multiplied by",
         )
 
     # --- what a family may know beside -------------------------------------------------------
@@ -147,18 +150,11 @@ class ExponentialFamily(VectorSpace):
         """The supports of the textbook parameters, less the least value of each."""
         supports, least, size = {}, {}, self.own_size
         for name, coordinate in type(self).standard.items():
-            shape, bound = coordinate.shape(size), coordinate.domain.above
-            bound = bound(size) if callable(bound) else bound
+            shape, bound = coordinate.shape(size), coordinate.domain.bound(size)
             kind = PositiveNumbers if bound > -math.inf else RealNumbers
             supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
             least[name] = float(bound) if bound > -math.inf else 0.0
         return Supports(supports), least
-
-    def free_form(self) -> Any:
-        """The general form, where draws can be differentiated."""
-        from posterity.families.free_forms import StandardForm
-
-        return StandardForm.like(self) if self.reparameterized else None
 
     @property
     def degrees_of_variation(self) -> int:
@@ -291,8 +287,6 @@ class ExponentialFamily(VectorSpace):
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
-        import jax
-
         vector = self.natural_parameters
         one = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
         flat = vector.reshape(-1, vector.shape[-1])
@@ -301,10 +295,13 @@ class ExponentialFamily(VectorSpace):
         each = each.reshape(*vector.shape, vector.shape[-1])
         return np.asarray(each) if self.xp.np is np else each
 
+    def _matrix(self, first: Real, cross: Real, second: Real) -> Real:
+        """Symmetric 2 x 2 matrices (..., 2, 2) of these entries."""
+        rows = [[first, cross], [cross, second]]
+        return self.xp.np.stack([self.xp.np.stack(row, axis=-1) for row in rows], axis=-2)
+
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""
-        import jax
-
         along = step.natural_parameters
         with jax.enable_x64(self.natural_parameters.dtype == np.float64):
             squared = _squared_length(self, jax.numpy.asarray(along))
@@ -321,8 +318,6 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
 
     One after the other: a Hessian of many dimensions is large.
     """
-    import jax
-
     normalizer = lambda eta: like.with_natural_parameters(eta).log_normalizer()
     return jax.lax.map(jax.hessian(normalizer), vectors)
 
@@ -330,8 +325,6 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
 @compiled()
 def _squared_length(q: ExponentialFamily, along: Flat) -> Float[Real, ""]:
     """``alongᵀ F(q) along``, summed over a batch, by one derivative of the mean parameters."""
-    import jax
-
     means = lambda eta: q.with_natural_parameters(eta).mean_parameters
     _, moved = jax.jvp(means, (jax.numpy.asarray(q.natural_parameters),), (along,))
     return (along * moved).sum()

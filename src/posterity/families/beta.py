@@ -7,12 +7,13 @@ import numpy as np
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real
 from posterity.families.base import Line
-from posterity.families.batches import place
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
+from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
-from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import UnitInterval
+from posterity.families.vector_space import place
+from posterity.lazy import jax, jnp
 
 
 class Beta(MixingWeights):
@@ -82,7 +83,7 @@ class Beta(MixingWeights):
 
     def marginals(self) -> list[Marginal]:
         """Beta."""
-        return [Closed(BETA, same_shape(self.a, self.b)).expanded()]
+        return [Closed(BETA, same_shape(self.a, self.b)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log B(a, b)``."""
@@ -100,10 +101,9 @@ class Beta(MixingWeights):
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
-        np_, trigamma = self.xp.np, self.xp.trigamma
+        trigamma = self.xp.trigamma
         shared = -trigamma(self.a + self.b)
-        rows = [[trigamma(self.a) + shared, shared], [shared, trigamma(self.b) + shared]]
-        return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
+        return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The Dirichlet's formula, in two dimensions."""
@@ -124,10 +124,7 @@ class Beta(MixingWeights):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """The share of one gamma variate in two."""
-        import jax
-        import jax.numpy as jnp
-
-        from posterity.families.draws import log_gamma
+        from posterity.arrays.jax_namespace import log_gamma
 
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
         ones, zeros = jax.random.split(key)

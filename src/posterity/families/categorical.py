@@ -11,6 +11,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.marginals import Marginal, known_moments, numbered
 from posterity.families.supports import Labels
+from posterity.lazy import jax, jnp
 
 
 class Categorical(ExponentialFamily):
@@ -27,6 +28,7 @@ class Categorical(ExponentialFamily):
 
     coordinates: ClassVar[Coordinates] = {"log_odds": vector()}
     standard: ClassVar[Coordinates] = {"probabilities": vector(POSITIVE)}
+    base_measure: ClassVar[float | None] = 0.0
     reparameterized: ClassVar[bool] = False
 
     @classmethod
@@ -64,10 +66,6 @@ class Categorical(ExponentialFamily):
         """Moments of the indicator of each label, whose quantiles say nothing."""
         p = np.asarray(self.probabilities, float)
         return [known_moments(p, np.sqrt(p * (1 - p)))]
-
-    def log_base_measure(self) -> float:
-        """Zero: ``h = 1``."""
-        return 0.0
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log(1 + Σ exp(log odds))``."""
@@ -115,9 +113,6 @@ class Categorical(ExponentialFamily):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
         """Labels ``0 .. K - 1``."""
-        import jax
-        import jax.numpy as jnp
-
         logits = jnp.asarray(self._logits())
         return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])
 

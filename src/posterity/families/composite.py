@@ -1,17 +1,24 @@
-"""Families built out of families: what they are asked adds up over their parts."""
+"""Families built out of families, and products of named, independent blocks."""
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Flat, Float, Int, KeyArray, PyTree, Real
+from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
 from posterity.families.distribution import Distribution
+from posterity.families.marginals import Names, Table
+from posterity.families.names import called, joined
 from posterity.families.supports import map_supports
+from posterity.lazy import jax
+from posterity.text import short_name
 
 
 class Composite(ExponentialFamily):
@@ -33,18 +40,12 @@ class Composite(ExponentialFamily):
     @property
     def event_shape(self) -> Any:
         """The parts', with axes for the members of a part's own batch."""
-
-        def copied(part: ExponentialFamily) -> Any:
-            inner = self._inner(part)
-            return map_supports(lambda shape: (*inner, *shape), part.event_shape)
-
-        return self.join_event([copied(part) for part in self.parts()])
+        return self._joined("event_shape", lambda shape, inner: (*inner, *shape))
 
     @property
     def degrees_of_variation(self) -> int:
-        """Those of all members of all parts."""
-        parts = self.parts()
-        return sum(math.prod(self._inner(part)) * part.degrees_of_variation for part in parts)
+        """That of all members of all parts."""
+        return self._counted("degrees_of_variation")
 
     @property
     def reparameterized(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -61,10 +62,13 @@ class Composite(ExponentialFamily):
         """Those of all members of all parts."""
         return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
 
+    def _counted(self, what: str) -> int:
+        return sum(math.prod(self._inner(p)) * getattr(p, what) for p in self.parts())
+
     @property
     def dimension(self) -> int:
         """That of all members of all parts."""
-        return sum(math.prod(self._inner(part)) * part.dimension for part in self.parts())
+        return self._counted("dimension")
 
     @property
     def natural_parameters(self) -> Flat:
@@ -112,8 +116,7 @@ class Composite(ExponentialFamily):
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Part by part: the Fisher information of independent parts is block-diagonal."""
         self._check_length(vector)
-        pieces = self._cut(vector, [part.dimension for part in self.parts()])
-        pairs = zip(self.parts(), pieces, strict=True)
+        pairs = self._cut(vector, "dimension")
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
@@ -143,26 +146,26 @@ class Composite(ExponentialFamily):
 
     def log_base_measure(self) -> float:
         """The sum over parts."""
-        copies = ((math.prod(self._inner(part)), part) for part in self.parts())
-        return float(sum(n * part.log_base_measure() for n, part in copies))
+        each = (math.prod(self._inner(p)) * p.log_base_measure() for p in self.parts())
+        return float(sum(each))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """True if all parts are distributions."""
-        flags = []
-        for part in self.parts():
-            flag, inner = part.is_proper(), len(self._inner(part))
-            flags.append(flag.all(tuple(range(-inner, 0))) if inner else flag)
+        flags = [_over(len(self._inner(p)), p.is_proper(), "all") for p in self.parts()]
         return namespace(*flags).np.stack(flags).all(0)
 
     @property
     def support(self) -> Any:
         """The parts', with axes for the members of a part's own batch."""
+        return self._joined("support", lambda support, inner: support.copies(inner))
 
-        def copied(part: ExponentialFamily) -> Any:
-            inner = self._inner(part)
-            return map_supports(lambda support: support.copies(inner), part.support)
+    def _joined(self, what: str, copied: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+        """The trees of the parts as one, each leaf copied for the members of a part's batch."""
 
-        return self.join_event([copied(part) for part in self.parts()])
+        def one(part: ExponentialFamily) -> Any:
+            return map_supports(lambda leaf: copied(leaf, self._inner(part)), getattr(part, what))
+
+        return self.join_event(list(map(one, self.parts())))
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws of the parts."""
@@ -173,16 +176,14 @@ class Composite(ExponentialFamily):
         return self._sampled(key, lambda part, key: part.sample_members(key, labels))
 
     def _sampled(self, key: KeyArray, one: Callable[[Any, KeyArray], Any]) -> Any:
-        import jax
-
         parts = self.parts()
         keys = jax.random.split(key, len(parts))
         return self.join_event([one(part, key) for part, key in zip(parts, keys, strict=True)])
 
     @property
     def free_size(self) -> int:
-        """The number for all parts, the members of plates counted each."""
-        return sum(math.prod(self._inner(part)) * part.free_size for part in self.parts())
+        """That of all members of all parts."""
+        return self._counted("free_size")
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
         """Part by part."""
@@ -201,27 +202,162 @@ class Composite(ExponentialFamily):
         flat = [vector.reshape(*vector.shape[:own], -1) for vector in vectors]
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
-    def _cut(self, vector: Real, sizes: Sequence[int]) -> list[Real]:
-        """The piece of a flat vector for each part, shaped as the part's own batch."""
-        start, pieces = 0, []
-        for part, size in zip(self.parts(), sizes, strict=True):
-            inner = self._inner(part)
-            end = start + math.prod(inner) * size
-            pieces.append(vector[..., start:end].reshape(*vector.shape[:-1], *inner, size))
+    def _cut(self, vector: Real, size: str) -> list[tuple[ExponentialFamily, Real]]:
+        """Each part with its piece of a flat vector, shaped as the part's own batch."""
+        start, pairs = 0, []
+        for part in self.parts():
+            inner, own = self._inner(part), getattr(part, size)
+            end = start + math.prod(inner) * own
+            piece = vector[..., start:end].reshape(*vector.shape[:-1], *inner, own)
+            pairs.append((part, piece))
             start = end
-        return pieces
+        return pairs
 
     def _of_pieces(self, kind: Literal["natural", "mean", "free"], vector: Real) -> Self:
         """Parts made from flat parameters, each from its own piece."""
-        parts = self.parts()
-        sizes = [part.free_size if kind == "free" else part.dimension for part in parts]
-        pairs = zip(parts, self._cut(vector, sizes), strict=True)
+        pairs = self._cut(vector, "free_size" if kind == "free" else "dimension")
         return self.rebuild([getattr(p, f"with_{kind}_parameters")(piece) for p, piece in pairs])
 
     def _total(self, terms: list[Real]) -> Real:
         """The sum of the parts' terms, those of a part's own batch added up."""
-        sums = []
-        for part, term in zip(self.parts(), terms, strict=True):
-            inner = len(self._inner(part))
-            sums.append(term.sum(tuple(range(-inner, 0))) if inner else term)
+        pairs = zip(self.parts(), terms, strict=True)
+        sums = [_over(len(self._inner(part)), term, "sum") for part, term in pairs]
         return sum(sums[1:], start=sums[0])
+
+
+def _over(inner: int, values: Real, reduced: str) -> Real:
+    """Summed, or another reduction, over the last axes."""
+    return getattr(values, reduced)(tuple(range(-inner, 0))) if inner else values
+
+
+class Product(Composite):
+    """Independent blocks by name; an event is a dictionary with the same names.
+
+    Blocks are kept in the order of their names, so that equal products are equal files.
+
+    >>> from posterity.families import Gamma, Gaussian
+    >>> weight = Gaussian.from_standard([0.0], [[1.0]])
+    >>> q = Product(noise=Gamma.from_standard(2.0, 1.0), weight=weight)
+    >>> list(q.blocks)
+    ['noise', 'weight']
+    """
+
+    blocks: Mapping[str, ExponentialFamily]
+
+    def __init__(
+        self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
+    ):
+        """From a mapping, keyword arguments, or both."""
+        merged = {**(blocks or {}), **named}
+        ordered = MappingProxyType({name: merged[name] for name in sorted(merged)})
+        object.__setattr__(self, "blocks", ordered)
+        strange = {n: type(b) for n, b in merged.items() if not isinstance(b, ExponentialFamily)}
+        shapes = {} if strange else {name: b.batch_shape for name, b in self.blocks.items()}
+        if strange or len(set(shapes.values())) != 1:
+            raise StructureError(
+                found=f"blocks of {f'types {strange}' if strange else f'batch shapes {shapes}'}",
+                expected="at least one named block, all exponential families of one batch shape",
+                fix="Give every block the same leading axes.",
+            )
+
+    @classmethod
+    def of_children(cls, children: PyTree, kept: tuple[Any, ...] = ()) -> Self:
+        """Around these blocks, unchecked."""
+        (own,) = children
+        return super().of_children([MappingProxyType(own) if type(own) is dict else own], kept)
+
+    def children(self) -> tuple[Any, ...]:
+        """The blocks, as the dictionary that JAX knows."""
+        blocks = self.__dict__["blocks"]
+        return (dict(blocks) if isinstance(blocks, MappingProxyType) else blocks,)
+
+    def __reduce__(self) -> Any:
+        return type(self), (dict(self.blocks),)
+
+    @classmethod
+    def from_standard(cls, **blocks: ExponentialFamily) -> Self:
+        """From the blocks themselves."""
+        return cls(blocks)
+
+    def standard_parameters(self) -> dict[str, Any]:
+        """The blocks."""
+        return dict(self.blocks)
+
+    def __getattr__(self, name: str) -> ExponentialFamily:
+        blocks = self.__dict__.get("blocks", {})
+        if name in blocks:
+            return blocks[name]
+        raise AttributeError(f"no block {name!r}; this Product has {sorted(blocks)}")
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """That of every block."""
+        return next(iter(self.blocks.values())).batch_shape
+
+    def observations(self) -> Float[Real, "*batch"] | None:
+        """The fewest that any block with a location is known from; None if one does not say."""
+        located = [b.observations() for b in self.blocks.values() if b.location() is not None]
+        if not located or any(number is None for number in located):
+            return None
+        return functools.reduce(self.xp.np.minimum, located)
+
+    def outline(self, *, plates: bool = True) -> Any:
+        """The blocks', by name."""
+        inner = ((name, block.outline(plates=plates)) for name, block in self.blocks.items())
+        return (type(self), *inner)
+
+    def location(self) -> dict[str, Any] | None:
+        """The blocks', by name; None where no block has one."""
+        places = {name: block.location() for name, block in self.blocks.items()}
+        return None if all(place is None for place in places.values()) else places
+
+    def _translate(self, offset: PyTree) -> Self:
+        if self.location() is None:
+            return super()._translate(offset)
+        if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
+            raise StructureError(
+                found=f"offsets {offset}",
+                expected=f"offsets by name, for blocks among {list(self.blocks)}",
+                fix="Shape the offset as location() is; blocks without one stay.",
+            )
+        return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
+
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
+        """All blocks relabelled alike."""
+        return self.rebuild([block.relabel(labels, size, axes) for block in self.parts()])
+
+    def named_parts(self) -> dict[str, Any]:
+        """The blocks."""
+        return dict(self.blocks)
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """Block by block."""
+        result: list[Table] = []
+        for name, part in self.blocks.items():
+            inner = f"{block}/{name}" if block else name
+            result += part._tables(names, joined(path, name), inner)
+        return result
+
+    def _described(self, numbers: bool) -> str:
+        blocks = self.blocks.items()
+        return called(self, [f"{short_name(k)}={v._described(numbers)}" for k, v in blocks])
+
+    def independent_blocks(self) -> Mapping[str, ExponentialFamily]:
+        """The blocks."""
+        return self.blocks
+
+    def parts(self) -> Sequence[ExponentialFamily]:
+        """The blocks."""
+        return list(self.blocks.values())
+
+    def rebuild(self, parts: Sequence[ExponentialFamily]) -> Self:
+        """The same names, other blocks."""
+        return type(self)(dict(zip(self.blocks, parts, strict=True)))
+
+    def split_event(self, z: Mapping[str, Any]) -> Sequence[Any]:
+        """The entries of the dictionary."""
+        return [z[name] for name in self.blocks]
+
+    def join_event(self, events: Sequence[Any]) -> dict[str, Any]:
+        """A dictionary of the events."""
+        return dict(zip(self.blocks, events, strict=True))

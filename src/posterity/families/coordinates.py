@@ -20,10 +20,13 @@ class Domain:
     name: str
     above: float | Callable[[int], float] = -np.inf
 
+    def bound(self, size: int) -> float:
+        """The bound for members of a size."""
+        return self.above(size) if callable(self.above) else self.above
+
     def contains(self, xp: Namespace, leaf: Real, axes: int, size: int) -> Bool[Real, "*batch"]:
         """True if all entries along a member's own ``axes`` are in the domain."""
-        bound = self.above(size) if callable(self.above) else self.above
-        inside = xp.np.isfinite(leaf) & (leaf > bound)
+        inside = xp.np.isfinite(leaf) & (leaf > self.bound(size))
         return inside.all(tuple(range(-axes, 0))) if axes else inside
 
 
@@ -104,7 +107,16 @@ def checked(coordinates: Coordinates, values: Mapping[str, Any], owner: str) -> 
         if not is_traced(leaves[name]):
             leaves[name] = symmetrized(leaves[name], coordinate, f"{name} of a {owner}")
             _check_domain(leaves[name], coordinate, size, f"{name} of a {owner}")
-    return _broadcast(coordinates, leaves, size, owner)
+    shapes = {name: np.shape(leaf) for name, leaf in leaves.items()}
+    try:
+        batch = np.broadcast_shapes(*(s[: len(s) - coordinates[n].axes] for n, s in shapes.items()))
+    except ValueError:
+        raise _misfit(leaves, owner) from None
+    for name, leaf in leaves.items():
+        full = batch + coordinates[name].shape(size)
+        if shapes[name] != full:
+            leaves[name] = namespace(leaf).np.broadcast_to(leaf, full)
+    return leaves
 
 
 def common_size(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str) -> int:
@@ -114,7 +126,7 @@ def common_size(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str
         shape = np.shape(leaves[name])
         sizes.update(shape[len(shape) - coordinate.axes :])
         if len(shape) < coordinate.axes or len(sizes) > 1 or 0 in sizes:
-            raise _misfit({n: np.shape(leaf) for n, leaf in leaves.items()}, owner)
+            raise _misfit(leaves, owner)
     return sizes.pop() if sizes else 1
 
 
@@ -122,7 +134,7 @@ def common_batch(coordinates: Coordinates, leaves: Mapping[str, Real], owner: st
     """The batch shape that all leaves share, without broadcasting."""
     batches = {np.shape(leaf)[: np.ndim(leaf) - coordinates[n].axes] for n, leaf in leaves.items()}
     if len(batches) > 1:
-        raise _misfit({n: np.shape(leaf) for n, leaf in leaves.items()}, owner)
+        raise _misfit(leaves, owner)
     return batches.pop()
 
 
@@ -157,7 +169,9 @@ def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> 
     values = np.asarray(leaf)
     if coordinate.domain is POSITIVE_DEFINITE:
         # Pivots of correlations: whether a matrix is singular does not depend on units.
-        factors = namespace(values).cholesky(_correlations(values))
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            sd = np.sqrt(np.diagonal(values, axis1=-2, axis2=-1))
+            factors = namespace(values).cholesky(values / sd[..., :, None] / sd[..., None, :])
         pivots = np.diagonal(factors, axis1=-2, axis2=-1) ** 2
         good = (pivots > size * np.finfo(values.dtype).eps).all(-1)
     else:
@@ -174,29 +188,9 @@ def _check_domain(leaf: Real, coordinate: Coordinate, size: int, place: str) -> 
         )
 
 
-def _correlations(values: np.ndarray) -> np.ndarray:
-    """Matrices scaled to a unit diagonal."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        deviations = np.sqrt(np.diagonal(values, axis1=-2, axis2=-1))
-        return values / deviations[..., :, None] / deviations[..., None, :]
-
-
-def _broadcast(coordinates: Coordinates, leaves: dict[str, Real], size: int, owner: str) -> dict:
-    shapes = {name: np.shape(leaf) for name, leaf in leaves.items()}
-    try:
-        batch = np.broadcast_shapes(*(s[: len(s) - coordinates[n].axes] for n, s in shapes.items()))
-    except ValueError:
-        raise _misfit(shapes, owner) from None
-    for name, leaf in leaves.items():
-        full = batch + coordinates[name].shape(size)
-        if np.shape(leaf) != full:
-            leaves[name] = namespace(leaf).np.broadcast_to(leaf, full)
-    return leaves
-
-
-def _misfit(shapes: Mapping[str, tuple[int, ...]], owner: str) -> StructureError:
+def _misfit(leaves: Mapping[str, Real], owner: str) -> StructureError:
     return StructureError(
-        found=f"a {owner} of parameters of shapes {dict(shapes)}",
+        found=f"a {owner} of parameters of shapes { {n: np.shape(a) for n, a in leaves.items()} }",
         expected="one batch shape followed by vectors of one length d, d x d matrices where "
         "symmetric, and nothing for numbers",
         fix="Check the shapes of the parameters that it was made from.",

@@ -8,6 +8,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
+from posterity.lazy import jax, jnp
 from posterity.text import SHOWN
 
 
@@ -23,21 +24,18 @@ class DiagonalGaussian(AnyGaussian):
     precision_mean: Float[Real, "*batch d"]
     precision: Float[Real, "*batch d"]
 
-    coordinates: ClassVar[Coordinates] = {
-        "precision_mean": vector(),
-        "precision": vector(POSITIVE),
-    }
+    coordinates: ClassVar[Coordinates] = {"precision_mean": vector(), "precision": vector(POSITIVE)}
     standard: ClassVar[Coordinates] = {"mean": vector(), "variance": vector(POSITIVE)}
     diagonal: ClassVar[bool] = True
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
         """From the mean and the variance, both (..., d)."""
-        return cls._from_moments(**cls._checked(mean=mean, variance=variance))._held()
+        return cls._of(**cls._naturals(**cls._checked(mean=mean, variance=variance)))._held()
 
     @classmethod
-    def _from_moments(cls, mean: Real, variance: Real) -> Self:
-        return cls._of(precision_mean=mean / variance, precision=1 / variance)
+    def _naturals(cls, mean: Real, variance: Real) -> dict[str, Real]:
+        return {"precision_mean": mean / variance, "precision": 1 / variance}
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
@@ -50,34 +48,17 @@ class DiagonalGaussian(AnyGaussian):
         return 1 / self.precision
 
     @property
-    def marginal_variance(self) -> Float[Real, "*batch d"]:
-        """The variance."""
+    def _spread(self) -> Real:
         return self.variance
 
-    def expected_moments(self) -> tuple[Real, Real] | None:
-        """Its own mean and variances."""
-        return np.asarray(self.mean, float), np.asarray(self.variance, float)
-
-    def with_moments(self, mean: Real, spread: Real) -> Self:
-        """The law of this mean and these variances."""
-        return self._with(precision_mean=mean / spread, precision=1 / spread)
-
-    def free_form(self) -> Any:
-        """Means in standard deviations, which are multiplied."""
-        from posterity.families.free_forms import DiagonalForm
-
-        return DiagonalForm(self.own_size)
+    @property
+    def _factor(self) -> Real:
+        return self.xp.np.sqrt(self.precision)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``Σ (m²/v + log v) / 2``."""
         log = self.xp.np.log
         return (self.precision_mean * self.mean - log(self.precision)).sum(-1) / 2
-
-    @property
-    def mean_parameters(self) -> Flat:
-        """``E[z]`` and ``-E[z²]/2``."""
-        mean = self.mean
-        return self.flatten(precision_mean=mean, precision=-(self.variance + mean**2) / 2)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The derivative of ``η`` along ``μ``, in closed form."""
@@ -86,17 +67,6 @@ class DiagonalGaussian(AnyGaussian):
         precision = 2 * self.precision**2 * (parts["precision"] + step * mean)
         moved = precision * mean + self.precision * step
         return self.flatten(precision_mean=moved, precision=precision)
-
-    def with_mean_parameters(self, vector: Flat) -> Self:
-        """Moment matching."""
-        self._check_length(vector)
-        parts = self.unflatten(vector)
-        mean = parts["precision_mean"]
-        return self.with_moments(mean, -2 * parts["precision"] - mean**2)
-
-    def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
-        """``(z, -z²/2)``."""
-        return self.flatten(precision_mean=z, precision=-(z**2) / 2)
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Centred."""
@@ -120,17 +90,9 @@ class DiagonalGaussian(AnyGaussian):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + sqrt(v) ε``."""
-        import jax
-        import jax.numpy as jnp
-
         mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
         noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
         return mean + jnp.sqrt(variance) * noise
-
-    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
-        """``m + sqrt(v) ε``."""
-        noise = rng.standard_normal((count, *self.batch_shape, self.own_size))
-        return np.asarray(self.mean) + np.sqrt(self.variance) * noise
 
     def _first_moments(self) -> tuple[Any, Any, int]:
         """Cheap whatever the number of coordinates."""
@@ -148,22 +110,6 @@ class DiagonalGaussian(AnyGaussian):
         precision = np.broadcast_to(self.precision + factors.precision, slope.shape)
         return type(self)(self.precision_mean + slope, precision, *self.kept())
 
-    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``v / variance``."""
-        return self.precision * vector
-
-    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, " d"]:
-        """Minus the diagonal of the Hessian."""
-        return -namespace(hessian).np.diagonal(hessian)
-
-    def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
-        """Mean and variance of ``x · z``, row by row."""
-        return x @ self.mean, x**2 @ self.variance
-
-    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, " d"]:
-        """The diagonal of ``Xᵀ W X``."""
-        return weights @ x**2
-
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """In closed form, about the mean."""
         slope = step.precision_mean - step.precision * self.mean
@@ -171,19 +117,15 @@ class DiagonalGaussian(AnyGaussian):
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """``S`` is diagonal."""
-        return self.mean + noise / self.xp.np.sqrt(self.precision)
+        return self.mean + noise / self._factor
 
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
         """Each coordinate times its deviation."""
-        return x / self.xp.np.sqrt(self.precision)
-
-    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """Each coordinate over its deviation."""
-        return slopes * self.xp.np.sqrt(self.precision)
+        return x / self._factor
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """Coordinate by coordinate."""
-        slope = slopes.mean(0) * self.xp.np.sqrt(self.precision)
+        slope = slopes.mean(0) * self._factor
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
 
     def retract(self, direction: Self, rate: Number) -> Self:

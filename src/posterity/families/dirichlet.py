@@ -7,10 +7,10 @@ import numpy as np
 from posterity.arrays.namespace import Namespace, compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
-from posterity.families.emitting import EmittingSymbols
+from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal
-from posterity.families.mixing import MixingWeights, check_exchangeable
 from posterity.families.supports import Simplex
+from posterity.lazy import jax, jnp
 
 
 class Dirichlet(MixingWeights, EmittingSymbols):
@@ -96,9 +96,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
         """Draws by JAX's log-space gamma sampler."""
-        import jax
-        import jax.numpy as jnp
-
         alpha = jnp.asarray(self.concentration)
         return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
 

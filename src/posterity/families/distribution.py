@@ -13,11 +13,21 @@ from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
-from posterity.families import description, numeric
+from posterity.families import numeric
 from posterity.families.layers import Layers
 from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
-from posterity.families.names import checked_tree, names_of, not_reordered, with_names
+from posterity.families.names import (
+    MOST_READ,
+    MOST_SOLVED,
+    checked_tree,
+    described,
+    described_leaf,
+    names_of,
+    not_reordered,
+    with_names,
+)
 from posterity.families.supports import Continuous, map_supports
+from posterity.lazy import jax, jnp
 from posterity.notebook import html
 
 
@@ -82,10 +92,11 @@ class Distribution(Node, abc.ABC):
         Raises:
             UsageError: of a family whose author does not say.
         """
-        raise UsageError(
-            found=f"a {type(self).__name__}, which does not say where its events lie",
-            expected="a law with a support",
-            fix="Give its class the property support, of what is in posterity.families.supports.",
+        raise unsaid(
+            self,
+            "the property support, of what is in posterity.families.supports",
+            "where its events lie",
+            "a support",
         )
 
     def free_form(self) -> Any:
@@ -93,7 +104,9 @@ class Distribution(Node, abc.ABC):
 
         A :class:`posterity.families.free_forms.FreeForm`; None for a law that has none.
         """
-        return None
+        from posterity.families.free_forms import form_of
+
+        return form_of(self)
 
     def __repr__(self) -> str:
         """One line: the family, its dimensions, the first means and standard deviations.
@@ -102,19 +115,19 @@ class Distribution(Node, abc.ABC):
         >>> Gaussian.from_standard([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]]).named(["age", "dose"])
         Gaussian(d=2, age=1 ± 1, dose=2 ± 2)
         """
-        return description.described(self)
+        return described(self)
 
     def _repr_html_(self) -> str:
         return html(self, "law")
 
     def _described(self, numbers: bool) -> str:
-        """The law with its parts in a line of any length; with ``numbers`` also the first ones."""
-        return description.leaf(self, numbers)
+        """The law with its parts in a line; with ``numbers`` also the first ones."""
+        return described_leaf(self, numbers)
 
     def _first_moments(self) -> tuple[Real, Real, int] | None:
         """First means and standard deviations, and how many there are; None where that is dear."""
         total = sum(math.prod(np.shape(leaf)) for leaf in self.children())
-        if total > description.MOST_READ or (self.named_size or 1) > description.MOST_SOLVED:
+        if total > MOST_READ or (self.named_size or 1) > MOST_SOLVED:
             return None
         numbers = map_leaves(np.asarray, self)  # an error for tracers, which stand for no numbers
         if not np.all(numbers.is_proper()):
@@ -155,7 +168,7 @@ class Distribution(Node, abc.ABC):
         and quantiles are those of draws.
         """
         if self.event_shape == () and isinstance(self._support_or_none(), Continuous):
-            return [numeric.by_quadrature(self).expanded()]
+            return [numeric.by_quadrature(self).picked((..., None))]
         return [numeric.from_draws(self)]
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -208,8 +221,6 @@ class Distribution(Node, abc.ABC):
 
         They are not those of :meth:`sample`.
         """
-        import jax
-
         key = jax.random.key(rng.integers(2**32))
         return np.asarray(self.sample(key, (count,)))
 
@@ -293,9 +304,6 @@ class Distribution(Node, abc.ABC):
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         """For each label a draw of that member of a batch (K,): ``labels.shape + event``."""
-        import jax
-        import jax.numpy as jnp
-
         return jax.tree.map(jnp.asarray, self)[labels].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
@@ -305,10 +313,11 @@ class Distribution(Node, abc.ABC):
             UsageError: of a family whose author does not say.
         """
         del weights
-        raise UsageError(
-            found=f"a {type(self).__name__}, which does not say how several become one",
-            expected="a family of which moments can be matched",
-            fix="Give its class the method moment_matched.",
+        raise unsaid(
+            self,
+            "the method moment_matched",
+            "how several become one",
+            "moments that can be matched",
         )
 
     def log_prob(self, z: PyTree) -> Float[Real, "..."]:
@@ -335,15 +344,16 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
     def one(shape: Any, part: PyTree) -> Any:
         if shape is None:
             return None
-        if isinstance(shape, dict) and isinstance(part, Mapping) and set(part) == set(shape):
-            return {name: one(shape[name], part[name]) for name in shape}
-        if not isinstance(shape, dict) and all(isinstance(axis, int) for axis in shape):
+        if isinstance(shape, dict):
+            if isinstance(part, Mapping) and set(part) == set(shape):
+                return {name: one(shape[name], part[name]) for name in shape}
+        elif all(isinstance(axis, int) for axis in shape):
             array: Any = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
             own, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"
             if number and own >= 0 and array.shape[own:] == shape:
                 leading.append(array.shape[:own])
                 return array
-        elif isinstance(part, tuple | list) and isinstance(shape, tuple):
+        elif isinstance(part, tuple | list):
             return tuple(one(*pair) for pair in zip(shape, part, strict=True))
         raise ValueError("another shape")
 
@@ -351,20 +361,26 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
         event = one(shape, z)
         np.broadcast_shapes(*leading)
     except ValueError:
-        shapes = [np.shape(leaf) for leaf in leaves(z)]
+        of, batch = "", ""
+        if law is not None:
+            of, batch = f" for {law!r}", f" with the batch shape {law.batch_shape}"
         raise StructureError(
-            found=f"values of shapes {shapes}" + ("" if law is None else f" for {law!r}"),
-            expected=f"events of shape {shape}, with leading axes that broadcast"
-            + ("" if law is None else f" with the batch shape {law.batch_shape}"),
+            found=f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]}{of}",
+            expected=f"events of shape {shape}, with leading axes that broadcast{batch}",
             fix="Put the axes of one event last; name parts as events do.",
         ) from None
     return event
 
 
-def unsaid(law: Distribution, what: str) -> UsageError:
-    """The error of a law that does not say its textbook parameters."""
+def unsaid(
+    law: Distribution,
+    lacking: str,
+    what: str = "its textbook parameters",
+    expected: str = "the parameters that its from_standard takes",
+) -> UsageError:
+    """The error of a law whose author does not say something, which its class lacks."""
     return UsageError(
-        found=f"a {type(law).__name__}, which does not say its textbook parameters",
-        expected="a law with the parameters that its from_standard takes",
-        fix=f"Give its class {what}.",
+        found=f"a {type(law).__name__}, which does not say {what}",
+        expected=f"a law with {expected}",
+        fix=f"Give its class {lacking}.",
     )

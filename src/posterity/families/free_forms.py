@@ -10,7 +10,6 @@ from a law; draws, densities, entropies and moves are pure and traceable.
 import abc
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -22,9 +21,12 @@ from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import PyTree, Real
 from posterity.errors import UsageError
+from posterity.families.base import ExponentialFamily
+from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
+from posterity.families.gaussian import LOG_2PI, AnyGaussian
+from posterity.families.low_rank_gaussian import LowRankGaussian
 
-LOG_2PI = math.log(2 * math.pi)
 SCATTER = 0.1
 """The first size of a factor's columns in standard deviations; at zero none has a slope."""
 
@@ -36,22 +38,17 @@ class FreeForm(abc.ABC):
     """True if draws are smooth functions of standard normal noise, and members can be placed about
     an event; otherwise the noise of a draw is a random key."""
 
-    @property
-    @abc.abstractmethod
-    def noise_size(self) -> int:
-        """Numbers of normal noise that one draw takes, where draws are smooth."""
-
-    @property
-    @abc.abstractmethod
-    def moves(self) -> int:
-        """Numbers that move one member."""
+    noise_size: int
+    """Numbers of normal noise that one draw takes, where draws are smooth."""
+    moves: int
+    """Numbers that move one member."""
 
     @abc.abstractmethod
-    def parameters(self, law: Distribution) -> Any:
+    def parameters(self, law: Any) -> Any:
         """The parameters of a member."""
 
     @abc.abstractmethod
-    def law(self, parameters: PyTree, like: Distribution) -> Any:
+    def law(self, parameters: PyTree, like: Any) -> Any:
         """The member, or the batch (K,) of them, of the same kind as the law ``like``; NumPy's."""
 
     @abc.abstractmethod
@@ -90,12 +87,27 @@ class FreeForm(abc.ABC):
         raise self._not_smooth()
 
     def _not_smooth(self) -> UsageError:
-        """The error of a form whose draws are not smooth, where only smooth ones will do."""
         return UsageError(
-            found=f"a {type(self).__name__}, whose members cannot be placed about an event",
-            expected="a form whose draws are smooth functions of normal noise",
+            found="a form whose members cannot be placed about an event",
+            expected="one whose draws are smooth functions of normal noise",
             fix="See its `smooth`; members of the others are found by their moments.",
         )
+
+
+def form_of(law: Distribution) -> FreeForm | None:
+    """The form of members like this one; None where draws cannot be differentiated."""
+    if isinstance(law, AnyGaussian):
+        return (_Diagonal if law.diagonal else _Full)(law.own_size)
+    if isinstance(law, LowRankGaussian):
+        return _LowRank(law.event_shape[0], law.rank)
+    if isinstance(law, Product):
+        forms = {name: form_of(block) for name, block in law.blocks.items()}
+        whole: Any = tuple(forms.values())
+        return None if None in whole else _Product(tuple(forms), whole)
+    if isinstance(law, ExponentialFamily) and law.reparameterized:
+        leaves, structure = jax.tree.flatten(law)
+        return _Standard(structure, tuple(map(np.shape, leaves)))
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +117,7 @@ class _Gaussian(FreeForm):
     size: int
 
     @property
-    def noise_size(self) -> int:
+    def noise_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.size
 
     def draw(self, parameters: PyTree, noise: Real) -> Any:
@@ -137,40 +149,33 @@ class _Gaussian(FreeForm):
         """Half the log determinant of the covariance."""
 
 
-class DiagonalForm(_Gaussian):
+class _Diagonal(_Gaussian):
     """Independent Gaussian coordinates: means (d,) and logarithms of standard deviations (d,)."""
 
     @property
-    def moves(self) -> int:
-        """``2 d``."""
+    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 2 * self.size
 
     def parameters(self, law: Any) -> Any:
-        """From the moments."""
         return np.asarray(law.mean), np.log(np.asarray(law.variance)) / 2
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        """From the moments; a network's weights know their layers."""
         mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(mean, np.exp(2 * log_deviation))
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        """Means by standard deviations, which are multiplied."""
         mean, log_deviation = parameters
         moved, wider = jnp.split(v, 2)
         return mean + jnp.exp(log_deviation) * moved, log_deviation + wider
 
     def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
-        """There, without correlations."""
         del root
         return z, np.log(deviation)
 
     def deviation(self, parameters: PyTree) -> Any:
-        """The parameters, but for the logarithm."""
         return namespace(parameters[1]).np.exp(parameters[1])
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """Along a coordinate."""
         return float((np.exp(np.asarray(parameters[1])) / unit).min())
 
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
@@ -201,20 +206,17 @@ def _inverse_jvp(primals: tuple[Real], tangents: tuple[Real]) -> tuple[Any, Any]
     return inverse, -inverse @ tangents[0] @ inverse
 
 
-class FullForm(_Gaussian):
+class _Full(_Gaussian):
     """Gaussians of any covariance ``S Sᵀ``: means (d,) and lower triangles ``S`` (d, d)."""
 
     @property
-    def moves(self) -> int:
-        """``d + d(d + 1)/2``."""
+    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.size + triangle(self.size)
 
     def parameters(self, law: Any) -> Any:
-        """From the moments."""
         return np.asarray(law.mean), np.linalg.cholesky(np.asarray(law.covariance))
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        """From the moments."""
         mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(mean, factor @ factor.mT)
 
@@ -227,14 +229,12 @@ class FullForm(_Gaussian):
         return mean + factor @ v[: self.size], factor @ unit
 
     def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
-        """There."""
         if root is None:
             return z, np.diag(deviation)
         upper = np.asarray(np.linalg.qr(root.T, mode="r"))
         return z, (upper * np.sign(np.diagonal(upper))[:, None]).T
 
     def deviation(self, parameters: PyTree) -> Any:
-        """Lengths of rows."""
         return namespace(parameters[1]).np.sqrt((parameters[1] ** 2).sum(-1))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
@@ -253,30 +253,26 @@ class FullForm(_Gaussian):
 
 
 @dataclasses.dataclass(frozen=True)
-class LowRankForm(_Gaussian):
+class _LowRank(_Gaussian):
     """Covariance ``F Fᵀ + diag(s²)``: means (d,), ``F`` (d, r) and ``log s`` (d,)."""
 
     rank: int
 
     @property
-    def noise_size(self) -> int:
-        """``r + d``."""
+    def noise_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.rank + self.size
 
     @property
-    def moves(self) -> int:
-        """``2 d + d r``."""
+    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return (2 + self.rank) * self.size
 
-    def parameters(self, law: Distribution) -> Any:
-        """The same; columns that are zero are scattered a little."""
+    def parameters(self, law: Any) -> Any:
         mean, factor, variance = (np.asarray(leaf) for leaf in law.children())
         if not np.any(factor):
             return self.place(mean, np.sqrt(variance))
         return mean, factor, np.log(variance) / 2
 
-    def law(self, parameters: PyTree, like: Distribution) -> Any:
-        """The same."""
+    def law(self, parameters: PyTree, like: Any) -> Any:
         mean, factor, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return type(like).from_standard(mean, factor, np.exp(2 * log_deviation))
 
@@ -295,7 +291,6 @@ class LowRankForm(_Gaussian):
         return z, SCATTER * deviation[:, None] * scatter, np.log(deviation)
 
     def deviation(self, parameters: PyTree) -> Any:
-        """The root of both parts' variances together."""
         _, factor, log_deviation = parameters
         np_ = namespace(factor).np
         return np_.sqrt((factor**2).sum(-1) + np_.exp(2 * log_deviation))
@@ -328,87 +323,72 @@ class LowRankForm(_Gaussian):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProductForm(FreeForm):
-    """Independent blocks, each of its own form: events are dictionaries."""
+class _Product(FreeForm):
+    """Independent blocks, each of its own form: events are dictionaries, and all goes by block."""
 
     names: tuple[str, ...]
     parts: tuple[FreeForm, ...]
 
     @property
     def smooth(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """If all blocks are; else a key makes the noise of each."""
         return all(part.smooth for part in self.parts)
 
     @property
-    def noise_size(self) -> int:
-        """The sum over blocks."""
+    def noise_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return sum(part.noise_size for part in self.parts)
 
     @property
-    def moves(self) -> int:
-        """The sum over blocks."""
+    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return sum(part.moves for part in self.parts)
 
+    def _rows(self, *each: Any) -> list[tuple[Any, ...]]:
+        """Name and form of each block, and its entry of each of these."""
+        return list(zip(self.names, self.parts, *each, strict=True))
+
     def parameters(self, law: Any) -> Any:
-        """Block by block, as all else."""
-        return tuple(part.parameters(law.blocks[name]) for name, part in self._blocks())
+        return tuple(part.parameters(law.blocks[name]) for name, part in self._rows())
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        """Block by block."""
-        rows = zip(self._blocks(), parameters, strict=True)
-        return type(like)({name: part.law(own, like.blocks[name]) for (name, part), own in rows})
+        rows = self._rows(parameters)
+        return type(like)({name: part.law(own, like.blocks[name]) for name, part, own in rows})
 
     def draw(self, parameters: PyTree, noise: Real) -> Any:
-        """Block by block."""
         if self.smooth:
             noises = _split(noise, [part.noise_size for part in self.parts])
         else:
-            keys = zip(self.parts, jax.random.split(noise, len(self.parts)), strict=True)
             normal = lambda part, key: jax.random.normal(key, (part.noise_size,))
-            noises = [normal(part, key) if part.smooth else key for part, key in keys]
-        rows = zip(self._blocks(), parameters, noises, strict=True)
-        return {name: part.draw(own, some) for (name, part), own, some in rows}
+            rows = self._rows(jax.random.split(noise, len(self.parts)))
+            noises = [normal(part, key) if part.smooth else key for _, part, key in rows]
+        rows = self._rows(parameters, noises)
+        return {name: part.draw(own, some) for name, part, own, some in rows}
 
     def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
-        """The sum over blocks."""
-        rows = zip(self._blocks(), parameters, strict=True)
-        return sum((part.log_prob(own, z[name]) for (name, part), own in rows), jnp.zeros(()))
+        rows = self._rows(parameters)
+        return sum((part.log_prob(own, z[name]) for name, part, own in rows), jnp.zeros(()))
 
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
-        """The sum over blocks."""
-        rows = zip(self.parts, parameters, strict=True)
-        return sum((part.entropy(own) for part, own in rows), jnp.zeros(()))
+        return sum((part.entropy(own) for _, part, own in self._rows(parameters)), jnp.zeros(()))
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        """Block by block."""
-        moves = _split(v, [part.moves for part in self.parts])
-        rows = zip(self.parts, parameters, moves, strict=True)
-        return tuple(part.move(own, some) for part, own, some in rows)
+        rows = self._rows(parameters, _split(v, [part.moves for part in self.parts]))
+        return tuple(part.move(own, some) for _, part, own, some in rows)
 
     def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
-        """Block by block, without correlations."""
         del root
-        return tuple(part.place(z[name], deviation[name]) for name, part in self._blocks())
+        return tuple(part.place(z[name], deviation[name]) for name, part in self._rows())
 
     def deviation(self, parameters: PyTree) -> Any:
-        """Block by block."""
-        rows = zip(self._blocks(), parameters, strict=True)
-        return {name: part.deviation(own) for (name, part), own in rows}
+        return {name: part.deviation(own) for name, part, own in self._rows(parameters)}
 
     def narrowed(self, parameters: PyTree) -> Any:
-        """Block by block."""
-        rows = zip(self.parts, parameters, strict=True)
-        return tuple(part.narrowed(own) for part, own in rows)
+        return tuple(part.narrowed(own) for _, part, own in self._rows(parameters))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least of all blocks; ``unit`` is flat, in the order of sorted names."""
-        rows = sorted(zip(self._blocks(), parameters, strict=True), key=lambda row: row[0][0])
-        units = _split(unit, [part.deviation(own).size for (_, part), own in rows])
+        rows = sorted(self._rows(parameters), key=lambda row: row[0])
+        units = _split(unit, [part.deviation(own).size for _, part, own in rows])
         every = zip(rows, units, strict=True)
-        return min(part.narrowest(own, some) for ((_, part), own), some in every)
-
-    def _blocks(self) -> Iterator[tuple[str, FreeForm]]:
-        return zip(self.names, self.parts, strict=True)
+        return min(part.narrowest(own, some) for (_, part, own), some in every)
 
 
 def _split(array: Real, sizes: list[int]) -> list[Real]:
@@ -416,52 +396,35 @@ def _split(array: Real, sizes: list[int]) -> list[Real]:
 
 
 @dataclasses.dataclass(frozen=True)
-class StandardForm(FreeForm):
+class _Standard(FreeForm):
     """Any other family whose draws are differentiable: its textbook parameters, unconstrained."""
 
     structure: Any
     """The structure of the member as a pytree."""
     shapes: tuple[tuple[int, ...], ...]
     smooth = False
-
-    @classmethod
-    def like(cls, law: Distribution) -> "StandardForm":
-        """For members like this one."""
-        leaves, structure = jax.tree.flatten(law)
-        return cls(structure, tuple(np.shape(leaf) for leaf in leaves))
+    noise_size = 1
 
     @property
-    def noise_size(self) -> int:
-        """One key."""
-        return 1
-
-    @property
-    def moves(self) -> int:
-        """All free parameters."""
+    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._template().free_size
 
     def parameters(self, law: Any) -> Any:
-        """Free parameters, flat."""
         return np.asarray(law.free_parameters())
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        """From textbook parameters."""
         return like.with_free_parameters(np.asarray(parameters, np.float64))
 
     def draw(self, parameters: PyTree, noise: Real) -> Any:
-        """The family's own."""
         return self._member(parameters).sample(noise)
 
     def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
-        """The family's own."""
         return self._member(parameters).log_prob(z)
 
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
-        """The family's own."""
         return self._member(parameters).entropy()
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        """Plain addition."""
         return parameters + v
 
     def _member(self, parameters: PyTree) -> Any:

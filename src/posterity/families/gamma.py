@@ -8,6 +8,7 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
+from posterity.lazy import jax, jnp
 
 
 class Gamma(ExponentialFamily):
@@ -26,16 +27,14 @@ class Gamma(ExponentialFamily):
         "shape_minus_one": scalar(ABOVE_MINUS_ONE),
         "rate": scalar(POSITIVE),
     }
+    base_measure: ClassVar[float | None] = 0.0
     standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod
     def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
         """From the shape and the rate (the inverse of the scale)."""
-        return cls._from_shape(**cls._checked(shape=shape, rate=rate))._held()
-
-    @classmethod
-    def _from_shape(cls, shape: Real, rate: Real) -> Self:
-        return cls._of(shape_minus_one=shape - 1, rate=rate)
+        known = cls._checked(shape=shape, rate=rate)
+        return cls._of(shape_minus_one=known["shape"] - 1, rate=known["rate"])._held()
 
     @property
     def shape(self) -> Float[Real, "*batch"]:
@@ -66,11 +65,7 @@ class Gamma(ExponentialFamily):
 
     def marginals(self) -> list[Marginal]:
         """Gamma."""
-        return [Closed(GAMMA, same_shape(self.shape, self.rate)).expanded()]
-
-    def log_base_measure(self) -> float:
-        """Zero: ``h = 1``."""
-        return 0.0
+        return [Closed(GAMMA, same_shape(self.shape, self.rate)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``log Γ(a) - a log b``."""
@@ -84,9 +79,7 @@ class Gamma(ExponentialFamily):
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """``[[ψ'(a), -1/b], [-1/b, a/b²]]``: the statistic of the rate is ``-z``."""
-        np_, cross = self.xp.np, -1 / self.rate
-        rows = [[self.xp.trigamma(self.shape), cross], [cross, self.mean / self.rate]]
-        return np_.stack([np_.stack(row, axis=-1) for row in rows], axis=-2)
+        return self._matrix(self.xp.trigamma(self.shape), -1 / self.rate, self.mean / self.rate)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
@@ -103,7 +96,7 @@ class Gamma(ExponentialFamily):
         mean = -vector[..., 1]
         gap = namespace(vector).np.log(mean) - vector[..., 0]
         shape = solve_log_minus_digamma(gap)
-        return self._from_shape(shape, shape / mean)
+        return self._of(shape_minus_one=shape - 1, rate=shape / mean)
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         """``(log z, -z)``."""
@@ -111,9 +104,6 @@ class Gamma(ExponentialFamily):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draws by JAX's rejection sampler."""
-        import jax
-        import jax.numpy as jnp
-
         a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)
         return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 

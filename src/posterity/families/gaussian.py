@@ -20,14 +20,10 @@ from posterity.arrays.typing import (
     Real,
 )
 from posterity.families.base import ExponentialFamily, Line
-from posterity.families.coordinates import (
-    POSITIVE_DEFINITE,
-    Coordinates,
-    matrix,
-    vector,
-)
+from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
+from posterity.lazy import jax, jnp
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0
@@ -35,18 +31,25 @@ DEVIATIONS = 2.0
 
 
 class AnyGaussian(ExponentialFamily):
-    """Gaussians of any shape of covariance.
+    """Gaussians of any shape of covariance; statistics ``(z, -z zᵀ/2)``, or ``(z, -z²/2)``.
 
-    Gradients and curvatures of a log likelihood are natural gradients here (opper2009): the
-    methods below are what estimators and safeguarded steps need of a Gaussian.
+    Gradients and curvatures of a log likelihood are natural gradients here (opper2009): methods
+    from ``at_mean`` on are what estimators and safeguarded steps need of one Gaussian. ``S`` is a
+    root of the covariance, ``S Sᵀ``.
     """
 
     precision_mean: Float[Real, "..."]
     precision: Float[Real, "..."]
 
+    base_measure: ClassVar[float | None] = -LOG_2PI / 2
     gaussian: ClassVar[bool] = True
     diagonal: ClassVar[bool]
-    """True if coordinates are independent."""
+    """True if coordinates are independent: precisions and covariances are (..., d) then."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _naturals(cls, mean: Real, spread: Real) -> dict[str, Real]:
+        """The natural parameters, given mean and covariance (or variances)."""
 
     @property
     @abc.abstractmethod
@@ -55,17 +58,27 @@ class AnyGaussian(ExponentialFamily):
 
     @property
     @abc.abstractmethod
+    def _spread(self) -> Real:
+        """The covariance, or the variances of independent coordinates."""
+
+    @property
     def marginal_variance(self) -> Float[Real, "*batch d"]:
         """The variance of each coordinate."""
+        spread = self._spread
+        return spread if self.diagonal else self.xp.np.diagonal(spread, axis1=-2, axis2=-1)
+
+    @property
+    @abc.abstractmethod
+    def _factor(self) -> Real:
+        """``S⁻ᵀ``, the lower Cholesky factor of the precision, or the roots on its diagonal."""
+
+    def _square(self, x: Real) -> Real:
+        return x**2 if self.diagonal else outer(x)
 
     @property
     def support(self) -> RealNumbers:
         """All vectors."""
         return RealNumbers((self.own_size,))
-
-    def log_base_measure(self) -> float:
-        """``-d/2 log 2π``."""
-        return -self.own_size / 2 * LOG_2PI
 
     def location(self) -> Float[Real, "*batch d"]:
         """The mean."""
@@ -94,15 +107,42 @@ class AnyGaussian(ExponentialFamily):
         loc, scale = same_shape(self.mean, np.sqrt(np.asarray(self.marginal_variance)))
         return [Closed(NORMAL, (loc, scale))]
 
-    @abc.abstractmethod
+    def expected_moments(self) -> tuple[Real, Real] | None:
+        """Its own mean and covariance, or variances."""
+        return np.asarray(self.mean, float), np.asarray(self._spread, float)
+
     def with_moments(self, mean: Real, spread: Real) -> Self:
         """The law like this one of other means (..., d) and covariances (..., d, d), or variances
         (..., d) where coordinates are independent.
         """
+        return self._with(**self._naturals(mean, spread))
 
-    @abc.abstractmethod
-    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``Λ v``."""
+    @property
+    def mean_parameters(self) -> Flat:
+        """``E[z]`` and ``-E[z zᵀ]/2``."""
+        mean = self.mean
+        return self.flatten(precision_mean=mean, precision=-(self._spread + self._square(mean)) / 2)
+
+    def with_mean_parameters(self, vector: Flat) -> Self:
+        """Moment matching."""
+        self._check_length(vector)
+        parts = self.unflatten(vector)
+        mean = parts["precision_mean"]
+        return self.with_moments(mean, -2 * parts["precision"] - self._square(mean))
+
+    def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
+        """``(z, -z zᵀ/2)``."""
+        return self.flatten(precision_mean=z, precision=-self._square(z) / 2)
+
+    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
+        """``m + C^{1/2} ε``, by the Cholesky factor of the covariance."""
+        noise = rng.standard_normal((count, *self.batch_shape, self.own_size))
+        if self.diagonal:
+            return np.asarray(self.mean) + np.sqrt(self._spread) * noise
+        factor = np.linalg.cholesky(np.asarray(self._spread, float))
+        return np.asarray(self.mean) + (factor @ noise[..., None])[..., 0]
+
+    # --- for estimators and steps, of one member ---------------------------------------------
 
     def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
         """The factor of this slope at the mean and this precision: ``(slope + Λ' m, Λ')``."""
@@ -112,29 +152,35 @@ class AnyGaussian(ExponentialFamily):
             precision_mean=slope + moved.times_precision(self.mean), precision=precision
         )
 
-    @abc.abstractmethod
+    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
+        """``Λ v``."""
+        full = not self.diagonal
+        return (self.precision @ vector[..., None])[..., 0] if full else self.precision * vector
+
     def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, "..."]:
         """Minus a Hessian, in the shape of the precision."""
+        return -namespace(hessian).np.diagonal(hessian) if self.diagonal else -hessian
 
-    @abc.abstractmethod
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
-        """Mean and variance of ``x · z``, row by row."""
+        """Mean and variance of ``x · z``, row by row; as squares, which keep sign and digits."""
+        variance = x**2 @ self._spread if self.diagonal else (self.whitened(x) ** 2).sum(-1)
+        return x @ self.mean, variance
 
-    @abc.abstractmethod
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
         """``Xᵀ W X``, in the shape of the precision."""
+        return weights @ x**2 if self.diagonal else (x.T * weights) @ x
 
     @abc.abstractmethod
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """Events ``m + S ε`` of one member, where ``S Sᵀ`` is the covariance."""
+        """Events ``m + S ε``."""
 
     @abc.abstractmethod
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
         """``Sᵀ x`` of each row: ``x · z`` is ``x · m + (Sᵀ x) · ε``."""
 
-    @abc.abstractmethod
     def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
         """Slopes in ``ε`` as slopes in ``m + S ε``: ``S⁻ᵀ v``."""
+        return slopes * self._factor if self.diagonal else slopes @ self._factor.T
 
     @abc.abstractmethod
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
@@ -187,12 +233,13 @@ class Gaussian(AnyGaussian):
     @classmethod
     def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
         """From the mean (..., d) and the covariance (..., d, d)."""
-        return cls._from_moments(**cls._checked(mean=mean, covariance=covariance))._held()
+        known = cls._checked(mean=mean, covariance=covariance)
+        return cls._of(**cls._naturals(**known))._held()
 
     @classmethod
-    def _from_moments(cls, mean: Real, covariance: Real) -> Self:
+    def _naturals(cls, mean: Real, covariance: Real) -> dict[str, Real]:
         precision = namespace(covariance).inverse_positive(covariance)
-        return cls._of(precision_mean=(precision @ mean[..., None])[..., 0], precision=precision)
+        return {"precision_mean": (precision @ mean[..., None])[..., 0], "precision": precision}
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
@@ -205,7 +252,6 @@ class Gaussian(AnyGaussian):
 
     @known_at_rest
     def _factor(self) -> Float[Real, "*batch d d"]:
-        """``L``, the lower Cholesky factor of the precision."""
         return self.xp.cholesky(self.precision)
 
     @known_at_rest
@@ -228,34 +274,13 @@ class Gaussian(AnyGaussian):
         return self._inverse_factor.T @ self._inverse_factor
 
     @property
-    def marginal_variance(self) -> Float[Real, "*batch d"]:
-        """The diagonal of the covariance."""
-        return self.xp.np.diagonal(self.covariance, axis1=-2, axis2=-1)
-
-    def expected_moments(self) -> tuple[Real, Real]:
-        """Its own mean and covariance."""
-        return np.asarray(self.mean, float), np.asarray(self.covariance, float)
-
-    def with_moments(self, mean: Real, spread: Real) -> Self:
-        """The law of this mean and covariance."""
-        return self._from_moments(mean, spread)
-
-    def free_form(self) -> Any:
-        """Means in standard deviations, and the triangle of the covariance."""
-        from posterity.families.free_forms import FullForm
-
-        return FullForm(self.own_size)
+    def _spread(self) -> Real:
+        return self.covariance
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(mᵀ C⁻¹ m + log|C|) / 2``."""
         logdet = self.xp.logdet(self._factor)
         return ((self.precision_mean * self.mean).sum(-1) - logdet) / 2
-
-    @property
-    def mean_parameters(self) -> Flat:
-        """``E[z]`` and ``-E[z zᵀ]/2``."""
-        mean = self.mean
-        return self.flatten(precision_mean=mean, precision=-(self.covariance + outer(mean)) / 2)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """The derivative of ``η`` along ``μ``, in closed form."""
@@ -266,17 +291,6 @@ class Gaussian(AnyGaussian):
         precision = symmetric(self.precision @ shrinkage @ self.precision)
         moved = precision @ mean[..., None] + self.precision @ step[..., None]
         return self.flatten(precision_mean=moved[..., 0], precision=precision)
-
-    def with_mean_parameters(self, vector: Flat) -> Self:
-        """Moment matching."""
-        self._check_length(vector)
-        parts = self.unflatten(vector)
-        mean = parts["precision_mean"]
-        return self._from_moments(mean, -2 * parts["precision"] - outer(mean))
-
-    def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
-        """``(z, -z zᵀ/2)``."""
-        return self.flatten(precision_mean=z, precision=-outer(z) / 2)
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Centred: it keeps its digits with means far from the origin."""
@@ -311,20 +325,11 @@ class Gaussian(AnyGaussian):
         Two factorisations that do not wait for each other can wait for ever: here there is one,
         and its inverse, of which all else are products.
         """
-        import jax
-        import jax.numpy as jnp
-
         mine = jax.tree.map(jnp.asarray, self)
         half = mine._inverse_factor
         along = (half @ mine.precision_mean[..., None])[..., 0]
         noise = jax.random.normal(key, shape, half.dtype) + along[which]
         return jnp.einsum("...ij,...i->...j", half[which], noise)
-
-    def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
-        """``m + L ε`` with ``L`` the Cholesky factor of the covariance."""
-        noise = rng.standard_normal((count, *self.batch_shape, self.own_size))
-        factor = np.linalg.cholesky(np.asarray(self.covariance, float))
-        return np.asarray(self.mean) + (factor @ noise[..., None])[..., 0]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """``h ~ N(A θ, A)``, of a factor ``(h, A)``; about the prior's mean."""
@@ -353,32 +358,12 @@ class Gaussian(AnyGaussian):
         """Multiplied, not solved for: LAPACK spreads many columns over threads that wait."""
         return x @ self._inverse_factor.T
 
-    def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """``L v``."""
-        return slopes @ self._factor.T
-
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""
         np_, factor = self.xp.np, self._factor
         moments = np_.triu(slopes.T @ noise) / len(noise)
         curvature = moments + np_.triu(moments, 1).T
         return self.at_mean(factor @ slopes.mean(0), -symmetric(factor @ curvature @ factor.T))
-
-    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``Λ v``."""
-        return (self.precision @ vector[..., None])[..., 0]
-
-    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, "d d"]:
-        """Minus the Hessian."""
-        return -hessian
-
-    def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
-        """The variance is a sum of squares, which keeps its sign and digits."""
-        return x @ self._mean, (self.whitened(x) ** 2).sum(-1)
-
-    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "d d"]:
-        """``Xᵀ W X``."""
-        return (x.T * weights) @ x
 
     def retract(self, direction: Self, rate: Number) -> Self:
         """The length of ``D`` is taken relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""

@@ -10,14 +10,13 @@ from posterity.arguments import POSITIVE, Constraint
 from posterity.arrays.typing import Float, Int, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.base import ExponentialFamily
-from posterity.families.batches import stack
+from posterity.families.composite import Product
 from posterity.families.dirichlet import Dirichlet
 from posterity.families.distribution import Members
 from posterity.families.marginals import Names, Table, numbered
 from posterity.families.plate import Plate
-from posterity.families.product import Product
+from posterity.families.vector_space import stack
 
-BLOCKS = ("emissions", "initial", "transitions")
 SHARED = {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
 """By block the axes along which states go, counted after those of the batch."""
 FIX = "Concentrations count observations; 1 is as good as one."
@@ -53,13 +52,13 @@ class HiddenMarkov(Product):
         """From a mapping with the three blocks, or keyword arguments."""
         super().__init__(blocks or {}, **named)
         own: Any = self.blocks
-        if tuple(own) != BLOCKS or not (
-            isinstance(own["emissions"], Plate)
-            and isinstance(own["transitions"], Plate)
+        plain = lambda law: isinstance(law, Plate) and law.weights is None
+        if not (
+            tuple(own) == tuple(SHARED)
+            and plain(own["emissions"])
+            and plain(own["transitions"])
             and isinstance(own["initial"], Dirichlet)
             and isinstance(own["transitions"].members, Dirichlet)
-            and own["emissions"].weights is None
-            and own["transitions"].weights is None
         ):
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
@@ -126,8 +125,7 @@ class HiddenMarkov(Product):
         """Block by block; the names of the states go for rows and columns."""
         if not path:
             states = names.get("emissions") or numbered(self.states)
-            paths = ("emissions", "initial", "transitions", "transitions/members")
-            names = {**dict.fromkeys(paths, states), **names}
+            names = {**dict.fromkeys((*SHARED, "transitions/members"), states), **names}
         return super()._tables(names, path, block)
 
     def outline(self, *, plates: bool = True) -> Any:
@@ -145,9 +143,14 @@ class HiddenMarkov(Product):
         return np.maximum(result, 0.0)  # below zero is rounding, or a site that took data back
 
     def _visits(self) -> Float[np.ndarray, "*batch k"]:
-        rows: Any = self.blocks["transitions"].members  # pyright: ignore
-        initial: Any = self.blocks["initial"]
-        return np.asarray(initial.concentration) + np.asarray(rows.concentration).sum(-2)
+        start, rows = self._concentrations()
+        return start + rows.sum(-2)
+
+    def _concentrations(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the initial probabilities, and of the rows of transitions."""
+        own: Any = self.blocks
+        rows = own["transitions"].members.concentration
+        return np.asarray(own["initial"].concentration), np.asarray(rows)
 
     # --- as what shares labels -------------------------------------------------------------------
 
@@ -155,22 +158,17 @@ class HiddenMarkov(Product):
         """None: they share labels."""
         return {}
 
-    def relabel(
-        self,
-        labels: Int[np.ndarray, " k"],
-        size: int,
-        axes: Sequence[int] | Mapping[str, Sequence[int]] = (0,),
-    ) -> Self:
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
         """A factor whose label ``k`` is called ``labels[k]`` instead, in all blocks.
 
         Axes are those of the batch, then that of the labels. What is labelled -1 is left out; what
         two labels become one adds up.
 
         Raises:
-            StructureError: for axes of single blocks, which go together, or labels out of range.
+            StructureError: for axes within single blocks, or labels out of range.
         """
         batch = len(self.batch_shape)
-        if isinstance(axes, Mapping) or not all(0 <= axis <= batch for axis in axes):
+        if set(axes) - set(range(batch + 1)):
             raise StructureError(
                 found=f"axes={axes} for a {type(self).__name__}",
                 expected=f"the {batch} axes of the batch, then {batch}, that of the labels",
@@ -190,7 +188,7 @@ class HiddenMarkov(Product):
 
         The weights are a Dirichlet; without a prior its concentrations hold the prior's too.
         """
-        total = 0.0 if prior is None else float(np.sum(prior.blocks["initial"].concentration))  # pyright: ignore
+        total = 0.0 if prior is None else float(np.sum(prior._concentrations()[0]))
         counts = self.occupancy(prior) + total / self.states
         return Plate(self.blocks["emissions"].members, Dirichlet(counts - 1))  # pyright: ignore
 
@@ -201,9 +199,8 @@ class HiddenMarkov(Product):
         """
         if prior is not None:
             return self - prior
-        own, rows = self.blocks, self.blocks["transitions"].members  # pyright: ignore
-        counted = lambda law: Dirichlet(np.asarray(law.concentration))
-        return type(self)(own, initial=counted(own["initial"]), transitions=Plate(counted(rows)))
+        start, rows = map(Dirichlet, self._concentrations())
+        return type(self)(self.blocks, initial=start, transitions=Plate(rows))
 
     def with_members(self, members: ExponentialFamily) -> Self:
         """With other emissions."""
@@ -214,9 +211,7 @@ class HiddenMarkov(Product):
 
         Of one state the first two are NaN but for their sum, which then is the first.
         """
-        rows: Any = self.blocks["transitions"].members  # pyright: ignore
-        start: Any = self.blocks["initial"]
-        rows, start = np.asarray(rows.concentration), np.asarray(start.concentration)
+        start, rows = self._concentrations()
         own = np.eye(len(start), dtype=bool)
         off = rows[~own] if len(start) > 1 else rows[own]
         stays = rows[own] - off[0]

@@ -8,7 +8,6 @@ with its channels last.
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
@@ -94,11 +93,9 @@ class Conv:
         """The shape of what comes out, given that of what comes in."""
         if len(image) != 3 or image[-1] != self.inputs:
             raise _misfit(self, image)
-        lost = [side - 1 if self.padding == "valid" else 0 for side in self.window]
-        sides = [
-            ((size - gone - 1) // self.stride + 1) // self.pool
-            for size, gone in zip(image[:2], lost, strict=True)
-        ]
+        lost = [(side - 1) * (self.padding == "valid") for side in self.window]
+        pairs = zip(image[:2], lost, strict=True)
+        sides = [((size - gone - 1) // self.stride + 1) // self.pool for size, gone in pairs]
         if min(sides) < 1:
             raise _misfit(self, image)
         return (*sides, self.outputs)
@@ -114,14 +111,9 @@ class Conv:
             pads = [self.pads(*pair) for pair in zip(x.shape[1:3], self.window, strict=True)]
             x = np_.pad(x, [(0, 0), *pads, (0, 0)])
         rows, columns = x.shape[1] - tall + 1, x.shape[2] - wide + 1
-        return np_.concatenate(
-            [
-                x[:, top : top + rows : step, left : left + columns : step]
-                for top in range(tall)
-                for left in range(wide)
-            ],
-            axis=-1,
-        )
+        corners = np.ndindex(tall, wide)
+        shown = [x[:, i : i + rows : step, j : j + columns : step] for i, j in corners]
+        return np_.concatenate(shown, axis=-1)
 
     def pads(self, size: int, side: int) -> tuple[int, int]:
         """Zeros before and after, as XLA has them for "same"."""
@@ -190,13 +182,8 @@ class Layers:
                 expected="the number of inputs, then of each layer's outputs",
                 fix="Pass Layers.dense(784, 150, 10).",
             )
-        last = len(sizes) - 2
-        return cls(
-            tuple(
-                Dense(before, after, "identity" if index == last else activation)
-                for index, (before, after) in enumerate(itertools.pairwise(whole))
-            )
-        )
+        kinds = [activation] * (len(whole) - 2) + ["identity"]
+        return cls(tuple(map(Dense, whole, whole[1:], kinds)))
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -222,9 +209,10 @@ class Layers:
         >>> Layers.dense(784, 150, 10).summary
         '784-150 relu-10'
         """
-        result = ["x".join(map(str, self.image))]
+        by = lambda sides: "x".join(map(str, sides))
+        result = [by(self.image)]
         for layer in self.layers:
-            window = f"{'x'.join(map(str, layer.window))} conv " if isinstance(layer, Conv) else ""
+            window = f"{by(layer.window)} conv " if isinstance(layer, Conv) else ""
             shape = layer.activation if layer.activation != "identity" else ""
             result.append(f"{window}{layer.outputs} {shape}".strip())
         return "-".join(result)
@@ -242,8 +230,8 @@ class Layers:
     @property
     def windows(self) -> int:
         """Number of hidden layers up to the last that is a convolution."""
-        kinds = [isinstance(layer, Conv) for layer in self.layers[:-1]]
-        return len(kinds) - kinds[::-1].index(True) if any(kinds) else 0
+        hidden = enumerate(self.layers[:-1], 1)
+        return max((n for n, layer in hidden if isinstance(layer, Conv)), default=0)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -284,21 +272,21 @@ class Layers:
 
         Of the last one, also where ``sites`` and ``shares`` are, if the network keeps any.
         """
-        result: list[dict[str, Place]] = []
-        start = 0
-        for layer in self.layers:
-            own: dict[str, Place] = {}
-            if layer.bias:
-                own["bias"] = Place(start, (layer.outputs,))
-                start = own["bias"].stop
-            own["kernel"] = Place(start, layer.kernel)
-            start = own["kernel"].stop
-            result.append(own)
+        shapes: list[dict[str, tuple[int, ...]]] = [
+            {**({"bias": (layer.outputs,)} if layer.bias else {}), "kernel": layer.kernel}
+            for layer in self.layers
+        ]
         if self.sites:
             last = self.layers[-1]
             shape = (self.sites, last.inputs + last.bias, last.outputs)
-            result[-1]["sites"] = Place(start, shape)
-            result[-1]["shares"] = Place(result[-1]["sites"].stop, shape[::2])
+            shapes[-1] |= {"sites": shape, "shares": shape[::2]}
+        result: list[dict[str, Place]] = []
+        start = 0
+        for own in shapes:
+            result.append({})
+            for name, shape in own.items():
+                result[-1][name] = Place(start, shape)
+                start = result[-1][name].stop
         return tuple(result)
 
     @property
@@ -329,10 +317,10 @@ class Layers:
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
-                result = np.shape(own[name]) if name in own else None
-                if result != place.shape:
+                shape = np.shape(own[name]) if name in own else None
+                if shape != place.shape:
                     raise StructureError(
-                        found=f"a {name} of shape {result} in layer {index}",
+                        found=f"a {name} of shape {shape} in layer {index}",
                         expected=f"shape {place.shape}",
                         fix="Shape it as this module says.",
                     )

@@ -9,11 +9,12 @@ from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import ArrayLike, Bool, Float, Index, Int, KeyArray, Real
 from posterity.errors import ParameterError, StructureError
-from posterity.families.batches import batch_index
 from posterity.families.distribution import Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
+from posterity.families.vector_space import batch_index
+from posterity.lazy import jax, jnp
 
 
 class LowRankGaussian(Distribution):
@@ -77,12 +78,6 @@ class LowRankGaussian(Distribution):
     def rank(self) -> int:
         """``r``."""
         return self.factor.shape[-1]
-
-    def free_form(self) -> Any:
-        """Means and columns in standard deviations."""
-        from posterity.families.free_forms import LowRankForm
-
-        return LowRankForm(self.mean.shape[-1], self.rank)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -160,9 +155,6 @@ class LowRankGaussian(Distribution):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """``m + F ε + sqrt(v) ε'``."""
-        import jax
-        import jax.numpy as jnp
-
         mean, factor, variance = (jnp.asarray(leaf) for leaf in self.children())
         first, second = jax.random.split(key)
         few = jax.random.normal(first, (*shape, *self.batch_shape, self.rank), mean.dtype)

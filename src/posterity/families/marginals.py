@@ -7,23 +7,20 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 import scipy
 
 from posterity.arrays.typing import ArrayLike, Bool, Float
+from posterity.families.names import Names as Names
 
 Array = np.ndarray
-Names = Mapping[str, tuple[str, ...]]
-"""By path of the part (``""`` is the law itself), the names of its coordinates."""
 WEIGHT = "weight"
 """The quantity of rows that are mixing weights."""
-NODES = 400
-"""Equidistant nodes of the trapezoid rule for moments of a logistic normal law."""
-REACH = 9.0
-"""Standard deviations on either side of the mean that these nodes cover."""
+NODES, REACH = 400, 9.0
+"""Nodes of the trapezoid rule for logistic normal laws, and deviations that they reach to."""
 CHI_SQUARED_NODES = 48
 """Gauss-Legendre nodes of the quadrature over a chi-squared law."""
 HALVINGS = 60
@@ -52,15 +49,14 @@ class Marginal(abc.ABC):
     def cdf(self, x: ArrayLike) -> Float[Array, "..."]:
         """The probability to be at most ``x``."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The axes of all parameters."""
-        return np.shape(next(iter(self.__dict__.values())))
-
+    @abc.abstractmethod
     def mapped(self, function: Callable[[Array], Array]) -> Self:
         """With a function of arrays that moves or picks entries."""
-        arrays = {n: v for n, v in self.__dict__.items() if isinstance(v, np.ndarray | np.generic)}
-        return dataclasses.replace(self, **{n: function(np.asarray(v)) for n, v in arrays.items()})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The axes of the laws."""
+        return self.mean.shape
 
     def picked(self, index: Any) -> Self:
         """Some entries, by NumPy's rules."""
@@ -69,10 +65,6 @@ class Marginal(abc.ABC):
     def reshaped(self, shape: tuple[int, ...]) -> Self:
         """In other axes."""
         return self.mapped(lambda array: array.reshape(shape))
-
-    def expanded(self) -> Self:
-        """With one more axis, of length one, at the end."""
-        return self.reshaped((*self.shape, 1))
 
     def mapped_normal(self, image: "Formulas") -> "Marginal":
         """The law of a normal number under an increasing map; nothing is known of other laws."""
@@ -100,20 +92,22 @@ def same_shape(*parameters: ArrayLike) -> tuple[Array, ...]:
     return tuple(np.array(array) for array in arrays)
 
 
+# --- closed formulas -----------------------------------------------------------------------------
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Formulas:
     """Mean, standard deviation, quantile and distribution function, given the parameters.
 
-    A constant of this module, known by its ``name``: pickled by it, as functions are.
+    The last two take probability and number first. A constant of this module, known and pickled
+    by its ``name``.
     """
 
+    name: str
     mean: Callable[..., Array]
     sd: Callable[..., Array]
     quantile: Callable[..., Array]
-    """Its first argument is the probability."""
     cdf: Callable[..., Array]
-    """Its first argument is the number."""
-    name: str
 
     def __reduce__(self) -> str:
         return self.name
@@ -123,19 +117,19 @@ class Formulas:
 
 
 def _of_normal(
+    name: str,
     outward: Callable[[Any], Array],
     inward: Callable[[Array], Array],
     mean: Callable[[Array, Array], Array],
     sd: Callable[[Array, Array], Array],
-    name: str,
 ) -> Formulas:
     """The law of an increasing map of ``N(loc, scale²)``, by the map, its inverse and moments."""
     return Formulas(
+        name,
         mean,
         sd,
         lambda p, loc, scale: outward(loc + scale * scipy.special.ndtri(p)),
         lambda x, loc, scale: scipy.special.ndtr((inward(np.asarray(x)) - loc) / scale),
-        name,
     )
 
 
@@ -159,18 +153,8 @@ def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> A
     return total
 
 
-def _student_sd(loc: Array, scale: Array, df: Array) -> Array:
-    ratio = df / np.where(df > 2, df - 2, 1)
-    return np.where(df > 2, scale * np.sqrt(ratio), np.inf)
-
-
 def _inverse_gamma_mean(a: Array, b: Array) -> Array:
     return np.where(a > 1, b / np.where(a > 1, a - 1, 1), np.inf)
-
-
-def _inverse_gamma_sd(a: Array, b: Array) -> Array:
-    spread = _inverse_gamma_mean(a, b) / np.sqrt(np.where(a > 2, a - 2, 1))
-    return np.where(a > 2, spread, np.inf)
 
 
 def _beta_quantile(p: float, a: Array, b: Array) -> Array:
@@ -183,62 +167,112 @@ def _beta_cdf(x: ArrayLike, a: Array, b: Array) -> Array:
     return np.where(b > 0, scipy.special.betainc(a, np.where(b > 0, b, 1.0), x), x >= 1)
 
 
+def _entry_sd(s: Array, rho: Array, nu: Array) -> Array:
+    return s * np.sqrt(nu * (1 + rho**2))
+
+
+def _entry_quantile(p: float, s: Array, rho: Array, nu: Array) -> Array:
+    """Exact on the diagonal; elsewhere by bisection between Chebyshev's bounds."""
+    exact = s * 2 * scipy.special.gammaincinv(nu / 2, p)
+    if (rho >= 1).all():
+        return exact
+    reach, others = _entry_sd(s, rho, nu) / np.sqrt(min(p, 1 - p)), _halved_chi_squared(nu)
+    cdf = lambda x: _averaged(x, s, rho, nu, others)
+    mean = nu * rho * s
+    return np.where(rho >= 1, exact, bisected(cdf, p, mean - reach, mean + reach))
+
+
+def _halved_chi_squared(nu: Array) -> list[tuple[Array, float]]:
+    """Nodes and weights of half a chi-squared law; few degrees of freedom serve many entries."""
+    degrees, which = np.unique(nu, return_inverse=True)
+    nodes, weights = scipy.special.roots_legendre(CHI_SQUARED_NODES)
+    quantiles = (scipy.special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
+    pairs = zip(quantiles, weights / 2, strict=True)
+    return [(own[which].reshape(np.shape(nu)), float(weight)) for own, weight in pairs]
+
+
+def _averaged(x: ArrayLike, s: Array, rho: Array, nu: Array, others: Any) -> Array:
+    """The distribution function of an entry, averaged over the ``others`` that are subtracted."""
+    total = np.zeros(np.broadcast_shapes(np.shape(s), np.shape(x)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for other, weight in others:
+            mine = (np.asarray(x) / s + (1 - rho) * other) / (1 + rho)
+            total = total + weight * scipy.special.gammainc(nu / 2, np.maximum(mine, 0.0))
+    return total
+
+
 NORMAL = _of_normal(
-    lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale, "NORMAL"
+    "NORMAL", lambda u: u, lambda x: x, lambda loc, scale: loc, lambda loc, scale: scale
 )
 LOG_NORMAL = _of_normal(
+    "LOG_NORMAL",
     np.exp,
     lambda x: np.log(np.maximum(x, 0.0)),
     lambda loc, scale: np.exp(loc + scale**2 / 2),
     lambda loc, scale: np.exp(loc + scale**2 / 2) * np.sqrt(np.expm1(scale**2)),
-    "LOG_NORMAL",
 )
 LOGIT_NORMAL = _of_normal(
+    "LOGIT_NORMAL",
     lambda x: scipy.special.expit(x),  # which SciPy loads when it is first asked for
     lambda x: scipy.special.logit(np.clip(x, 0.0, 1.0)),
     _logistic_mean,
     _logistic_sd,
-    "LOGIT_NORMAL",
 )
 """Laws of probabilities whose logits are normal."""
 GAMMA = Formulas(
+    "GAMMA",
     lambda a, rate: a / rate,
     lambda a, rate: np.sqrt(a) / rate,
     lambda p, a, rate: scipy.special.gammaincinv(a, p) / rate,
     lambda x, a, rate: scipy.special.gammainc(a, np.maximum(x, 0.0) * rate),
-    "GAMMA",
 )
 """``Gamma(a, rate)``."""
 INVERSE_GAMMA = Formulas(
+    "INVERSE_GAMMA",
     _inverse_gamma_mean,
-    _inverse_gamma_sd,
+    lambda a, b: np.where(
+        a > 2, _inverse_gamma_mean(a, b) / np.sqrt(np.where(a > 2, a - 2, 1)), np.inf
+    ),
     lambda p, a, b: b / scipy.special.gammainccinv(a, p),
     lambda x, a, b: scipy.special.gammaincc(a, b / np.maximum(x, 0.0)),
-    "INVERSE_GAMMA",
 )
 """``1 / Gamma(a, rate b)``: a variance whose precision is Gamma; no mean at ``a`` of one."""
 BETA = Formulas(
+    "BETA",
     lambda a, b: a / (a + b),
     lambda a, b: np.sqrt(a * b / (a + b + 1)) / (a + b),
     _beta_quantile,
     _beta_cdf,
-    "BETA",
 )
 """``Beta(a, b)``; with ``b`` of zero, one for certain."""
 STUDENT_T = Formulas(
+    "STUDENT_T",
     lambda loc, scale, df: np.where(df > 1, loc, np.nan),
-    _student_sd,
+    lambda loc, scale, df: np.where(
+        df > 2, scale * np.sqrt(df / np.where(df > 2, df - 2, 1)), np.inf
+    ),
     lambda p, loc, scale, df: loc + scale * scipy.special.stdtrit(df, p),
     lambda x, loc, scale, df: scipy.special.stdtr(df, (np.asarray(x) - loc) / scale),
-    "STUDENT_T",
 )
 """Student's t with location, scale and ``df`` degrees of freedom; infinite deviation up to two."""
+WISHART_ENTRY = Formulas(
+    "WISHART_ENTRY",
+    lambda s, rho, nu: nu * rho * s,
+    _entry_sd,
+    _entry_quantile,
+    lambda x, s, rho, nu: _averaged(x, s, rho, nu, _halved_chi_squared(nu)),
+)
+"""An entry of a Wishart matrix of ``ν`` degrees of freedom and of scales ``Sii, Sjj, Sij``.
+
+With ``s = √(Sii Sjj)`` and ``ρ = Sij / s`` it is ``s/2 ((1 + ρ) A - (1 - ρ) B)``, where ``A`` and
+``B`` are chi-squared of ``ν``. An entry on the diagonal, of ``ρ = 1``, is a gamma variate.
+"""
 MOMENTS = Formulas(
+    "MOMENTS",
     lambda mean, sd: mean,
     lambda mean, sd: sd,
     lambda p, mean, sd: np.full(mean.shape, np.nan),
     lambda x, mean, sd: np.full(np.broadcast_shapes(mean.shape, np.shape(x)), np.nan),
-    "MOMENTS",
 )
 """Only mean and standard deviation are known, or make sense, as of a label's indicator."""
 
@@ -249,20 +283,6 @@ class Closed(Marginal):
 
     formulas: Formulas
     parameters: tuple[Array, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The axes of all parameters."""
-        return np.shape(self.parameters[0])
-
-    def mapped(self, function: Callable[[Array], Array]) -> "Closed":
-        """With a function of arrays that moves or picks entries."""
-        return Closed(self.formulas, tuple(map(function, self.parameters)))
-
-    def mapped_normal(self, image: Formulas) -> Marginal:
-        """The law of the number whose normal ``u`` this is."""
-        normal = self.formulas is NORMAL
-        return Closed(image, self.parameters) if normal else super().mapped_normal(image)
 
     @property
     def mean(self) -> Array:
@@ -286,59 +306,19 @@ class Closed(Marginal):
         with np.errstate(over="ignore", divide="ignore"):
             return formula(*of, *self.parameters)
 
-
-@dataclasses.dataclass(frozen=True)
-class WishartEntry(Marginal):
-    """An entry of a Wishart matrix of ``ν`` degrees of freedom and of scales ``Sii, Sjj, Sij``.
-
-    With ``s = √(Sii Sjj)`` and ``ρ = Sij / s`` it is ``s/2 ((1 + ρ) A - (1 - ρ) B)``, where ``A``
-    and ``B`` are chi-squared of ``ν``: its distribution function is averaged over ``B``. An entry
-    on the diagonal, of ``ρ = 1``, is a gamma variate.
-    """
-
-    s: Array
-    rho: Array
-    nu: Array
-
     @property
-    def mean(self) -> Array:
-        """``ν Sij``."""
-        return self.nu * self.rho * self.s
+    def shape(self) -> tuple[int, ...]:
+        """That of every parameter."""
+        return np.shape(self.parameters[0])
 
-    @property
-    def sd(self) -> Array:
-        """``√(ν (Sij² + Sii Sjj))``."""
-        return self.s * np.sqrt(self.nu * (1 + self.rho**2))
+    def mapped(self, function: Callable[[Array], Array]) -> "Closed":
+        """With the function of each parameter."""
+        return Closed(self.formulas, tuple(map(function, self.parameters)))
 
-    def quantile(self, p: float) -> Array:
-        """Exact on the diagonal; elsewhere by bisection between Chebyshev's bounds."""
-        diagonal = self.rho >= 1
-        exact = self.s * 2 * scipy.special.gammaincinv(self.nu / 2, p)
-        if diagonal.all():
-            return exact
-        reach, others = self.sd / np.sqrt(min(p, 1 - p)), self._others()
-        cdf = lambda x: self._averaged(x, others)
-        return np.where(diagonal, exact, bisected(cdf, p, self.mean - reach, self.mean + reach))
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """A quadrature over the quantiles of ``B``."""
-        return self._averaged(x, self._others())
-
-    def _others(self) -> list[tuple[Array, float]]:
-        """Quantiles of ``B / 2`` and their weights; few degrees of freedom serve many entries."""
-        degrees, which = np.unique(self.nu, return_inverse=True)
-        nodes, weights = scipy.special.roots_legendre(CHI_SQUARED_NODES)
-        quantiles = (scipy.special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
-        pairs = zip(quantiles, weights / 2, strict=True)
-        return [(own[which].reshape(self.shape), float(weight)) for own, weight in pairs]
-
-    def _averaged(self, x: ArrayLike, others: list[tuple[Array, float]]) -> Array:
-        total = np.zeros(np.broadcast_shapes(self.shape, np.shape(x)))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            for other, weight in others:
-                mine = (np.asarray(x) / self.s + (1 - self.rho) * other) / (1 + self.rho)
-                total = total + weight * scipy.special.gammainc(self.nu / 2, np.maximum(mine, 0.0))
-        return total
+    def mapped_normal(self, image: Formulas) -> Marginal:
+        """The law of the number whose normal ``u`` this is."""
+        normal = self.formulas is NORMAL
+        return Closed(image, self.parameters) if normal else super().mapped_normal(image)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,19 +327,6 @@ class MixedMarginal(Marginal):
 
     weights: Float[Array, " k"]
     parts: Marginal
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The parts', without their first axis."""
-        return self.parts.shape[1:]
-
-    def mapped_normal(self, image: Formulas) -> "MixedMarginal":
-        """Part by part."""
-        return MixedMarginal(self.weights, self.parts.mapped_normal(image))
-
-    def mapped(self, function: Callable[[Array], Array]) -> "MixedMarginal":
-        """With the function of each part."""
-        return MixedMarginal(self.weights, self.parts.mapped(along_first(function)))
 
     @property
     def mean(self) -> Array:
@@ -373,9 +340,6 @@ class MixedMarginal(Marginal):
             apart = self.parts.mean - self.mean
             return np.sqrt(self._average(self.parts.sd**2 + apart**2))
 
-    def _average(self, values: Array) -> Array:
-        return np.tensordot(self.weights, values, 1)
-
     def quantile(self, p: float) -> Array:
         """Between the least and the largest of the parts', to rounding."""
         ends = self.parts.quantile(p)
@@ -385,39 +349,21 @@ class MixedMarginal(Marginal):
         """The average."""
         return self._average(self.parts.cdf(x))
 
-
-@dataclasses.dataclass(frozen=True)
-class Sampled(Marginal):
-    """The empirical law of draws, which lie along the first axis."""
-
-    draws: Array
+    def _average(self, values: Array) -> Array:
+        return np.tensordot(self.weights, values, 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of one draw."""
-        return self.draws.shape[1:]
+        """The parts', without their first axis."""
+        return self.parts.shape[1:]
 
-    def mapped(self, function: Callable[[Array], Array]) -> "Sampled":
-        """With the function of each draw."""
-        return Sampled(along_first(function)(self.draws))
+    def mapped(self, function: Callable[[Array], Array]) -> "MixedMarginal":
+        """With the function of each part."""
+        return MixedMarginal(self.weights, self.parts.mapped(along_first(function)))
 
-    @property
-    def mean(self) -> Array:
-        """The average."""
-        return self.draws.mean(0)
-
-    @property
-    def sd(self) -> Array:
-        """The draws' standard deviation."""
-        return self.draws.std(0)
-
-    def quantile(self, p: float) -> Array:
-        """The draws' quantile."""
-        return np.quantile(self.draws, p, axis=0)
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """The share of draws up to there."""
-        return (self.draws <= x).mean(0)
+    def mapped_normal(self, image: Formulas) -> "MixedMarginal":
+        """Part by part."""
+        return MixedMarginal(self.weights, self.parts.mapped_normal(image))
 
 
 def bisected(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> Array:

@@ -11,11 +11,11 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
-from posterity.families.description import called, copies, few
 from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
-from posterity.families.names import alike, joined, names_of, with_names
+from posterity.families.names import alike, called, copies, few, joined, names_of, with_names
 from posterity.families.supports import map_supports
+from posterity.lazy import jax, jnp
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -164,9 +164,6 @@ class Mixture(Distribution):
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Independent draws, of shape ``shape + event``: first of the component, then from it."""
-        import jax
-        import jax.numpy as jnp
-
         first, second = jax.random.split(key)
         labels = jax.random.categorical(first, jnp.asarray(self.log_weights), shape=shape)
         return self.components.sample_members(second, labels)

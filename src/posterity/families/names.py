@@ -1,4 +1,4 @@
-"""Names of coordinates: labels that travel with a law, by which laws are put in one order.
+"""Names of coordinates, by which laws are put in one order, and the line that says what a law is.
 
 A name is no parameter. It is no part of the tree that JAX knows, so a transformation of JAX gives
 a law without names; arithmetic, indexing, files and the verbs keep them. Each law has the names of
@@ -8,7 +8,7 @@ none beside theirs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from posterity.arrays.tree import LABEL, field_names, labelled
 from posterity.arrays.typing import PyTree
 from posterity.errors import StructureError
+from posterity.text import MOST, SHOWN, cut, listed, short_name
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
@@ -25,11 +26,6 @@ MOST_CHARACTERS = 200
 """Characters of a name, at most."""
 MOST_NAMES = 10
 """Names that an error repeats."""
-
-
-def parts_of(law: PyTree) -> dict[str, Any]:
-    """The parts of a law whose coordinates have names of their own: see ``named_parts``."""
-    return law.named_parts()
 
 
 def joined(path: str, name: str) -> str:
@@ -47,51 +43,45 @@ def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     {'effect': ('age', 'dose')}
     """
     result = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         result |= names_of(part, joined(path, name))
     return result
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:
     """The same numbers under these names, those of all parts; nothing is checked."""
-    inner = {
-        name: with_names(part, names, joined(path, name)) for name, part in parts_of(law).items()
-    }
-    changed = rebuilt(law, inner)
-    if changed.__dict__.get(LABEL, ()) == names.get(path, ()):
-        return changed
-    return labelled(_copied(changed), names.get(path, ()))
+    parts = law.named_parts().items()
+    inner = {name: with_names(part, names, joined(path, name)) for name, part in parts}
+    return _named(rebuilt(law, inner), names.get(path, ()))
 
 
 def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """Names by path, from a list, or a tree of dictionaries by part or by path."""
-    result, parts = {}, parts_of(law)
+    result, parts = {}, law.named_parts()
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
         names = {next(iter(parts)): names}  # as a mixture's are those of its components
     if not isinstance(names, Mapping):
         return {path: checked(names, law.named_size, law)}
     for key, own in names.items():
-        # Names of blocks are free text, which may hold a slash.
-        head, _, rest = (
-            (key, "", "") if key in parts or not isinstance(key, str) else key.partition("/")
-        )
         if key == "":
             result[path] = checked(own, law.named_size, law)
             continue
+        head, rest = key, ""
+        if key not in parts and isinstance(key, str):  # names of blocks may hold a slash
+            head, _, rest = key.partition("/")
         if head not in parts:
             raise StructureError(
                 found=f"names for {key!r} of {law!r}",
                 expected=f"names by part, of {list(parts)}" if parts else "a list of names",
                 fix="Name parts that the law has.",
             )
-        inner = joined(path, head)
-        result |= checked_tree(parts[head], {rest: own} if rest else own, inner)
+        result |= checked_tree(parts[head], {rest: own} if rest else own, joined(path, head))
     return result
 
 
 def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
     """With other parts of the same shapes, unchecked; itself if they are the ones it has."""
-    old = parts_of(law)
+    old = law.named_parts()
     if all(old[name] is part for name, part in parts.items()):
         return law
     fields = zip(field_names(type(law)), law.children(), strict=True)
@@ -104,8 +94,11 @@ def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
     return labelled(type(law).of_children(children, law.kept()), law.__dict__.get(LABEL, ()))
 
 
-def _copied(law: Law) -> Law:
-    return type(law).of_children(law.children(), law.kept())
+def _named(law: Law, names: tuple[str, ...]) -> Law:
+    """A copy under these names; itself if it has them."""
+    if law.__dict__.get(LABEL, ()) == names:
+        return law
+    return labelled(type(law).of_children(law.children(), law.kept()), names)
 
 
 def unfit(names: Any) -> str:
@@ -129,11 +122,10 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     Raises:
         StructureError: if they are not.
     """
-    what = f"names for {law!r}"
     if size is None:
         raise StructureError(
-            found=f"a list of {what}",
-            expected=f"names by part, of {list(parts_of(law))}",
+            found=f"a list of names for {law!r}",
+            expected=f"names by part, of {list(law.named_parts())}",
             fix="Pass a dictionary: a product's blocks have coordinates, the product has none.",
         )
     if isinstance(names, Iterable) and not isinstance(names, str | Set):
@@ -143,7 +135,7 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
         wrong = f"{len(names)} names"
     if wrong:
         raise StructureError(
-            found=f"{what}: {wrong}",
+            found=f"names for {law!r}: {wrong}",
             expected=f"{size} different texts, one a coordinate",
             fix="Name them in the order in which the law has them.",
         )
@@ -176,9 +168,8 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
     Raises:
         StructureError: if they are other names; it says which are missing and which unknown.
     """
-    position = {name: index for index, name in enumerate(names)}
+    position, known = {name: index for index, name in enumerate(names)}, set(wanted)
     missing = [name for name in wanted if name not in position]
-    known = set(wanted)
     unknown = [name for name in names if name not in known]
     if missing or unknown:
         shown = ((missing, "missing"), (unknown, "unknown"))
@@ -205,21 +196,17 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     >>> in_order(q, {"": ("b", "a")}, "here", "there").mean
     array([2., 1.])
     """
-    parts = {
-        name: in_order(part, wanted, place, of, joined(path, name))
-        for name, part in parts_of(law).items()
-    }
+    every = law.named_parts().items()
+    parts = {n: in_order(part, wanted, place, of, joined(path, n)) for n, part in every}
     moved, own, asked = rebuilt(law, parts), law.__dict__.get(LABEL, ()), wanted.get(path, ())
-    if not asked or own == asked:
-        return moved
-    if own:
+    if own and asked and own != asked:
         where = f"{place}, {path}" if path else place
         moved = moved.reordered(np.array(order(own, asked, where, of), dtype=int))
-    return labelled(_copied(moved), asked)
+    return _named(moved, asked or own)
 
 
 def not_reordered(law: PyTree, places: Any) -> StructureError:
-    """For a law whose coordinates cannot change places."""
+    """The error for a law whose coordinates cannot change places."""
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",
         expected="those of a law whose coordinates can change places",
@@ -236,8 +223,7 @@ def alike(first: Any, second: Any) -> tuple[Any, Any]:
     mine, theirs = names_of(first), names_of(second)
     if mine == theirs:
         return first, second
-    wanted = {**theirs, **mine}
-    place, of = f"{second!r}", f"{first!r}"
+    wanted, place, of = {**theirs, **mine}, f"{second!r}", f"{first!r}"
     return in_order(first, wanted, of, place), in_order(second, wanted, place, of)
 
 
@@ -245,3 +231,99 @@ def some(names: Sequence[str]) -> str:
     """The first few names, as an error repeats them."""
     more = len(names) - MOST_NAMES
     return f"{list(names[:MOST_NAMES])}" + (f" and {more} more" if more > 0 else "")
+
+
+# --- what a law is, in one line -------------------------------------------------------------------
+
+MOST_SOLVED = 64
+"""Dimensions up to which a matrix is inverted to be described."""
+MOST_READ = 10_000
+"""Numbers of a law up to which all are looked at."""
+
+
+def described(law: PyTree) -> str:
+    """One line below 200 characters on a law; never an error."""
+    for numbers in (True, False):
+        try:
+            with np.errstate(all="ignore"):
+                line = law._described(numbers)
+        except Exception:  # of tracers, of what is half built: a description is no place to fail
+            line = f"{type(law).__name__}({_shapes(law)})"
+        else:
+            if len(line) <= MOST:
+                break
+    return cut(line)
+
+
+def family_of(law: PyTree) -> str:
+    """A law without its numbers; never an error."""
+    try:
+        return law._described(numbers=False)
+    except Exception:
+        return type(law).__name__
+
+
+def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any]) -> str:
+    """The posterior of so many sites where it is summed in no time, else what kind it is."""
+    if len(sites) > MOST_SOLVED or prior.dimension > MOST_READ:
+        return family_of(prior)
+    return described(with_names(total(), names_of(prior)))
+
+
+def described_leaf(law: PyTree, numbers: bool) -> str:
+    """A law without parts: its dimensions, its batch and its first numbers."""
+    kinds = getattr(law, "coordinates", None)  # one number has no axis
+    sized = kinds is None or any(coordinate.axes for coordinate in kinds.values())
+    own = [f"d={law.named_size}"] if sized and law.named_size is not None else []
+    own += batch(law)
+    if numbers and not law.batch_shape:
+        own += _numbers(law)
+    return called(law, own)
+
+
+def called(law: PyTree, own: list[str]) -> str:
+    """The name of a law's class, with what there is to say of it in parentheses."""
+    return f"{type(law).__name__}({', '.join(own)})" if own else type(law).__name__
+
+
+def batch(law: PyTree) -> list[str]:
+    """The batch shape, if there is one."""
+    return [f"batch={tuple(law.batch_shape)}"] if law.batch_shape else []
+
+
+def copies(law: PyTree, members: PyTree) -> str:
+    """The number of members and their family, without their own batch."""
+    names = law.__dict__.get(LABEL, ())
+    kind = members[(0,) * len(members.batch_shape)]._described(numbers=False)
+    return f"{law.size} x {kind}" + (f" {listed(names)}" if names else "")
+
+
+def few(values: np.ndarray) -> str:
+    """The first few of some numbers."""
+    more = " ..." if len(values) > SHOWN else ""
+    return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
+
+
+def _numbers(law: PyTree) -> list[str]:
+    """Means and standard deviations of the first few coordinates, if they are cheap."""
+    moments = law._first_moments()
+    if moments is None:
+        return []
+    mean, sd, size = moments
+    if not np.isfinite(mean[:SHOWN]).all() or not (sd[:SHOWN] >= 0).all():
+        return ["improper"] if np.isnan(sd[:SHOWN]).any() else []
+    names = law.__dict__.get(LABEL, ())
+    labels = law.labels(names) if names else ()
+    shown = [f"{m:.3g} ± {s:.2g}" for m, s in zip(mean[:SHOWN], sd[:SHOWN], strict=True)]
+    shown = [f"{short_name(n)}={line}" for n, line in zip(labels, shown, strict=False)] or shown
+    return [*shown, f"{size - SHOWN} more"] if size > SHOWN else shown
+
+
+def _shapes(law: PyTree) -> str:
+    """The fields of an incomplete law with their types and shapes."""
+    result = (
+        f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
+        for name, value in law.__dict__.items()
+        if name != LABEL
+    )
+    return ", ".join(result) or "nothing"

@@ -1,6 +1,7 @@
 """Mean-field Gaussians over the weights of a feed-forward network."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -8,11 +9,11 @@ import numpy as np
 from posterity.arrays.tree import static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError
-from posterity.families.batches import place
-from posterity.families.description import batch, called
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.layers import Layers
 from posterity.families.marginals import Names, Table
+from posterity.families.names import batch, called
+from posterity.families.vector_space import place
 
 
 class Network(DiagonalGaussian):
@@ -87,21 +88,14 @@ class Network(DiagonalGaussian):
         layers = self.layers if plates else self.layers.with_widths([1] * (len(self.layers) - 1))
         return (type(self), layers)
 
-    def relabel(
-        self,
-        labels: Int[np.ndarray, " k"],
-        size: int,
-        axes: Sequence[int] | Mapping[str, Any] = (0,),
-    ) -> Self:
+    def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
         """A factor whose hidden units ``k`` of the layers ``axes`` are called ``labels[k]``.
 
         A unit takes along its bias, the weights that come in and those that go out. Weights of
         units that nobody becomes are zero, which adds nothing.
         """
-        result = self
-        for axis in axes:
-            result = result._relabel_units(np.asarray(labels), size, int(axis))
-        return result
+        one = lambda law, layer: law._relabel_units(np.asarray(labels), size, int(layer))
+        return functools.reduce(one, axes, self)
 
     def _relabel_units(self, labels: np.ndarray, size: int, layer: int) -> Self:
         widths = self.layers.widths
@@ -119,11 +113,8 @@ class Network(DiagonalGaussian):
                 arrays[layer][name] = place(array, labels, size, array.ndim - 1)
             after = arrays[layer + 1]["kernel"].reshape(*batch, *self.layers.by_unit(layer + 1))
             arrays[layer + 1]["kernel"] = place(after, labels, size, len(batch) + 1)
-            flat = [
-                array.reshape(*batch, -1)
-                for own, names in zip(arrays, other.places, strict=True)
-                for array in (own[name] for name in names)
-            ]
+            pairs = zip(arrays, other.places, strict=True)
+            flat = [own[name].reshape(*batch, -1) for own, names in pairs for name in names]
             return self.xp.np.concatenate(flat, axis=-1)
 
         return type(self)(moved(self.precision_mean), moved(self.precision), other)

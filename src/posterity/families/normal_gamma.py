@@ -6,22 +6,12 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
-from posterity.families.coordinates import (
-    ABOVE_MINUS_ONE,
-    POSITIVE,
-    Coordinates,
-    vector,
-)
+from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import (
-    INVERSE_GAMMA,
-    STUDENT_T,
-    Closed,
-    Marginal,
-    same_shape,
-)
 from posterity.families.normal_wishart import NormalPrecision, NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
+
+Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
 
 
 class NormalGamma(NormalPrecision):
@@ -65,12 +55,8 @@ class NormalGamma(NormalPrecision):
         degrees_of_freedom: ArrayLike,
     ) -> Self:
         """From ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
-        known = cls._checked(
-            mean=mean,
-            mean_precision=mean_precision,
-            inverse_scale=inverse_scale,
-            degrees_of_freedom=degrees_of_freedom,
-        )
+        values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
+        known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
         return cls._about_mean(**known)._held()
 
     @property
@@ -114,23 +100,15 @@ class NormalGamma(NormalPrecision):
             scatter=one.scatter[..., 0, 0],
         )
 
-    def sufficient_statistics(
-        self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
-    ) -> Float[Real, "*shape dim"]:
+    def sufficient_statistics(self, z: Pair) -> Float[Real, "*shape dim"]:
         """``(-λμ²/2, log λ/2, λμ, -λ/2)``."""
         return _coordinates_last(self.coordinatewise.sufficient_statistics(_as_matrices(z)))
-
-    def log_base_measure(self) -> float:
-        """``-d/2 log 2π``."""
-        return self.mean.shape[-1] * self.coordinatewise.log_base_measure()
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """True if every coordinate is a distribution."""
         return self.coordinatewise.is_proper().all(-1)
 
-    def _log_prob(
-        self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
-    ) -> Float[Real, "..."]:
+    def _log_prob(self, z: Pair) -> Float[Real, "..."]:
         """Log density of ``(μ, λ)``, centred."""
         return self.coordinatewise.log_prob(_as_matrices(z)).sum(-1)
 
@@ -142,22 +120,10 @@ class NormalGamma(NormalPrecision):
         """The sum over coordinates, each centred."""
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
-    def sample(
-        self, key: KeyArray, shape: tuple[int, ...] = ()
-    ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
         """Coordinate by coordinate."""
         mean, precision = self.coordinatewise.sample(key, shape)
         return mean[..., 0], precision[..., 0, 0]
-
-    # --- as about a Gaussian, and as what is observed ---------------------------------------------
-
-    def marginals(self) -> list[Marginal]:
-        """Student's t of the mean, inverse gamma of the variance."""
-        mean, kappa, s, nu = same_shape(
-            self.mean, self.mean_precision, self.inverse_scale, self.degrees_of_freedom
-        )
-        scale = np.sqrt(s / (kappa * nu))
-        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Means and sums of squares of so many records; about the prior's mean."""

@@ -27,15 +27,10 @@ from posterity.families.coordinates import (
 )
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import (
-    INVERSE_GAMMA,
-    STUDENT_T,
-    Closed,
-    Marginal,
-    same_shape,
-)
+from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root
+from posterity.lazy import jax, jnp
 
 
 class NormalPrecision(Emitting):
@@ -49,6 +44,7 @@ class NormalPrecision(Emitting):
     precision_mean: Float[Real, "..."]
     scatter: Float[Real, "..."]
 
+    base_measure: ClassVar[float | None] = -LOG_2PI / 2
     normalizer_stays: ClassVar[bool] = True
     quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
 
@@ -56,24 +52,19 @@ class NormalPrecision(Emitting):
     """True if precisions are matrices; False if they are numbers, one a coordinate."""
 
     @classmethod
-    def _along(cls, numbers: Real) -> Real:
-        """A number a member with axes of one, so that it multiplies the mean."""
-        return numbers[..., None] if cls.whole else numbers
+    def _times(cls, numbers: Real, vector: Real) -> Real:
+        """A number a member times its vector, or each number of it."""
+        return (numbers[..., None] if cls.whole else numbers) * vector
 
     @classmethod
-    def _over(cls, numbers: Real) -> Real:
-        """A number a member with axes of one, so that it multiplies the scatter."""
-        return numbers[..., None, None] if cls.whole else numbers
+    def _times_square(cls, numbers: Real, mean: Real) -> Real:
+        """``κ m mᵀ``, in the shape of the scatter."""
+        return numbers[..., None, None] * outer(mean) if cls.whole else numbers * mean**2
 
-    @classmethod
-    def _square(cls, mean: Real) -> Real:
-        """``m mᵀ``, in the shape of the scatter."""
-        return outer(mean) if cls.whole else mean**2
-
-    @classmethod
-    def _size(cls, mean: Real) -> int:
+    @property
+    def _rows(self) -> int:
         """The rows of a precision."""
-        return mean.shape[-1] if cls.whole else 1
+        return self.own_size if self.whole else 1
 
     @classmethod
     def _about_mean(
@@ -81,9 +72,9 @@ class NormalPrecision(Emitting):
     ) -> Self:
         return cls._of(
             mean_precision=mean_precision,
-            degrees=degrees_of_freedom - cls._size(mean),
-            precision_mean=cls._along(mean_precision) * mean,
-            scatter=inverse_scale + cls._over(mean_precision) * cls._square(mean),
+            degrees=degrees_of_freedom - (mean.shape[-1] if cls.whole else 1),
+            precision_mean=cls._times(mean_precision, mean),
+            scatter=inverse_scale + cls._times_square(mean_precision, mean),
         )
 
     @property
@@ -93,22 +84,23 @@ class NormalPrecision(Emitting):
 
     @known_at_rest
     def _mean(self) -> Float[Real, "*batch d"]:
-        return self.precision_mean / self._along(self.mean_precision)
+        kappa = self.mean_precision
+        return self.precision_mean / (kappa[..., None] if self.whole else kappa)
 
     @property
     def degrees_of_freedom(self) -> Float[Real, "..."]:
         """``ν``."""
-        return self.degrees + self._size(self.precision_mean)
+        return self.degrees + self._rows
 
     @property
     def inverse_scale(self) -> Float[Real, "..."]:
         """``S⁻¹``: the scatter about the mean."""
-        return self.scatter - self._over(self.mean_precision) * self._square(self._mean)
+        return self.scatter - self._times_square(self.mean_precision, self._mean)
 
     def _translate(self, offset: ArrayLike) -> Self:
         kappa, mean = self.mean_precision, self._mean + self._own_offset(offset)
-        scatter = self.inverse_scale + self._over(kappa) * self._square(mean)
-        parts = kappa, self.degrees, self._along(kappa) * mean, scatter
+        scatter = self.inverse_scale + self._times_square(kappa, mean)
+        parts = kappa, self.degrees, self._times(kappa, mean), scatter
         if mean.shape != self.precision_mean.shape:
             return type(self)(*parts)  # which refuses a longer batch
         return self._of(**dict(zip(self.coordinates, parts, strict=True)))
@@ -119,9 +111,23 @@ class NormalPrecision(Emitting):
 
     def expected_moments(self) -> tuple[Real, Real] | None:
         """Moments of a record: ``S⁻¹/(ν - d - 1)``, NaN without so many degrees of freedom."""
-        left = np.asarray(self.degrees_of_freedom, float) - self._size(self.mean) - 1
-        left = self._over(np.where(left > 0, left, np.nan))
+        left = np.asarray(self.degrees_of_freedom, float) - self._rows - 1
+        left = np.where(left > 0, left, np.nan)
+        left = left[..., None, None] if self.whole else left
         return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
+
+    def marginals(self) -> list[Marginal]:
+        """Student's t of the mean, and inverse gamma of each variance."""
+        kappa, s, nu = self.mean_precision, self.scatter, np.asarray(self.degrees_of_freedom, float)
+        if self.whole:
+            s = np.diagonal(s, axis1=-2, axis2=-1)
+            kappa, nu = kappa[..., None], nu[..., None] - self.own_size + 1
+        mean, kappa, s, nu = same_shape(self.mean, kappa, s - kappa * self._mean**2, nu)
+        scale = np.sqrt(s / (kappa * nu))
+        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
+
+
+Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
 
 
 class NormalWishart(NormalPrecision):
@@ -168,12 +174,8 @@ class NormalWishart(NormalPrecision):
         degrees_of_freedom: ArrayLike,
     ) -> Self:
         """From ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
-        known = cls._checked(
-            mean=mean,
-            mean_precision=mean_precision,
-            scale=scale,
-            degrees_of_freedom=degrees_of_freedom,
-        )
+        values = (mean, mean_precision, scale, degrees_of_freedom)
+        known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
         inverse = symmetric(namespace(known["scale"]).np.linalg.inv(known.pop("scale")))
         return cls._about_mean(inverse_scale=inverse, **known)._held()
 
@@ -186,16 +188,10 @@ class NormalWishart(NormalPrecision):
         degrees_of_freedom: ArrayLike,
     ) -> Self:
         """From ``S⁻¹`` in place of ``S``, so that nothing is inverted."""
-        kinds = {name: kind for name, kind in cls.standard.items() if name != "scale"}
-        values = {
-            "mean": mean,
-            "mean_precision": mean_precision,
-            "inverse_scale": inverse_scale,
-            "degrees_of_freedom": degrees_of_freedom,
-        }
-        return cls._about_mean(
-            **checked({**kinds, "inverse_scale": cls.standard["scale"]}, values, cls.__name__)
-        )._held()
+        kinds = {n.replace("scale", "inverse_scale"): kind for n, kind in cls.standard.items()}
+        values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
+        known = checked(kinds, dict(zip(kinds, values, strict=True)), cls.__name__)
+        return cls._about_mean(**known)._held()
 
     @known_at_rest
     def wishart(self) -> Wishart:
@@ -210,10 +206,8 @@ class NormalWishart(NormalPrecision):
     @property
     def support(self) -> tuple[RealNumbers, PositiveDefiniteMatrices]:
         """A vector and a symmetric positive definite matrix."""
-        return (
-            RealNumbers((self.own_size,)),
-            PositiveDefiniteMatrices((self.own_size, self.own_size)),
-        )
+        size = self.own_size
+        return RealNumbers((size,)), PositiveDefiniteMatrices((size, size))
 
     def observations(self) -> Float[Real, "*batch"]:
         """``κ``."""
@@ -259,7 +253,7 @@ class NormalWishart(NormalPrecision):
             out[:, 2 + size :] = half_vectorize(precision) / -2
             return out
 
-        return Evaluated(potential, gradient)
+        return potential, gradient
 
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
@@ -275,9 +269,7 @@ class NormalWishart(NormalPrecision):
         )
         return self._about_mean(mean, kappa, wishart.inverse_scale, wishart.degrees_of_freedom)
 
-    def sufficient_statistics(
-        self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
-    ) -> Float[Real, "*shape dim"]:
+    def sufficient_statistics(self, z: Pair) -> Float[Real, "*shape dim"]:
         """``(-μᵀΛμ/2, log|Λ|/2, Λμ, -Λ/2)``."""
         mean, precision = z
         xp = namespace(mean, precision)
@@ -287,10 +279,6 @@ class NormalWishart(NormalPrecision):
             precision_mean=(precision @ mean[..., None])[..., 0],
             scatter=-precision / 2,
         )
-
-    def log_base_measure(self) -> float:
-        """``-d/2 log 2π``."""
-        return -self.own_size / 2 * LOG_2PI
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """True if ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
@@ -319,9 +307,7 @@ class NormalWishart(NormalPrecision):
         means = self.own_size * (ratio - 1 - log(ratio)) + other.mean_precision * distance
         return self.wishart.kl(other.wishart) + means / 2
 
-    def _log_prob(
-        self, z: tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
-    ) -> Float[Real, "..."]:
+    def _log_prob(self, z: Pair) -> Float[Real, "..."]:
         """Log density of ``(μ, Λ)``, centred."""
         mean, precision = z
         xp = namespace(mean, precision, self.mean_precision)
@@ -330,13 +316,8 @@ class NormalWishart(NormalPrecision):
         conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
         return self.wishart.log_prob(precision) + conditional
 
-    def sample(
-        self, key: KeyArray, shape: tuple[int, ...] = ()
-    ) -> tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]:
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
         """``Λ`` from its marginal, then ``μ`` given ``Λ``."""
-        import jax
-        import jax.numpy as jnp
-
         first, second = jax.random.split(key)
         root = self.wishart.sample_root(first, shape)
         transposed = jnp.swapaxes(root, -1, -2)
@@ -346,16 +327,6 @@ class NormalWishart(NormalPrecision):
         return jnp.asarray(self.mean) + scaled, root @ transposed
 
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
-
-    def marginals(self) -> list[Marginal]:
-        """Student's t of the mean, and inverse gamma of each variance."""
-        diagonal = np.diagonal(self.scatter, axis1=-2, axis2=-1)
-        scatter = diagonal - self.mean_precision[..., None] * self._mean**2
-        degrees = np.asarray(self.degrees_of_freedom, float)[..., None] - self.own_size + 1
-        kappa = np.asarray(self.mean_precision, float)[..., None]
-        mean, s, kappa, nu = same_shape(self.mean, scatter, kappa, degrees)
-        scale = np.sqrt(s / (kappa * nu))
-        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Means and scatter matrices of so many records; about the prior's mean."""

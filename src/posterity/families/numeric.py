@@ -8,20 +8,49 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, PyTree
-from posterity.families.marginals import Marginal, Sampled, along_first, bisected
+from posterity.families.marginals import Array, Marginal, along_first, bisected
 from posterity.families.supports import Continuous
+from posterity.lazy import jax
 
-Array = np.ndarray
 DRAWS = 4096
 """Draws from which marginals are taken that have no closed form."""
 NODES, CELLS = 201, 2048
-"""Nodes at which a peak is looked for, and cells of the quadrature."""
+"""Nodes at which a peak is looked for, and cells of the quadrature about it."""
 DROP = 45.0
 """Nats below its peak at which a density is taken for zero."""
 ROUNDS = 60
 """Times, at most, that the interval is drawn closer about the peak."""
 WIDEST = 700.0
 """The first interval: ``sinh`` of these numbers spans what floating point holds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled(Marginal):
+    """The empirical law of draws, which lie along the first axis."""
+
+    draws: Array
+
+    @property
+    def mean(self) -> Array:
+        """The average."""
+        return self.draws.mean(0)
+
+    @property
+    def sd(self) -> Array:
+        """The draws' standard deviation."""
+        return self.draws.std(0)
+
+    def quantile(self, p: float) -> Array:
+        """The draws' quantile."""
+        return np.quantile(self.draws, p, axis=0)
+
+    def cdf(self, x: ArrayLike) -> Array:
+        """The share of draws up to there."""
+        return (self.draws <= x).mean(0)
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Sampled":
+        """With the function of each draw."""
+        return Sampled(along_first(function)(self.draws))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +80,6 @@ class Quadrature(Marginal):
         """The standard deviation by Simpson's rule."""
         return self.deviation
 
-    def mapped(self, function: Callable[[Array], Array]) -> "Quadrature":
-        """Node by node."""
-        ends = [function(a) for a in (self.low, self.high, self.expected, self.deviation)]
-        nodes = [along_first(function)(a) for a in (self.cumulative, self.density)]
-        fields: list[Any] = [*ends, *nodes, self.support]
-        return Quadrature(*fields)
-
     def quantile(self, p: float) -> Array:
         """Bisection of the cubics."""
         t = bisected(self._at, p, self.low, self.high)
@@ -71,6 +93,13 @@ class Quadrature(Marginal):
         outside = np.where(x < self.expected, self.low, self.high)
         return self._at(np.where(np.isnan(t), outside, t))
 
+    def mapped(self, function: Callable[[Array], Array]) -> "Quadrature":
+        """Node by node."""
+        ends = [function(a) for a in (self.low, self.high, self.expected, self.deviation)]
+        nodes = [along_first(function)(a) for a in (self.cumulative, self.density)]
+        fields: list[Any] = [*ends, *nodes, self.support]
+        return Quadrature(*fields)
+
     def _at(self, t: Array) -> Array:
         """Hermite's cubic of the distribution function, at ``t``."""
         cells = len(self.cumulative) - 1
@@ -81,12 +110,8 @@ class Quadrature(Marginal):
         pick = lambda array, at: np.take_along_axis(array, at[None], 0)[0]
         f0, f1 = (pick(self.cumulative, index + n) for n in (0, 1))
         d0, d1 = (width * pick(self.density, index + n) for n in (0, 1))
-        return (
-            (1 + 2 * s) * (1 - s) ** 2 * f0
-            + s * (1 - s) ** 2 * d0
-            + s**2 * (3 - 2 * s) * f1
-            + s**2 * (s - 1) * d1
-        )
+        at_nodes = (1 + 2 * s) * (1 - s) ** 2 * f0 + s * (1 - s) ** 2 * d0
+        return at_nodes + s**2 * (3 - 2 * s) * f1 + s**2 * (s - 1) * d1
 
 
 def by_quadrature(law: PyTree) -> Quadrature:
@@ -131,8 +156,6 @@ def by_quadrature(law: PyTree) -> Quadrature:
 
 def from_draws(law: PyTree) -> Sampled:
     """The marginals (*batch, n) of all numbers of an event, from draws of proper members."""
-    import jax
-
     draws = jax.tree.leaves(law.sample(jax.random.key(0), (DRAWS,)))
     lead = 1 + len(law.batch_shape)
     flat = [np.asarray(leaf, float).reshape(*np.shape(leaf)[:lead], -1) for leaf in draws]

@@ -12,12 +12,20 @@ from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
-from posterity.families.description import batch, called, copies, few
 from posterity.families.dirichlet import Dirichlet
 from posterity.families.distribution import Members
+from posterity.families.emitting import MixingWeights
 from posterity.families.marginals import WEIGHT, Marginal, Names, Table, numbered, unknown
-from posterity.families.mixing import MixingWeights
-from posterity.families.names import joined, names_of, not_reordered, with_names
+from posterity.families.names import (
+    batch,
+    called,
+    copies,
+    few,
+    joined,
+    names_of,
+    not_reordered,
+    with_names,
+)
 from posterity.families.supports import map_supports
 
 

@@ -196,7 +196,7 @@ class Simplex(Continuous):
         """The sum of ``log z_k + log(1 - share_k)``, without the last."""
         taken, left = self._logs(xp, u)
         # The k-th share is of what the ones before have left.
-        return (taken + left * _countdown(u.shape[-1]).astype(u.dtype)).sum(-1)
+        return (taken + left * np.arange(u.shape[-1], 0, -1).astype(u.dtype)).sum(-1)
 
     def _logs(self, xp: Namespace, u: Real) -> tuple[Real, Real]:
         """Logarithms of the share that each entry takes, and of what it leaves."""
@@ -204,7 +204,8 @@ class Simplex(Continuous):
         return _log_logistic(xp, logits), _log_logistic(xp, -logits)
 
     def _centre(self, dtype: DTypeLike) -> np.ndarray:
-        return np.log(_countdown(self.shape[-1] - 1)).astype(dtype)
+        """Logarithms of how many entries come later, at each break of the stick."""
+        return np.log(np.arange(self.shape[-1] - 1, 0, -1)).astype(dtype)
 
 
 class PositiveDefiniteMatrices(Continuous):
@@ -276,10 +277,8 @@ def map_supports(function: Callable[..., Any], tree: PyTree, *others: Any) -> An
     if tree is None:
         return None
     if isinstance(tree, dict):
-        return {
-            name: map_supports(function, tree[name], *(other[name] for other in others))
-            for name in tree
-        }
+        rows = {name: (tree[name], *(other[name] for other in others)) for name in tree}
+        return {name: map_supports(function, *row) for name, row in rows.items()}
     if isinstance(tree, tuple) and not all(isinstance(axis, int) for axis in tree):
         return tuple(map_supports(function, *row) for row in zip(tree, *others, strict=True))
     return function(tree, *others)
@@ -304,12 +303,6 @@ def _smallest(xp: Namespace, dtype: DTypeLike) -> Any:
 def _log_logistic(xp: Namespace, u: Real) -> Real:
     """``-log(1 + exp(-u))``."""
     return -xp.np.logaddexp(xp.np.zeros((), u.dtype), -u)
-
-
-@functools.cache
-def _countdown(count: int) -> np.ndarray:
-    """``count, …, 1``: at each break of a stick, how many entries come later."""
-    return np.arange(count, 0, -1)
 
 
 @functools.cache

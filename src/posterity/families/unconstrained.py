@@ -1,4 +1,4 @@
-"""Events of a law as images of real arrays without bounds: what samplers by gradients move in.
+"""Events of a law as images of real arrays without bounds, and the laws of such images.
 
 A scale is positive and a probability between zero and one, but a gradient step knows no bounds.
 So it is taken in ``u``, of which the event is a smooth function, and the density of ``u`` is the
@@ -8,15 +8,27 @@ event's times the Jacobian's determinant.
 import dataclasses
 import itertools
 import math
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.typing import Float, PyTree, Real
+from posterity.arrays.tree import LABEL, labelled, static
+from posterity.arrays.typing import Bool, Float, Index, Int, KeyArray, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.distribution import Distribution, fitted
-from posterity.families.supports import Continuous, Support, listed, map_supports
+from posterity.families.marginals import Marginal, Names, Table, numbered, unknown
+from posterity.families.names import called, not_reordered, with_names
+from posterity.families.numeric import DRAWS, Sampled
+from posterity.families.supports import (
+    Continuous,
+    PositiveDefiniteMatrices,
+    Support,
+    listed,
+    map_supports,
+)
+from posterity.text import short_name
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,9 +79,12 @@ class Supports:
             ParameterError: if an event is outside the support; of traced arrays, which nobody knows
                 yet, it is NaN or an infinity there.
         """
-        z = _floating(fitted(self.shape, z))
-        map_supports(_check_inside, self.tree, z)
-        return map_supports(lambda own, part: own.inverse(namespace(part), part), self.tree, z)
+
+        def one(support: Continuous, part: Real) -> Real:
+            _check_inside(support, part)
+            return support.inverse(namespace(part), part)
+
+        return map_supports(one, self.tree, _floating(fitted(self.shape, z)))
 
     def log_det(self, u: PyTree) -> Float[Real, "..."]:
         """``log |det dz/du|`` in nats, one number for each event.
@@ -173,3 +188,261 @@ def _check_inside(support: Support, part: Real) -> None:
             expected=support.name,
             fix="Take events that the law can have, such as its draws.",
         )
+
+
+class Transformed(Distribution):
+    """The law of ``z = f(u)``, where ``u`` follows ``law`` over vectors (d,) without bounds.
+
+    ``f`` is the map of :func:`~posterity.families.unconstrained.unconstrained` onto ``supports``;
+    ``u`` lies flat, its parts one after the other. So Gaussians become laws of scales,
+    probabilities and covariances, with correlations between them. Names are those of ``u``, so
+    ``q.law`` has them too: a Gaussian of unconstrained numbers, which ledgers and fusions take.
+
+    Source: stan2024, section "Constraint Transforms".
+
+    >>> from posterity.families import DiagonalGaussian, Gamma
+    >>> scale = Gamma.from_standard(shape=2.0, rate=1.0)
+    >>> q = Transformed.onto(scale, DiagonalGaussian.from_standard([0.0], [1.0]))
+    >>> float(np.exp(q.log_prob(1.0)))  # a log-normal's density at one
+    0.3989422804014327
+    """
+
+    law: Any
+    supports: Supports = static()
+
+    addend: ClassVar[str] = "Take its .law everywhere: that of the unconstrained numbers."
+
+    def __post_init__(self) -> None:
+        fits = isinstance(self.law, Distribution) and isinstance(self.supports, Supports)
+        size = self.supports.size if fits else None
+        if not fits or self.law.event_shape != (size,):
+            raise StructureError(
+                found=f"a law {self.law!r}",
+                expected=f"one of vectors of {size} numbers" if fits else "a law and Supports",
+                fix="Count the unconstrained numbers: unconstrained(prior).size.",
+            )
+
+    @classmethod
+    def from_standard(cls, law: Distribution, supports: Any) -> Self:
+        """From the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
+
+        Raises:
+            StructureError: if they are no supports, or of another number of coordinates.
+        """
+        if not isinstance(supports, Supports):
+            every = listed(supports)
+            if not every or not all(isinstance(each, Support) for each in every):
+                raise StructureError(
+                    found=f"supports {supports!r}",
+                    expected="what is in posterity.families.supports, or dictionaries and tuples "
+                    "of such",
+                    fix="Take those of a law: law.support.",
+                )
+            supports = Supports(supports)
+        return cls(law, supports)
+
+    @classmethod
+    def onto(cls, like: Distribution, law: Distribution) -> Self:
+        """The law of ``u`` on the support of another law, such as a prior.
+
+        Raises:
+            UsageError: if that law has no continuous support.
+            StructureError: if the law is of another number of coordinates.
+        """
+        return cls(law, unconstrained(like))
+
+    def _take_names(self) -> None:
+        """Give the law of ``u`` the names that this one was given."""
+        law, names = self.__dict__["law"], self.__dict__.get(LABEL, ())
+        fits = isinstance(law, Distribution) and (
+            law.named_size == len(names) or len(law.named_parts()) == 1
+        )
+        if names and fits and law.names != names:
+            object.__setattr__(self, "law", law.named(list(names)))
+
+    def children(self) -> tuple[Any, ...]:
+        """The law of ``u`` without names, which the transformed law has."""
+        (law,) = super().children()
+        return (with_names(law, {}) if isinstance(law, Distribution) and law.names else law,)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """That of the law of ``u``."""
+        return self.law.batch_shape
+
+    @property
+    def support(self) -> Any:
+        """The set of possible ``z``."""
+        return self.supports.tree
+
+    @property
+    def named_size(self) -> int:
+        """The coordinates of ``u``."""
+        return self.law.event_shape[0]
+
+    def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
+        """Entries of dictionaries as a whole, and numbers within one array that has one axis.
+
+        Raises:
+            StructureError: if entries are torn apart, or what is mapped together changes places.
+        """
+        try:
+            tree = _moved(self.supports.tree, np.asarray(places))
+        except ValueError:
+            raise not_reordered(self, places) from None
+        return type(self)(self.law.reordered(places), Supports(tree))
+
+    def __getitem__(self, index: Index) -> Self:
+        """Members of the batch, by NumPy's indexing rules."""
+        made = type(self).of_children([self.law[index]], self.kept())
+        return labelled(made, self.__dict__.get(LABEL, ()))
+
+    def outline(self) -> Any:
+        """The properties that two members must share to be stacked."""
+        return (type(self), self.supports, self.law.outline())
+
+    def is_proper(self) -> Bool[Real, "*batch"]:
+        """True if the law of ``u`` is a distribution."""
+        return self.law.is_proper()
+
+    def moment_matched(self, weights: Float[Real, " k"]) -> Self:
+        """The moment-matched law of ``u``, whose divergences are those of ``z``."""
+        return type(self)(self.law.moment_matched(weights), self.supports)
+
+    def _tables(self, names: Names, path: str, block: str) -> list[Table]:
+        """Part by part of the event.
+
+        Quantiles of numbers are those of the law of real vectors, mapped. What is mapped together,
+        such as probabilities and covariances, is drawn 4,096 times, always with the same seed.
+        """
+        every, proper, batch = names.get(path, ()), bool(np.all(self.is_proper())), self.batch_shape
+        numbers = self.law.marginals()[0] if proper else unknown((*batch, self.supports.size))
+        tables, draws, start = [], None, 0
+        for index, (place, support) in enumerate(_paths(self.supports.tree, "")):
+            where = slice(start, start + math.prod(support.free_shape))
+            own, start = every[where], where.stop
+            if support.normal_image is not None:
+                place, own = _labelled(place, support, own)
+                law = numbers.mapped_normal(support.normal_image).picked((..., where))
+            else:
+                if draws is None:  # of an improper law only shapes mean something
+                    flat = np.zeros((1, *batch, self.supports.size))
+                    if proper:
+                        flat = self.law.numpy_draws(np.random.default_rng(0), DRAWS)
+                    draws = listed(self.supports.forward(self.supports.unravel(flat)))
+                values = np.asarray(draws[index], float)
+                if isinstance(support, PositiveDefiniteMatrices):  # symmetric: each entry once
+                    values = values[(..., *np.triu_indices(support.shape[-1]))]
+                values = values.reshape((*values.shape[: 1 + len(batch)], -1))
+                own = _entry_names(support, values.shape[-1])
+                law = Sampled(values) if proper else unknown(values.shape[1:])
+            tables.append(Table("/".join(filter(None, (block, place))), "", (), own, law))
+        return tables
+
+    def marginals(self) -> list[Marginal]:
+        """The marginals of each part of the event."""
+        return [table.law for table in self._tables({}, "", "")]
+
+    def _described(self, numbers: bool) -> str:
+        return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
+
+    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+        """``f`` of draws of ``u``."""
+        return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
+
+    def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
+        """``f`` of draws of ``u``."""
+        return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
+
+    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+        """``log q(u) - log |det dz/du|``; minus infinity outside of the support."""
+        supports, inside = self.supports, np.asarray(True)
+
+        def one(support: Continuous, part: Real) -> Real:
+            """The part, and where it is outside of its support some element of that."""
+            nonlocal inside
+            xp = namespace(part)
+            holds = support.holds(xp, part)
+            axes = tuple(range(-len(support.outer), 0))
+            inside = inside & holds.all(axes)
+            element = support.forward(xp, xp.np.zeros(support.free_shape, part.dtype))
+            return xp.np.where(holds.reshape((*holds.shape, *(1,) * support.axes)), part, element)
+
+        u = supports.inverse(map_supports(one, supports.tree, z))
+        density = self.law.log_prob(supports.ravel(u)) - supports.log_det(u)
+        return namespace(density).np.where(inside, density, -np.inf)
+
+
+def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
+    """The tree of which the numbers lie at these places of the old one's.
+
+    A ValueError if numbers that must stay together would be torn apart.
+    """
+    if not isinstance(tree, dict | tuple):
+        one_by_one = isinstance(tree, Continuous) and not tree.axes and len(tree.shape) <= 1
+        if not one_by_one and not np.array_equal(places, np.arange(len(places))):
+            raise ValueError("torn apart")
+        return tree
+    names, parts = list(tree), list(tree.values() if isinstance(tree, dict) else tree)
+    starts = np.cumsum([0, *(Supports(part).size for part in parts)])
+    owner = np.searchsorted(starts[1:], places, side="right")
+    moved: dict[int, Any] = {}
+    for k in dict.fromkeys(owner.tolist()):
+        at = np.flatnonzero(owner == k)
+        if np.ptp(at) >= len(at):
+            raise ValueError("torn apart")
+        moved[k] = _moved(parts[k], places[at] - starts[k])
+    if isinstance(tree, tuple):
+        if list(moved) != sorted(moved):
+            raise ValueError("torn apart")
+        return tuple(moved.get(k, part) for k, part in enumerate(parts))
+    rest = {k: part for k, part in enumerate(parts) if k not in moved}
+    return {names[k]: part for k, part in (moved | rest).items()}
+
+
+# --- tables of events ----------------------------------------------------------------------------
+
+
+def _outline(tree: PyTree) -> str:
+    """A tree of supports by the names of their classes."""
+    if isinstance(tree, Mapping):
+        return "{" + ", ".join(f"{short_name(k)}: {_outline(v)}" for k, v in tree.items()) + "}"
+    if isinstance(tree, tuple):
+        return "(" + ", ".join(map(_outline, tree)) + ")"
+    return type(tree).__name__
+
+
+def _paths(tree: PyTree, path: str) -> Iterator[tuple[str, Any]]:
+    """Path and support of each part, in the order in which their numbers lie."""
+    if isinstance(tree, dict | tuple):
+        for name, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _paths(part, f"{path}/{name}" if path else str(name))
+    elif tree is not None:
+        yield path, tree
+
+
+def _labelled(
+    path: str, support: Continuous, names: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The block and labels of numbers; without names, one goes by its part's, several by place.
+
+    Names that begin with their part's, ``sigma`` or ``beta[0]``, already say where they are.
+    """
+    head, _, last = path.rpartition("/")
+    if names:
+        within = last and all(name == last or name.startswith(f"{last}[") for name in names)
+        return (head if within else path), names
+    if not support.shape:
+        return head, (last or "0",)
+    index = np.ndindex(*support.shape)
+    return path, tuple(str(i[0]) if len(i) == 1 else str(i) for i in index)
+
+
+def _entry_names(support: Continuous, count: int) -> tuple[str, ...]:
+    if isinstance(support, PositiveDefiniteMatrices):
+        inner = [f"({i}, {j})" for i, j in zip(*np.triu_indices(support.shape[-1]), strict=True)]
+    else:
+        inner = list(numbered(support.shape[-1])) if support.axes else [""]
+    outer = [", ".join(map(str, index)) for index in np.ndindex(*support.outer)]
+    names = tuple(" ".join(filter(None, (o, i))) or "0" for o in outer for i in inner)
+    return names if len(names) == count else numbered(count)

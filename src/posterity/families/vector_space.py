@@ -8,16 +8,15 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import Namespace, is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves, static_names
-from posterity.arrays.typing import Flat, Index, Int, Real
+from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real
 from posterity.errors import ParameterError, StructureError
-from posterity.families.batches import batch_index, broadcasts, place
 from posterity.families.coordinates import (
     Coordinates,
     checked,
@@ -26,15 +25,114 @@ from posterity.families.coordinates import (
     symmetrized,
 )
 from posterity.families.distribution import Distribution, unsaid
-from posterity.families.names import alike
+from posterity.families.names import alike, names_of
+
+Law = TypeVar("Law", bound=Distribution)
+
+
+def concatenate(members: Sequence[Law]) -> Law:
+    """One batch from several, along the first batch axis.
+
+    Raises:
+        StructureError: if there are none, or they are not of one family and dimensions.
+    """
+    _check_all_alike(members)
+    if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
+        raise StructureError(
+            found=f"members of batch shapes {[member.batch_shape for member in members[:3]]}",
+            expected="batches that agree but for their first axis",
+            fix="Put single members together by stack.",
+        )
+    xp = namespace(*leaves(members[0])).np
+    return map_leaves(lambda *arrays: xp.concatenate(arrays), *members)
+
+
+def stack(members: Sequence[Law]) -> Law:
+    """One batch, with a new first axis, from several members of equal shape.
+
+    Raises:
+        StructureError: if there are none, or they are not of one family and shape.
+    """
+    _check_all_alike(members, batch=True)
+    xp = namespace(*leaves(members[0])).np
+    return map_leaves(lambda *arrays: xp.stack(arrays), *members)
+
+
+def at_rest(law: Law) -> Law:
+    """The same parameters as NumPy float64 arrays; no zero has a sign."""
+    if all(_rests(leaf) for leaf in leaves(law)):
+        return law
+    # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
+    return map_leaves(lambda leaf: np.asarray(np.asarray(leaf, np.float64) + 0.0), law)
+
+
+def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
+    """The entries of ``leaf`` along an axis, added up at their places ``labels`` of ``size``."""
+    kept = labels >= 0
+    if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
+        raise StructureError(
+            found=f"labels {labels.tolist()}",
+            expected=f"numbers below {size}, or -1 for what is left out",
+            fix="Number entries from 0 on.",
+        )
+    np_ = namespace(leaf).np
+    front = np_.moveaxis(leaf, axis, 0)
+    out = np_.zeros((size, *front.shape[1:]), front.dtype)
+    if np_ is np:
+        np.add.at(out, labels[kept], front[kept])
+    else:
+        out = out.at[labels[kept]].add(front[kept])
+    return np_.moveaxis(out, 0, axis)
+
+
+def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:
+    kinds = [(m.outline(), m.batch_shape if batch else None, names_of(m)) for m in members]
+    if not kinds or any(kind != kinds[0] for kind in kinds):
+        raise StructureError(
+            found=f"{len(members)} members {[repr(member) for member in members[:3]]}",
+            expected="members of one family, blocks, dimensions and names, at least one",
+            fix="Put together only what one model made.",
+        )
+
+
+def _rests(leaf: ArrayLike) -> bool:
+    """True if an array is NumPy's, of float64, and without a signed zero."""
+    if type(leaf) is not np.ndarray or leaf.dtype != np.float64:
+        return False
+    whole = np.count_nonzero(leaf) == leaf.size
+    return bool(whole or not np.any((leaf == 0) & np.signbit(leaf)))
+
+
+def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+    """True if two batch shapes broadcast."""
+    try:
+        np.broadcast_shapes(mine, theirs)
+    except ValueError:
+        return False
+    return True
+
+
+def batch_index(index: Index, batch: tuple[int, ...]) -> tuple[Any, ...]:
+    """``index`` as a tuple that stays within the axes of the batch."""
+    index = index if isinstance(index, tuple) else (index,)
+    used = sum(0 if i is None or i is ... else _axes(i) for i in index)
+    if used > len(batch):
+        raise IndexError(f"{used} indices for a batch of shape {batch}")
+    rest = (slice(None),) * (len(batch) - used)
+    at = next((n for n, i in enumerate(index) if i is ...), None)
+    return index if at is None else (*index[:at], *rest, *index[at + 1 :])
+
+
+def _axes(index: Any) -> int:
+    """The number of axes that one index takes: a mask as many as it has."""
+    if isinstance(index, slice):
+        return 1
+    kind = index.dtype if hasattr(index, "dtype") else np.asarray(index).dtype
+    return np.ndim(index) if np.issubdtype(kind, np.bool_) else 1
 
 
 class VectorSpace(Distribution):
-    """Arrays named in ``coordinates``, of shape ``batch + own``: made, shaped, added, flattened.
-
-    Flat vectors hold a symmetric matrix as its upper triangle, scaled so that inner products are
-    kept.
-    """
+    """Arrays named in ``coordinates``, of shape ``batch + own``: made, shaped, added, flattened."""
 
     coordinates: ClassVar[Coordinates]
     standard: ClassVar[Coordinates]
@@ -63,7 +161,7 @@ class VectorSpace(Distribution):
 
     @classmethod
     def _checked(cls, **values: Any) -> dict[str, Real]:
-        """Textbook parameters as arrays; errors as :func:`checked`."""
+        """Textbook parameters as arrays, by :func:`checked`."""
         return checked(cls.standard, values, cls.__name__)
 
     def _held(self) -> Self:
@@ -94,9 +192,9 @@ class VectorSpace(Distribution):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The axes before those of one member."""
-        name, axes = _first(type(self))
+        name, coordinate = next(iter(self.coordinates.items()))
         shape = getattr(self.__dict__[name], "shape", ())
-        return shape[: len(shape) - axes]
+        return shape[: len(shape) - coordinate.axes]
 
     @property
     def own_size(self) -> int:
@@ -105,13 +203,13 @@ class VectorSpace(Distribution):
         return 1 if name is None else self.__dict__[name].shape[-1]
 
     @property
-    def event_size(self) -> int:
-        """The length of a member's own axes, or 1."""
+    def named_size(self) -> int | None:
+        """A member's own axes, or its one number."""
         return self.own_size
 
     @property
-    def named_size(self) -> int | None:
-        """A member's own axes, or its one number."""
+    def event_size(self) -> int:
+        """The length of a member's own axes, or 1."""
         return self.own_size
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
@@ -136,9 +234,7 @@ class VectorSpace(Distribution):
     @property
     def xp(self) -> Namespace:
         """The array functions that fit the leaves."""
-        own = self.__dict__
-        named = [own[name] for name in self.coordinates]
-        return namespace(*(named or leaves(self)))
+        return namespace(*([self.__dict__[name] for name in self.coordinates] or leaves(self)))
 
     def __getitem__(self, index: Index) -> Self:
         """Members of the batch, by NumPy's indexing rules."""
@@ -195,14 +291,12 @@ class VectorSpace(Distribution):
     def _scale(self, operation: Callable[..., Any], scalar: Any) -> Any:
         if isinstance(scalar, Node):
             return NotImplemented
+        if not np.ndim(scalar):
+            return map_leaves(lambda leaf: operation(leaf, scalar), self)
         # An array of scalars goes along the batch, never along a member's own axes.
-        batch, axes = len(self.batch_shape), np.ndim(scalar)
-
-        def one(leaf: Real) -> Real:
-            own = (1,) * (np.ndim(leaf) - batch) if axes else ()
-            return operation(leaf, scalar.reshape(scalar.shape + own) if own else scalar)
-
-        return map_leaves(one, self)
+        own = lambda leaf: (1,) * (np.ndim(leaf) - len(self.batch_shape))
+        along = lambda leaf: operation(leaf, scalar.reshape(scalar.shape + own(leaf)))
+        return map_leaves(along, self)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
         """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
@@ -215,10 +309,8 @@ class VectorSpace(Distribution):
         Raises:
             StructureError: if an axis is none of the member's, or has other than ``k`` entries.
         """
-        relabelled = self
-        for axis in axes:
-            relabelled = relabelled._relabel_axis(np.asarray(labels), size, axis)
-        return relabelled
+        one = lambda law, axis: law._relabel_axis(np.asarray(labels), size, axis)
+        return functools.reduce(one, axes, self)
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:
         batch = len(self.batch_shape)
@@ -279,13 +371,6 @@ def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
     """The columns of each coordinate in a flat vector, of members of a size."""
     ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
     return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
-
-
-@functools.cache
-def _first(family: type[VectorSpace]) -> tuple[str, int]:
-    """The first coordinate, and its own axes."""
-    name, coordinate = next(iter(family.coordinates.items()))
-    return name, coordinate.axes
 
 
 @functools.cache

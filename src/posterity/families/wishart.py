@@ -9,15 +9,10 @@ from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
-from posterity.families.coordinates import (
-    POSITIVE_DEFINITE,
-    Coordinates,
-    Domain,
-    matrix,
-    scalar,
-)
-from posterity.families.marginals import Marginal, WishartEntry, numbered, same_shape
+from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, Domain, matrix, scalar
+from posterity.families.marginals import WISHART_ENTRY, Closed, Marginal, numbered, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices
+from posterity.lazy import jax, jnp
 
 LOG_2 = float(np.log(2))
 MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
@@ -90,6 +85,7 @@ class Wishart(ExponentialFamily):
         """Symmetric positive definite matrices."""
         return PositiveDefiniteMatrices((self.own_size, self.own_size))
 
+    base_measure: ClassVar[float | None] = 0.0
     quantities: ClassVar[tuple[str, ...]] = ("precision",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -106,11 +102,7 @@ class Wishart(ExponentialFamily):
         size = np.sqrt(diagonal[..., rows] * diagonal[..., columns])
         rho = np.clip(scale[..., rows, columns] / size, -1.0, 1.0)
         nu = np.asarray(self.degrees_of_freedom, float)[..., None]
-        return [WishartEntry(*same_shape(size, rho, nu))]
-
-    def log_base_measure(self) -> float:
-        """Zero: ``h = 1``."""
-        return 0.0
+        return [Closed(WISHART_ENTRY, same_shape(size, rho, nu))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
@@ -162,9 +154,6 @@ class Wishart(ExponentialFamily):
 
     def sample_root(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
         """Lower Cholesky factors of draws: sound where the draws are singular to rounding."""
-        import jax
-        import jax.numpy as jnp
-
         nu, d = jnp.asarray(self.degrees_of_freedom), self.own_size
         full = shape + nu.shape
         below, diagonal = jax.random.split(key)

@@ -10,13 +10,7 @@ from posterity.federation.gossip import Gossip, LedgerGossip, SiteState, turn
 from posterity.federation.keys import site_key, step_key
 from posterity.federation.messages import Report, Token
 from posterity.federation.run import Run
-from posterity.federation.schedules import (
-    Asynchronous,
-    Machine,
-    Schedule,
-    Sequential,
-    Synchronous,
-)
+from posterity.federation.schedules import Asynchronous, Machine, Schedule, Sequential, Synchronous
 from posterity.federation.site import Site
 from posterity.federation.state import Visit
 from posterity.federation.status import Certificate, certify, status_from

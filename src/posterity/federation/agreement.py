@@ -59,8 +59,7 @@ class Agreement:
         """The agreement with every default filled in; arguments as of :func:`federate`.
 
         Raises:
-            ParameterError, StructureError: if the prior is no distribution of an exponential
-                family.
+            ParameterError, StructureError: if the prior is no law of an exponential family.
             UsageError: if the model has no posterior in the prior's family, or the update does not
                 fit it, or one that trains apart comes without the total weight.
 
@@ -96,20 +95,15 @@ class Agreement:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what a site's numbers depend on; equal in every process that agrees.
-
-        Membership is no part of it: sites may join and leave.
-
-        Raises:
-            UsageError: if a function cannot be told from a changed one
-                (:func:`posterity.fingerprint.versioned`).
+        Membership is no part of it: sites may join and leave. A UsageError if a function cannot be
+        told from a changed one (:func:`posterity.fingerprint.versioned`).
         """
         return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
 
     @functools.cached_property
     def line_search(self) -> LocalUpdate | None:
-        """The local rule as a line search without noise, itself where it is exact or one.
-
-        None where there is none, or where it is not made of natural gradients.
+        """The local rule as a line search without noise, itself where it is exact or one. None
+        where there is none, or where it is not made of natural gradients.
         """
         update = self.update
         if update.conjugate or update.pools:

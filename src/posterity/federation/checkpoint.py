@@ -35,14 +35,11 @@ def kept(
 
     ``run`` is one that was set up in the same way, without a step. The data of sites that were
     forgotten may be gone; their names must be among the sites. Ctrl-C or SIGTERM ends it once the
-    step is done and saved; Ctrl-C again ends it at once.
-
-    Raises:
-        ArtifactError: if the file is no checkpoint, or one of another federation, if another
-            process writes it, or if it cannot be written.
-        UsageError: if the run that is kept is beyond the last step, or a function cannot be told
-            from a changed one (see :func:`posterity.fingerprint.versioned`).
-        KeyboardInterrupt, Terminated: if it was interrupted.
+    step is done and saved; Ctrl-C again ends it at once. An ArtifactError if the file is no such
+    checkpoint, another process writes it, or it cannot be written; a UsageError if the run that is
+    kept is beyond the last step, or a function cannot be told from a changed one (see
+    :func:`posterity.fingerprint.versioned`); a KeyboardInterrupt or Terminated if it was
+    interrupted.
     """
     with opened(path, VERB, fingerprint(run)) as checkpoint:
         latest = saved = load(run, checkpoint)
@@ -79,10 +76,8 @@ def kept(
 
 
 def fingerprint(run: Run) -> dict[str, str]:
-    """Digests of the parts that a run is set up from, equal in every process.
-
-    Raises:
-        UsageError: if a function cannot be told from a changed one.
+    """Digests of the parts that a run is set up from, equal in every process; a UsageError if a
+    function cannot be told from a changed one.
     """
     agreement, federation = run.agreement, run.federation
     schedule = {
@@ -104,10 +99,8 @@ def fingerprint(run: Run) -> dict[str, str]:
 
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
-    """Keep a later state of the run; the data stay out of the file.
-
-    Raises:
-        ArtifactError: if the file cannot be written; what was there before stays.
+    """Keep a later state of the run; the data stay out of the file; an ArtifactError if the file
+    cannot be written; what was there before stays.
     """
     state, members = run.state, Members(run.state.entries)
     position = {
@@ -131,10 +124,8 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def load(run: Run, checkpoint: Checkpoint) -> Run:
-    """The run that was saved last, given one that was set up in the same way; itself if none was.
-
-    Raises:
-        ArtifactError: if the file is no checkpoint, or one of another federation.
+    """The run that was saved last, given one that was set up in the same way; itself if none was;
+    an ArtifactError if the file is no checkpoint, or one of another federation.
     """
     saved = checkpoint.load(_gone)
     if saved is None:
@@ -207,7 +198,6 @@ def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, .
 
 class Members:
     """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
-
     Each is kept once, however many maps hold it.
     """
 

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
@@ -37,25 +36,21 @@ class Federation:
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Called with questions of which none waits for another's answer, before they are asked.
-
         Where all sites are in this process nothing has to be done; a driver with sites elsewhere
         sends them all at once.
         """
 
     def ask(self, question: Question) -> Answer:
-        """The answer of the site that a question is for.
-
-        Raises:
-            SiteError: if the site fails, unless the federation passes over such sites: then the
-                answer is a :class:`~posterity.federation.messages.Failure`.
+        """The answer of the site that a question is for; a SiteError if the site fails, unless the
+        federation passes over such sites: then the answer is a
+        :class:`~posterity.federation.messages.Failure`.
         """
         try:
             return self.demand(question)
         except SiteError as failure:
             if self.agreement.on_error == "raise":
                 raise
-            about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-            return Failure(question.site, str(failure), **about)
+            return Failure(question.site, str(failure), **question.about)
 
     def demand(self, question: Question) -> Answer:
         """The answer to a question that nobody can be passed over for; a SiteError if it fails."""
@@ -78,9 +73,8 @@ class Federation:
     def step(
         self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
     ) -> Iterator[tuple[State, Sequence[Visit]]]:
-        """One step of a schedule: the state after each message, at last with what happened.
-
-        Errors are those of ``receive`` and ``ask``.
+        """One step of a schedule: the state after each message, at last with what happened. Errors
+        are those of ``receive`` and ``ask``.
         """
         if (whole := self._at_once(machine, state)) is not None:
             yield whole

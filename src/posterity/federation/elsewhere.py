@@ -33,9 +33,8 @@ def is_due(agreed: Agreement) -> bool:
     each look, or with many that are moved by draws.
     """
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > FEW)
-    if agreed.update.conjugate or agreed.line_search is None or long:
-        return False
-    return agreed.model.known_optima == "unknown"
+    exact = agreed.update.conjugate or agreed.line_search is None
+    return not (exact or long) and agreed.model.known_optima == "unknown"
 
 
 def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:
@@ -53,9 +52,8 @@ def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int)
 
 
 def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
-    """A narrow member on the other side of the prior's mean, and some noise away from there.
-
-    Of a family without a mean to move, one about the least likely of some draws from the prior.
+    """A narrow member on the other side of the prior's mean, and some noise away from there. Of a
+    family without a mean to move, one about the least likely of some draws from the prior.
     """
     if part.batch_shape:
         return prior

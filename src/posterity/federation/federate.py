@@ -14,11 +14,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.entries import check_names
-from posterity.errors import (
-    ConvergenceWarning,
-    PosterityError,
-    UsageError,
-)
+from posterity.errors import ConvergenceWarning, PosterityError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
@@ -161,10 +157,9 @@ def proceed(
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """The run after ``steps`` steps in all or, with ``converge``, once it has converged.
-
-    Without ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint
-    it goes on from there. Errors as of :func:`federate`; nothing is warned of.
+    """The run after ``steps`` steps in all or, with ``converge``, once it has converged. Without
+    ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint it goes on
+    from there. Errors as of :func:`federate`; nothing is warned of.
     """
     most, converge = (ROUNDS * run.round, True) if steps is None else (steps, converge)
     if checkpoint is not None:
@@ -189,9 +184,8 @@ def start(
     key: KeyArray | None = None,
     padding: bool = True,
 ) -> Run:
-    """The run before its first step; arguments and errors as for :func:`federate`.
-
-    ``padding`` is the agreement's (:class:`Agreement`).
+    """The run before its first step; arguments and errors as for :func:`federate`. ``padding`` is
+    the agreement's (:class:`Agreement`).
     """
     SCHEDULE.or_none().check(schedule=schedule)
     ON_ERROR.check(on_error=on_error)
@@ -261,7 +255,6 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
 
 
 def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
-    """Every site's data, by sorted name."""
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(
@@ -291,7 +284,6 @@ def _check_data(model: Model, records: Mapping[str, Records]) -> None:
 
 
 def _check_cost(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    """Raise a UsageError where partial pooling would take minutes a pass."""
     estimator = agreed.update.estimator
     if not agreed.model.joint or not isinstance(estimator, Cubature):
         return

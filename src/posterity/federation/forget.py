@@ -186,7 +186,6 @@ def _not_converged(run: Run, sites: tuple[str, ...], left: float | None) -> Conv
 
 
 def _left(run: Run, upper: float, rehearse: bool) -> float | None:
-    """How far the run is from where more sweeps lead."""
     if run.agreement.update.noisy:
         return _known(upper)
     if not rehearse:

@@ -67,13 +67,10 @@ class SiteState:
     ) -> tuple["SiteState", State]:
         """The site in the token's epoch, and the federation's state as far as it knows of it.
 
-        ``step`` is the number of that state, the token's by default.
-        An epoch begins without the site's factor, unless it was told otherwise: the whole of it is
-        added when the first of its tokens comes.
-
-        Raises:
-            LedgerError: if the token is of a lower epoch, or was answered or overtaken.
-            ParameterError: if the sum is beyond the range of float64.
+        ``step`` is the number of that state, the token's by default. An epoch begins without the
+        site's factor, unless it was told otherwise: the whole of it is added when the first of its
+        tokens comes. A LedgerError if the token is of a lower epoch, or was answered or overtaken;
+        a ParameterError if the sum is beyond the range of float64.
         """
         own = self
         if token.epoch > own.epoch:
@@ -96,7 +93,6 @@ class SiteState:
 
     def send(self, token: Token, after: State) -> tuple["SiteState", Token]:
         """The site once its turn with the token led to ``after``, and the token that it sends on.
-
         That is to be kept before it is sent.
         """
         name, leaving = self.name, self.name in after.leaving
@@ -112,9 +108,8 @@ def turn(
     """A whole turn of a site: it takes the token in, improves its factor, and sends it on.
 
     What is no distribution, for lack of others' factors, it only relays; and while no distribution
-    would be left without it, it does not leave yet.
-
-    Pure: the same arguments give the same token bit for bit, wherever it runs.
+    would be left without it, it does not leave yet. Pure: the same arguments give the same token
+    bit for bit, wherever it runs.
 
     Raises:
         StructureError: if the token is of another family or shape than the prior.
@@ -169,10 +164,9 @@ class OverGraph(Schedule):
 
     @functools.cached_property
     def cover(self) -> int:
-        """Hops after which a token has visited every site, on average over starts and walks.
-
-        An average over a few walks, in part in theory; ``LONGEST`` where one of them, on a network
-        too large for that, takes more.
+        """Hops after which a token has visited every site, on average over starts and walks. An
+        average over a few walks, in part in theory; ``LONGEST`` where one of them, on a network too
+        large for that, takes more.
         """
         if self.network.size == 1:
             return 0
@@ -186,7 +180,6 @@ class OverGraph(Schedule):
 
     def round(self, sites: int) -> int:
         """As many hops as it takes to cover the graph, and the visit where the last one leads."""
-        del sites
         return self.cover + 1
 
     @property
@@ -201,7 +194,6 @@ class OverGraph(Schedule):
 
     @functools.cached_property
     def _checked(self) -> Walk:
-        """The walk, found once to fit the network and not at each hop."""
         return self.walk.checked(self.network)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -228,10 +220,8 @@ class Gossip(OverGraph):
     start: str | None = None
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """Where the token is, its number, and the last number that each site has answered.
-
-        Raises:
-            StructureError: if the nodes of the graph are not exactly these sites.
+        """Where the token is, its number, and the last number that each site has answered; a
+        StructureError if the nodes of the graph are not exactly these sites.
         """
         check_sites(self.network.names, sites, "nodes for")
         if self.start is None:
@@ -243,7 +233,6 @@ class Gossip(OverGraph):
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
         """The site where the token is."""
-        del agreed
         return (state.schedule["at"],)
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State:
@@ -254,7 +243,6 @@ class Gossip(OverGraph):
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """The site sends the token on to a neighbour of its own."""
-        del agreed
         own, site = state.schedule, visit.site
         before = own["from"] if site == own["at"] else None
         kept, token = site_state(state, site).send(token_of(state), after)
@@ -267,15 +255,9 @@ class Gossip(OverGraph):
             "previous": token.previous,
             "answered": SharedMap.of(own["answered"]) | {site: kept.answered},
         }
-        state = dataclasses.replace(
-            state,
-            exact_sum=token.exact_sum,
-            entries=state.entries | entries,
-            counts=state.counts | after.counts,
-            leaving=others,
-            schedule=sent,
-        )
-        return state, visit
+        maps = {"entries": state.entries | entries, "counts": state.counts | after.counts}
+        place: Any = {"exact_sum": token.exact_sum, "leaving": others, "schedule": sent}
+        return dataclasses.replace(state, **maps, **place), visit
 
     def learn(self, state: State, changed: Map) -> State:
         """A new epoch, of which every site is told: the sum holds what they contribute."""
@@ -334,7 +316,6 @@ class LedgerGossip(OverGraph):
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
         """The site where the token stands whose turn it is."""
-        del agreed
         return (state.schedule["at"][state.schedule["turn"]],)
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State | None:

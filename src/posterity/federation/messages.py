@@ -55,12 +55,16 @@ class Question(Message):
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return _digest([type(self).__name__], *values)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """The fields by which its answer refers to it."""
+        return {"epoch": self.epoch, "step": self.step, "asked": self}
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer(Message):
-    """What a site says to a question.
-
-    ``asked`` is that question, as it is where nothing travelled, or else its digest.
+    """What a site says to a question. ``asked`` is that question, as it is where nothing travelled,
+    or else its digest.
     """
 
     asked: Question | str | None = dataclasses.field(
@@ -81,9 +85,8 @@ class Answer(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Improve(Question):
-    """Asks a site for a better factor than ``factor``, a part of the posterior ``view``.
-
-    ``count`` is the number of local steps that the site has taken, ``key`` its random numbers'.
+    """Asks a site for a better factor than ``factor``, a part of the posterior ``view``. ``count``
+    is the number of local steps that the site has taken, ``key`` its random numbers'.
     """
 
     view: ExponentialFamily
@@ -163,10 +166,8 @@ class DescribeOwn(Question):
 
 @dataclasses.dataclass(frozen=True)
 class OwnParameters(Answer):
-    """For each draw of the shared parameters a Gaussian of the site's own ones.
-
-    ``mean`` is (draws, p); ``scale`` (draws, p) are standard deviations, or (draws, p, p) factors
-    of covariances.
+    """For each draw of the shared parameters a Gaussian of the site's own ones. ``mean`` is (draws,
+    p); ``scale`` (draws, p) are standard deviations, or (draws, p, p) factors of covariances.
     """
 
     mean: Float[np.ndarray, "draws p"]
@@ -209,7 +210,6 @@ class Token:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of its place and its sum; with ``previous`` the tokens of an epoch are a chain.
-
         The agreement, which is one along a chain, is no part of it.
         """
         place = *self.epoch, self.sequence, self.sender, self.previous
@@ -236,6 +236,7 @@ NOT_NEGATIVE = (
     *("count", "halvings", "samples", "step", "sequence"),
     *("variance", "quadrature_error", "residual"),
 )
+UNREADABLE = LookupError, TypeError, ValueError, AttributeError, RecursionError, ParameterError
 
 
 def dumps(message: Message | Token) -> bytes:
@@ -265,10 +266,8 @@ def dumps(message: Message | Token) -> bytes:
 
 
 def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
-    """The message that :func:`dumps` was given, bit for bit.
-
-    Raises:
-        ArtifactError: if the bytes are more than ``most``, or none that ``dumps`` gives.
+    """The message that :func:`dumps` was given, bit for bit; an ArtifactError if the bytes are more
+    than ``most``, or none that ``dumps`` gives.
     """
     if len(content) > most:
         raise _foreign(f"{len(content)} bytes", f"at most {most}")
@@ -305,18 +304,9 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         if head.keys() | body.keys() != {field.name for field in dataclasses.fields(kind)}:
             raise TypeError("fields that are not those of its kind")
         return kind(**head, **body)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        ParameterError,
-    ) as error:
-        raise _foreign(
-            f"a message that cannot be read ({error})", "one that a site sent"
-        ) from error
+    except UNREADABLE as error:
+        found = f"a message that cannot be read ({error})"
+        raise _foreign(found, "one that a site sent") from error
 
 
 def _digest(plain: Any, *values: Any) -> str:

@@ -28,10 +28,9 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import start_elsewhere
-from posterity.federation.keys import first_key
-from posterity.federation.messages import Measure, Part, Report
+from posterity.federation.messages import Part, Report
 from posterity.federation.site import canonical
-from posterity.federation.state import State, commit, distance
+from posterity.federation.state import State, commit, contributing, distance, measures
 from posterity.inference.joint import (
     is_joint,
     joint_mean,
@@ -86,7 +85,6 @@ class Newton:
 
 def applies(agreed: Agreement) -> bool:
     """Whether the posterior holds means apart, and sites can say how their slopes hang together.
-
     Where there are several optima by nature, as of a network, the nearest one is not worth minutes.
     """
     q, update = agreed.prior, agreed.update
@@ -114,7 +112,8 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
         slope, curvature = slope + answer.slope, curvature + answer.curvature
         there = there + answer.fixed_point
     step, _ = step_by_curvature(slope, curvature)
-    energy = _energy(prior, q, answers)
+    values = [math.nan if answer.value is None else answer.value for answer in answers]
+    energy = float(q.kl(prior)) - math.fsum(values)
     if not (np.isfinite(step).all() and there.is_proper()):
         return Newton(step, None, math.inf, energy)
     # In the mean by Newton's step; in the precision by what the sites would now say.
@@ -123,10 +122,9 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
 
 
 def stepped(federation: Federation, state: State) -> State | None:
-    """The state after Newton steps, each so far that the sites' free energy falls.
-
-    Means move together, and each site's covariances to what its curvatures would have them. None if
-    no step helps. A SiteError if a site fails.
+    """The state after Newton steps, each so far that the sites' free energy falls. Means move
+    together, and each site's covariances to what its curvatures would have them. None if no step
+    helps. A SiteError if a site fails.
     """
     begun, reports = state, _reports(federation, state)
     proposed = newton_of(state.prior, state.posterior, reports)
@@ -143,9 +141,8 @@ def stepped(federation: Federation, state: State) -> State | None:
 def _searched(
     federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
 ) -> tuple[State, Sequence[Report], Newton] | None:
-    """Shorten a step until it lowers the free energy; None if no share of it does.
-
-    Where rounding hides whether the energy falls, a step is taken that shortens the next one.
+    """Shorten a step until it lowers the free energy; None if no share of it does. Where rounding
+    hides whether the energy falls, a step is taken that shortens the next one.
     """
     share = 1.0
     for _ in range(HALVINGS):
@@ -163,10 +160,9 @@ def _searched(
 
 
 def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float) -> State | None:
-    """The state after a share of a step; None if that is no distribution.
-
-    Each factor has the slope that its curvature foretells. What these do not add up to, where a
-    step is not all of Newton's, all take an equal part of: the means are where the step leads.
+    """The state after a share of a step; None if that is no distribution. Each factor has the slope
+    that its curvature foretells. What these do not add up to, where a step is not all of Newton's,
+    all take an equal part of: the means are where the step leads.
     """
     prior: Any = state.prior
     q: Any = state.posterior
@@ -198,24 +194,19 @@ def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
 
 
 def _reports(federation: Federation, state: State, *, begun: bool = True) -> list[Report]:
-    """Curvatures of the sites that contribute; only of those that have a factor if ``begun``.
-
-    A step does not begin for a site that has not had its turn, but what is left depends on it.
+    """Curvatures of the sites that contribute; only of those that have a factor if ``begun``. A
+    step does not begin for a site that has not had its turn, but what is left depends on it.
     """
-    agreed, asked = federation.agreement, []
-    for site in agreed.sites:
-        factor = state.factor(site)
-        if site in agreed.silent or state.is_forgotten(site):
-            continue
-        if begun and not np.any(factor.natural_parameters):
-            continue
-        version = {"epoch": state.epoch, "step": state.step}
-        asked.append(
-            Measure(site, state.posterior, factor, ("curvature",), 1, first_key(), **version)
-        )
+    sites = contributing(federation.agreement, state)
+    if begun:
+        sites = [s for s in sites if np.any(state.factor(s).natural_parameters)]
+    return _asked(federation, state, sites, "curvature")
+
+
+def _asked(federation: Federation, state: State, sites: Sequence[str], part: Part) -> Any:
+    asked = measures(state, sites, (part,))
     federation.prepare(asked)
-    reports: Any = [federation.demand(question) for question in asked]
-    return reports
+    return [federation.demand(question) for question in asked]
 
 
 def _is_whole(report: Report, q: ExponentialFamily) -> bool:
@@ -229,11 +220,6 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
     alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
     # None has the shape of a number.
     return alike and all(np.isfinite(part).all() for part in parts)
-
-
-def _energy(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> float:
-    values = [math.nan if report.value is None else report.value for report in reports]
-    return float(q.kl(prior)) - math.fsum(values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,15 +252,12 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
     It is found once all that further passes would change is little beside the distance from where
     they began, or a tenth of the tolerance, in nats. What gradients say where line searches ended
     is to be little too, or within the tolerance: a search that can get no further, as where a
-    likelihood jumps, is at no optimum.
-
-    Raises:
-        SiteError: if a site fails, or cannot make a line search.
+    likelihood jumps, is at no optimum. A SiteError if a site fails, or cannot make a line search.
     """
     last, before = state, 0.0
     for at, stopped in passes(federation, state):
         length = math.sqrt(2 * distance(last.posterior, at.posterior))
-        left = to_come(length, before, len(_members(federation, state)))
+        left = to_come(length, before, len(contributing(federation.agreement, state)))
         near = SHORT * distance(state.posterior, at.posterior)
         if left**2 / 2 <= max(near, tolerance / 10) and stopped <= max(near, tolerance):
             return at
@@ -292,12 +275,8 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
     """Where a second start leads; None if it is where the state is, or ``tolerance`` nats from it.
-
     The state is one of those that the sites were asked at: who answers from elsewhere has answers
-    to these questions by their epoch and step.
-
-    Raises:
-        SiteError: if sites fail from wherever they start.
+    to these questions by their epoch and step. A SiteError if sites fail from wherever they start.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
@@ -310,7 +289,6 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
 
 
 def _second(federation: Federation, start: State, state: State, tolerance: float) -> Second | None:
-    """The way from one state, until it settles or comes near to another."""
     at, moved, settled = start, math.inf, False
     for after, _ in passes(federation, start):
         if distance(state.posterior, after.posterior) <= ALIKE * tolerance:
@@ -324,17 +302,14 @@ def _second(federation: Federation, start: State, state: State, tolerance: float
 
 
 def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]]:
-    """The states after each of some passes over all sites, last name first, by line searches.
-
-    And with each, in nats, half the squared lengths of the gradients at which the searches ended.
-
-    Raises:
-        SiteError: if a site fails, or cannot make a line search.
+    """The states after each of some passes over all sites, last name first, by line searches. And
+    with each, in nats, half the squared lengths of the gradients at which the searches ended. A
+    SiteError if a site fails, or cannot make a line search.
     """
     for _ in range(PASSES):
         stopped = 0.0
-        for site in reversed(_members(federation, state)):
-            report: Any = federation.demand(_question(state, site, "improved"))
+        for site in reversed(contributing(federation.agreement, state)):
+            (report,) = _asked(federation, state, [site], "improved")
             if report.improved is None:
                 raise SiteError(
                     found=f"no factor of site {site!r} by a line search",
@@ -350,15 +325,11 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
 
 def free_energy(federation: Federation, state: State) -> float:
     """``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α``, in nats; NaN where a site cannot tell.
-
     Factors of sites that take no part, which stay as they are, count as part of the prior.
     """
-    q, members = state.posterior, _members(federation, state)
-    asked = [_question(state, site, "value") for site in members]
-    federation.prepare(asked)
+    q, members = state.posterior, contributing(federation.agreement, state)
     energy = float(q.kl(state.prior))
-    for question in asked:
-        report: Any = federation.demand(question)
+    for report in _asked(federation, state, members, "value"):
         energy -= math.nan if report.value is None else report.value
     for site in set(state.entries) - set(members):
         energy -= float(np.sum(state.factor(site).natural_parameters * q.mean_parameters))
@@ -367,7 +338,7 @@ def free_energy(federation: Federation, state: State) -> float:
 
 def _displaced(federation: Federation, state: State, place: int) -> State:
     """A state with a posterior elsewhere, of which every site holds an equal share."""
-    members = _members(federation, state)
+    members = contributing(federation.agreement, state)
     start = start_elsewhere(federation.agreement, state.posterior, place)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
     share: Any = start - sum(others, start=state.prior)
@@ -377,14 +348,3 @@ def _displaced(federation: Federation, state: State, place: int) -> State:
         before = entries.get(site, Entry(0, 0, share))
         entries[site] = Entry(before.epoch, before.sequence + 1, share, False)
     return state.with_entries(entries)
-
-
-def _members(federation: Federation, state: State) -> list[str]:
-    """The sites that contribute, sorted."""
-    agreed = federation.agreement
-    return [s for s in agreed.sites if s not in agreed.silent and not state.is_forgotten(s)]
-
-
-def _question(state: State, site: str, part: Part) -> Measure:
-    place: Any = {"epoch": state.epoch, "step": state.step}
-    return Measure(site, state.posterior, state.factor(site), (part,), 1, first_key(), **place)

@@ -66,10 +66,8 @@ class SitePosterior:
         )
 
     def log_predictive(self, data: Any) -> Float[np.ndarray, " n"]:
-        """Log predictive density of each record at this site, in nats.
-
-        Raises:
-            ParameterError, StructureError: if the data cannot be the model's.
+        """Log predictive density of each record at this site, in nats. A ParameterError or
+        StructureError if the data cannot be the model's.
         """
         self.model.check(data)
         if isinstance(self.model, PersonalRegression):
@@ -80,11 +78,9 @@ class SitePosterior:
             return np.asarray(_log_predictive(self.model, self._shared_draws, self.laws, data))
 
     def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
-        """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1.
-
-        Raises:
-            UsageError: if the model is no regression, or does not say what it predicts.
-            ParameterError, StructureError: if ``x`` cannot be the regression's.
+        """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1. A UsageError
+        if the model is no regression, or does not say what it predicts; a ParameterError or
+        StructureError if ``x`` cannot be the regression's.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
@@ -125,10 +121,8 @@ class SitePosterior:
 
 
 def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -> Law:
-    """The law of a site's own parameters given each draw of what is shared, by its records.
-
-    Raises:
-        UsageError: if the model has no parameters of a site's own.
+    """The law of a site's own parameters given each draw of what is shared, by its records; a
+    UsageError if the model has no parameters of a site's own.
     """
     check_personal(model)
     z = _draws(shared)
@@ -152,22 +146,17 @@ def check_personal(model: Model) -> None:
 def site_posterior(
     model: Model, shared: ExponentialFamily, records: Records | None = None
 ) -> SitePosterior:
-    """What a site of these records, or none, knows of its own parameters.
-
-    Raises:
-        UsageError: if the model has no parameters of a site's own.
+    """What a site of these records, or none, knows of its own parameters; a UsageError if the model
+    has no parameters of a site's own.
     """
     laws = own_laws(model, shared, records)
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
-    """What sites share, by all factors of a ledger together, as this rule finds them.
-
-    ``reports`` gives by site the gradient under the ledger's posterior, once it is called.
-
-    Raises:
-        UsageError: if the model has no parameters of a site's own.
+    """What sites share, by all factors of a ledger together, as this rule finds them. ``reports``
+    gives by site the gradient under the ledger's posterior, once it is called. A UsageError if the
+    model has no parameters of a site's own.
     """
     check_personal(model)
     posterior: Any = ledger.posterior

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
 from posterity.errors import LedgerError, PosterityError, SiteError
-from posterity.families.description import posterior_line
+from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
@@ -63,13 +63,11 @@ class Run(Position):
         """What sites share, with its doubt right where they are few (partial pooling only).
 
         The sites are asked. ``law`` has the means and covariances of the population's coefficients
-        and of the log spreads that all factors imply together; the posterior, a sum of factors
-        each of which is of one kind or the other, is too narrow (see
+        and of the log spreads that all factors imply together; the posterior, a sum of factors each
+        of which is of one kind or the other, is too narrow (see
         :mod:`posterity.inference.population`). With any other local rule than
-        :class:`~posterity.inference.PartialPooling` it is the posterior.
-
-        Raises:
-            UsageError: if the model has no parameters of a site's own.
+        :class:`~posterity.inference.PartialPooling` it is the posterior. A UsageError if the model
+        has no parameters of a site's own.
         """
         from posterity.federation.personal import population_of
 
@@ -90,21 +88,16 @@ class Run(Position):
         self._check_known(name)
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
-            raise LedgerError(
-                found=f"site {name!r}, which was forgotten",
-                expected=f"one of {list(self.sites)}",
-                fix="Ask for `new_site()`, or `readmit` it first.",
-            )
-        version = {"epoch": self.state.epoch, "step": self.state.step}
+            found, expected = f"site {name!r}, which was forgotten", f"one of {list(self.sites)}"
+            fix = "Ask for `new_site()`, or `readmit` it first."
+            raise LedgerError(found=found, expected=expected, fix=fix)
         shared, model = self.population.law, self.agreement.model
-        own: Any = self.federation.demand(DescribeOwn(name, shared, **version))
+        own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
     def new_site(self) -> "SitePosterior":
-        """What the others tell of a site that has no records yet (partial pooling only).
-
-        Raises:
-            UsageError: if the model has no parameters of a site's own.
+        """What the others tell of a site that has no records yet (partial pooling only); a
+        UsageError if the model has no parameters of a site's own.
         """
         from posterity.federation.personal import site_posterior
 
@@ -130,12 +123,8 @@ class Run(Position):
         progress: ProgressCallback | None = None,
     ) -> "Run":
         """The run once its status says converged, or after so many more steps of its schedule.
-
         ``tolerance`` is in nats, the run's own by default; ``steps`` are those of a hundred rounds
-        by default. It ends early where rounds diverge.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        by default. It ends early where rounds diverge. Errors are those of ``advance``.
         """
         POSITIVE.or_none().check(tolerance=tolerance)
         NATURAL.or_none().check(steps=steps)
@@ -164,10 +153,8 @@ class Run(Position):
         return run._reported(progress, run.state.step, steps)
 
     def refined(self, *, sweeps: int = ROUNDS, progress: ProgressCallback | None = None) -> "Run":
-        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most. Errors
+        are those of ``advance``.
         """
         run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
@@ -178,9 +165,8 @@ class Run(Position):
         return run
 
     def from_better(self) -> "Run":
-        """The run where a second start led, if one was made and that is better; else itself.
-
-        One is made too where rounds do not end: a saddle may hold them, with no optimum in sight.
+        """The run where a second start led, if one was made and that is better; else itself. One is
+        made too where rounds do not end: a saddle may hold them, with no optimum in sight.
         """
         rounds = self.state.step / self.round
         second: Any = self.__dict__.get("second")
@@ -192,9 +178,8 @@ class Run(Position):
         return self._restarted_at(second.state)
 
     def newton_step(self) -> "Run":
-        """The run after a joint Newton step on the mean, where that is needed; else itself.
-
-        That is over a server, for diagonal Gaussians and Products of Gaussians
+        """The run after a joint Newton step on the mean, where that is needed; else itself. That is
+        over a server, for diagonal Gaussians and Products of Gaussians
         (:mod:`posterity.federation.optima`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
@@ -223,10 +208,8 @@ class Run(Position):
         return run
 
     def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
-        """The run after every site has had its turn ``sweeps`` times, whatever the schedule.
-
-        Raises:
-            SiteError: as ``advance`` does.
+        """The run after every site has had its turn ``sweeps`` times, whatever the schedule. Errors
+        are those of ``advance``.
         """
         NATURAL.check(sweeps=sweeps)
         run = self
@@ -261,10 +244,8 @@ class Run(Position):
         return dataclasses.replace(self._with(state, sites), trace=trace)
 
     def readmit(self, site: str) -> "Run":
-        """The run with a forgotten site let in again, under a new epoch.
-
-        Raises:
-            LedgerError: if the site is unknown or was not forgotten.
+        """The run with a forgotten site let in again, under a new epoch; a LedgerError if the site
+        is unknown or was not forgotten.
         """
         self._check_known(site)
         return self._with(self.state.readmitted(site), [site])
@@ -274,17 +255,15 @@ class Run(Position):
         return self._restarted_at(self.state.restarted())
 
     def with_ledger(self, ledger: Ledger) -> "Run":
-        """The run with the factors of a ledger that has its prior.
-
-        Raises:
-            LedgerError: if the prior or the sites are others.
+        """The run with the factors of a ledger that has its prior; a LedgerError if the prior or
+        the sites are others.
         """
         known = {*self.agreement.sites, *self.federation.before}
         strangers = sorted(set(ledger.entries) - known)
         if strangers or ledger.prior != self.state.prior:
+            what = f"{strangers} among them" if strangers else "another prior"
             raise LedgerError(
-                found=f"a ledger of sites {sorted(ledger.entries)} with "
-                + ("another prior" if not strangers else f"{strangers} among them"),
+                found=f"a ledger of sites {sorted(ledger.entries)} with {what}",
                 expected=f"the federation's prior, and sites among {list(self.agreement.sites)}",
                 fix="Set the federation up with the prior and the sites that made the ledger.",
             )
@@ -292,10 +271,8 @@ class Run(Position):
 
     @property
     def token(self) -> Token:
-        """The token on its way to the next site (gossip only).
-
-        Raises:
-            UsageError: without gossip, or if a function cannot be told from a changed one.
+        """The token on its way to the next site (gossip only). A UsageError without gossip, or if a
+        function cannot be told from a changed one.
         """
         GOSSIP.check(schedule=self.schedule)
         return token_of(self.state, self.agreement.digest)
@@ -344,7 +321,6 @@ class Run(Position):
             raise
 
     def _reported(self, progress: ProgressCallback | None, step: int, steps: int) -> "Run":
-        """Itself, once it was reported."""
         if progress is not None:
             known = self.__dict__.get("status")
             left = {} if known is None else {"left": known.left}

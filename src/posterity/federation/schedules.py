@@ -85,9 +85,8 @@ class Pending:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(abc.ABC):
-    """An order of visits, as pure ``init`` and ``receive``.
-
-    By itself it lets the sites that :meth:`turns` names have their turns one after the other.
+    """An order of visits, as pure ``init`` and ``receive``. By itself it lets the sites that
+    :meth:`turns` names have their turns one after the other.
     """
 
     unit: ClassVar[str] = "rounds"
@@ -97,16 +96,14 @@ class Schedule(abc.ABC):
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """The state with what the schedule itself needs before the first step."""
-        del sites, key
         return state
 
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
         """The state after a message, and the messages to be sent.
 
-        Raises:
-            LedgerError: if the message is an answer that nobody waits for.
-            SiteError: if an answer is of no use, and the federation does not pass over that.
-            ParameterError: if a site is to leave, and what is left would be no distribution.
+        A LedgerError if the message is an answer that nobody waits for; a SiteError if an answer is
+        of no use, and the federation does not pass over that; a ParameterError if a site is to
+        leave, and what is left would be no distribution.
         """
         if isinstance(message, Turn):
             pending = self._begun(agreed, state, message)
@@ -134,7 +131,6 @@ class Schedule(abc.ABC):
         return state, dataclasses.replace(pending, had=pending.had + 1, visits=visits)
 
     def _begun(self, agreed: Agreement, state: State, turn: Turn) -> Pending:
-        """The step that begins, or the one that goes on."""
         if turn.site is not None:
             return Pending(turn.key, (turn.site,))
         return state.pending or Pending(turn.key, self.turns(agreed, state))
@@ -157,24 +153,20 @@ class Schedule(abc.ABC):
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
         """The state that the site's turn begins with; None where it must not have one."""
-        del agreed, site
         return state
 
     def view(self, state: State, site: str) -> ExponentialFamily:
         """The posterior that reaches the site."""
-        del site
         return state.posterior
 
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """What follows a turn that led from the seen state to ``after``."""
-        del agreed, state, key
         return after, visit
 
     def round(self, sites: int) -> int:
         """Steps after which every site has had a turn, or may be expected to."""
-        del sites
         return 1
 
     @property
@@ -184,7 +176,6 @@ class Schedule(abc.ABC):
 
     def learn(self, state: State, changed: Map) -> State:
         """The state, in a new epoch, once entries were changed other than by the schedule."""
-        del changed
         return state.renewed()
 
 
@@ -211,7 +202,6 @@ class Sequential(Schedule):
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
         """All, in the order of their names."""
-        del state
         return agreed.sites
 
 
@@ -256,7 +246,6 @@ class Synchronous(Schedule):
     def _concluded(
         self, agreed: Agreement, state: State, answers: Mapping[str, Improvement | Failure]
     ) -> tuple[State, Sent]:
-        """The round, once all have answered."""
         # On its own each site's change must be good: a bad site is found by name.
         alone = {
             site: answered(agreed, state, answers[site])
@@ -268,7 +257,9 @@ class Synchronous(Schedule):
         visits = tuple(visit for _, visit in alone.values())
         together = _together(agreed, state, changed, self.damping)
         if together is None:
-            together, visits = state, tuple(map(_refused, visits))
+            refused = lambda v: dataclasses.replace(v, outcome="refused")
+            visits = tuple(refused(v) if v.outcome == "updated" else v for v in visits)
+            together = state
         return _ended(together), (Done(visits),)
 
 
@@ -312,7 +303,6 @@ class Asynchronous(Schedule):
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
         """The site that is done next."""
-        del agreed
         done = state.schedule["done"]
         return (min(done, key=lambda name: (done[name], name)),)
 
@@ -324,7 +314,6 @@ class Asynchronous(Schedule):
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
         """The site fetches the posterior anew, and works on."""
-        del agreed
         own, site = state.schedule, visit.site
         reports = {**own["reports"], site: own["reports"][site] + 1}
         wait = self._duration(site, reports[site], key)
@@ -350,10 +339,8 @@ class Asynchronous(Schedule):
 
 
 def expected(state: State, answer: Improvement | Failure) -> Pending:
-    """The step in which this answer is awaited.
-
-    Raises:
-        LedgerError: if there is none: the answer is a duplicate, or one to an older question.
+    """The step in which this answer is awaited; a LedgerError if there is none: the answer is a
+    duplicate, or one to an older question.
     """
     pending: Pending | None = state.pending
     asked = None if pending is None else pending.asked.get(answer.site)
@@ -376,12 +363,9 @@ def _ended(state: State) -> State:
 def _together(
     agreed: Agreement, start: State, changed: Mapping[str, State], damping: float
 ) -> State | None:
-    """``start`` with the change of each site, all to one share, the largest that is admitted.
-
-    None if no share is: where posteriors that the model admits are no convex set.
-
-    Raises:
-        ParameterError: if a sum is beyond the range of float64.
+    """``start`` with the change of each site, all to one share, the largest that is admitted. None
+    if no share is: where posteriors that the model admits are no convex set. A ParameterError if a
+    sum is beyond the range of float64.
     """
     largest = 1.0 if agreed.update.conjugate else damping
     counts = start.counts | {site: after.counts[site] for site, after in changed.items()}
@@ -396,8 +380,3 @@ def _together(
         if agreed.admits(state.posterior):
             return dataclasses.replace(state, counts=counts)
     return None
-
-
-def _refused(visit: Visit) -> Visit:
-    updated = visit.outcome == "updated"
-    return dataclasses.replace(visit, outcome="refused") if updated else visit

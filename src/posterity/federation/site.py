@@ -102,10 +102,8 @@ class Site:
 
     @functools.cached_property
     def exact(self) -> ExponentialFamily:
-        """The factor of a conjugate model, at rest: one, whatever the site is asked.
-
-        Raises:
-            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """The factor of a conjugate model, at rest: one, whatever the site is asked. A
+        StructureError or ParameterError if what the model gives is no factor, or not finite.
         """
         found = exact_factor(self.update, self.model, self.records)
         check_same_structure(self.agreement.prior, found, "what the model found")
@@ -126,18 +124,14 @@ class Site:
                 answer = OwnParameters(self.name, np.asarray(laws.mean), np.asarray(laws.scale))
             case _:
                 raise TypeError(f"no question: {question!r}")
-        about: Any = {"epoch": question.epoch, "step": question.step, "asked": question}
-        return dataclasses.replace(answer, **about)
+        return dataclasses.replace(answer, **question.about)
 
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray
     ) -> Improvement:
-        """A better factor than ``factor``, as part of the posterior ``view``.
-
-        ``count`` is the number of local steps that the site has taken.
-
-        Raises:
-            StructureError, ParameterError: if what the model gives is no factor, or not finite.
+        """A better factor than ``factor``, as part of the posterior ``view``. ``count`` is the
+        number of local steps that the site has taken. A StructureError or ParameterError if what
+        the model gives is no factor, or not finite.
         """
         if isinstance(self.update, TrainedApart):
             key = of_jax(key)
@@ -146,12 +140,7 @@ class Site:
         return self._improved(self.update, view, factor, count, key)
 
     def _improved(
-        self,
-        update: LocalUpdate,
-        view: ExponentialFamily,
-        factor: ExponentialFamily,
-        count: int,
-        key: KeyArray,
+        self, update: LocalUpdate, view: Any, factor: Any, count: int, key: KeyArray
     ) -> Improvement:
         if update.conjugate:
             exact = self.exact
@@ -187,19 +176,17 @@ class Site:
         key: KeyArray,
     ) -> Report:
         """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
-
-        Raises:
-            StructureError, ParameterError: as ``improve`` does.
+        Errors are those of ``improve``.
         """
         known: dict[str, Any] = {}
         errors = [0.0]
         if "gradient" in parts:
-            gradient, error = self._gradient(posterior, factor, samples, key)
-            known, errors = known | gradient, [*errors, error]
+            known, error = self._gradient(posterior, factor, samples, key)
+            errors.append(error)
         if "improved" in parts and self.agreement.line_search is not None:
             better = self._improved(self.agreement.line_search, posterior, factor, 0, key)
             known |= {"improved": better.factor, "residual": better.residual}
-            errors = [*errors, better.quadrature_error]
+            errors.append(better.quadrature_error)
         if "value" in parts:
             known |= {"value": self._value(posterior)}
         if "elsewhere" in parts:
@@ -207,15 +194,12 @@ class Site:
             known |= {"elsewhere": values_elsewhere(values)}
         if "curvature" in parts:
             curvature, error = self._curvature(posterior)
-            known, errors = known | curvature, [*errors, error]
+            known |= curvature
+            errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _gradient(
-        self,
-        posterior: ExponentialFamily,
-        factor: ExponentialFamily,
-        samples: int,
-        key: KeyArray,
+        self, posterior: Any, factor: Any, samples: int, key: KeyArray
     ) -> tuple[dict[str, Any], float]:
         update, variance, error = self.update, 0.0, 0.0
         if update.conjugate:
@@ -227,35 +211,30 @@ class Site:
         elif update.trains:  # which takes too long to do it several times
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
-            direction, variance, error = self._estimated(posterior, factor, samples, key)
+            others = posterior, factor, samples, key
+            direction, variance, error = self._by_enough_nodes(_gradient, update, *others)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
             return {"direction": None}, 0.0
         return {"direction": direction, "variance": float(variance)}, float(error)
 
-    def _estimated(
-        self,
-        posterior: ExponentialFamily,
-        factor: ExponentialFamily,
-        samples: int,
-        key: KeyArray,
-    ) -> tuple[Any, Any, Any]:
-        """A gradient, its variance and the error of its nodes, of which it takes enough."""
-        return self._by_enough_nodes(_gradient, self.update, posterior, factor, samples, key)
+    @property
+    def _evaluator(self) -> LocalUpdate | None:
+        """The rule of a line search, if expectations of the log likelihood can be computed."""
+        update = self.agreement.line_search
+        return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
     def _value(self, posterior: ExponentialFamily) -> float | None:
         """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
-        update: Any = self.agreement.line_search
-        if update is None or not isinstance(update.estimator, Evaluator):
+        if (update := self._evaluator) is None:
             return None
-        value, _ = map(float, self._by_enough_nodes(_value, update, posterior))
+        value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """By as many nodes as it takes; and the error that they leave."""
-        update: Any = self.agreement.line_search
-        if update is None or not isinstance(update.estimator, Evaluator):
+        if (update := self._evaluator) is None:
             return {}, 0.0
         *result, error = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
@@ -265,9 +244,7 @@ class Site:
         known = {"value": float(value), "fixed_point": fixed, "slope": slope, "curvature": bend}
         return known, float(error)
 
-    def _by_enough_nodes(
-        self, function: Any, update: LocalUpdate, posterior: ExponentialFamily, *others: Any
-    ) -> Any:
+    def _by_enough_nodes(self, function: Any, update: Any, posterior: Any, *others: Any) -> Any:
         """Call a function with as many nodes as it needs; its last part is the error they leave."""
         records = self._records(update)
         while True:
@@ -278,7 +255,6 @@ class Site:
             update = finer
 
     def _records(self, update: LocalUpdate) -> Records:
-        """The records as an update takes them: as they are by NumPy, on the device by JAX."""
         return self._on_device if update.needs_jax(self.model) else self.records
 
     @functools.cached_property
@@ -289,21 +265,24 @@ class Site:
             return jax.tree.map(jnp.asarray, records)
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
-        """What a function of update, model and others gives, as NumPy's arrays, by which it is
-        made or else by a program of JAX.
-        """
+        """The value of a function as NumPy's arrays: made by NumPy, or by a program of JAX."""
         if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # what is not finite is told
                 return function(update, self.model, *others)
         with jax.enable_x64(True):
-            own = (_key(update, one) if isinstance(one, Words) else one for one in others)
-            return jax.tree.map(np.asarray, _compiled(function, update, self.model, *own))
+            # A key is JAX's; an update without noise has no use for it.
+            key_of = lambda key: of_jax(key) if update.noisy else None
+            own: list[Any] = [key_of(o) if isinstance(o, Words) else o for o in others]
+            of_arrays, program = _PROGRAMS[function]
+            # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+            if function is _improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):
+                program = of_arrays
+            return jax.tree.map(np.asarray, program(update.traced, self.model, *own))
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
-    """The error of a site that could not do its part.
-
-    Where it is told ``elsewhere`` it lacks what others' code said, which may hold records.
+    """The error of a site that could not do its part. Where it is told ``elsewhere`` it lacks what
+    others' code said, which may hold records.
     """
     place = f"the update of site {site!r}"
     if isinstance(error, PosterityError):
@@ -361,9 +340,8 @@ def _symmetric(part: Any) -> Any:
 
 
 def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    """Raise a StructureError if the shapes of a site's data do not fit the prior's.
-
-    What else is wrong with a model is told at the visit of the site where it shows.
+    """Raise a StructureError if the shapes of a site's data do not fit the prior's. What else is
+    wrong with a model is told at the visit of the site where it shows.
     """
     model, update, prior = agreed.model, agreed.update, agreed.prior
     if update.trains:  # which checks data as it trains
@@ -474,20 +452,7 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
-def _key(update: LocalUpdate, key: Words) -> Any:
-    """A key of JAX's, of which an update without noise has no use."""
-    return of_jax(key) if update.noisy else None
-
-
 _PROGRAMS = {
     each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
 }
 """Of trees of arrays alone, and of any."""
-
-
-def _compiled(function: Any, update: LocalUpdate, model: Any, *others: Any) -> Any:
-    of_arrays, of_any = _PROGRAMS[function]
-    # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
-    if function is _improve and all(eqx.is_array(leaf) for leaf in jax.tree.leaves(model)):
-        return of_arrays(update.traced, model, *others)
-    return of_any(update.traced, model, *others)

@@ -100,10 +100,9 @@ def build(make: Callable[..., Any], options: Options, place: str) -> Any:
 def make_model(
     kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: KeyArray
 ) -> Any:
-    """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
-
-    ``data`` are the records by site, whose inputs a network's first layer fits; modules are found
-    in ``folder`` too; ``key`` draws a network's first weights, which only give shapes.
+    """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``. ``data``
+    are the records by site, whose inputs a network's first layer fits; modules are found in
+    ``folder`` too; ``key`` draws a network's first weights, which only give shapes.
     """
     network = functools.partial(_perceptron, data, key)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
@@ -166,21 +165,29 @@ def _perceptron(
 
 
 def _function(folder: Path, *, function: str) -> models.FunctionModel:
-    module, _, attribute = function.partition(":")
     sys.path.insert(0, str(folder.resolve()))
     try:
-        density = getattr(importlib.import_module(module), attribute)
-        if not callable(density):
-            raise TypeError(f"a {type(density).__name__}")
-        return models.FunctionModel(density)
-    except (Exception, SystemExit) as error:  # whatever the module does while it is imported
-        raise UsageError(
-            found=f"function {function!r} that cannot be imported ({error!r})",
-            expected="'module:function', the log likelihood of a batch",
-            fix="Put the module beside the configuration, or install it.",
-        ) from error
+        return models.FunctionModel(imported(function, "model.function"))
     finally:
         sys.path.pop(0)
+
+
+def imported(path: str, place: str) -> Callable[..., Any]:
+    """The class or function of an import path, ``package.module:name``; a UsageError, which names
+    the ``place`` of the path, if there is none.
+    """
+    module, _, name = path.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), name)
+        if not callable(made):
+            raise TypeError(f"a {type(made).__name__}")
+    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
+        raise UsageError(
+            found=f"{place} = {path!r}, which cannot be imported ({error!r})",
+            expected="'package.module:name' of a class or function",
+            fix="Install its package at every site, or put the module beside the configuration.",
+        ) from error
+    return made
 
 
 # --- a model of one table, and its prior ---------------------------------------------------------
@@ -189,10 +196,9 @@ def _function(folder: Path, *, function: str) -> models.FunctionModel:
 def make_model_and_prior(
     kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
-    """A ``network`` of dense layers or one of the regressions, for inputs ``x`` (n, ...) and
-    labels ``y`` (n, ...), and independent Gaussians of mean zero as its prior.
-
-    ``variance`` is that of a coefficient; of a network one for all weights, or one a layer.
+    """A ``network`` of dense layers or one of the regressions, for inputs ``x`` (n, ...) and labels
+    ``y`` (n, ...), and independent Gaussians of mean zero as its prior. ``variance`` is that of a
+    coefficient; of a network one for all weights, or one a layer.
     """
     kinds = {"network": _network} | {name: _regression for name in REGRESSIONS}
     return one_of(kinds, kind, "model.kind")(kind, options, variance, x, y)
@@ -290,9 +296,7 @@ def _gossip(
         )
     import networkx
 
-    linked = networkx.Graph()
-    for one, other in links:
-        linked.add_edge(one, other)
+    linked = networkx.Graph([(one, other) for one, other in links])
     linked.add_nodes_from(sites)
     network = linked if graph is None else one_of(GRAPHS, graph, "schedule.graph")(sites)
     route = one_of(WALKS, walk, "schedule.walk")(**options)
@@ -300,9 +304,8 @@ def _gossip(
 
 
 def make_update(options: Options) -> LocalUpdate | None:
-    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``.
-
-    None without options: then the model's own rule is taken, as where none is passed in Python.
+    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``. None
+    without options: then the model's own rule is taken, as where none is passed in Python.
     """
     if not options:
         return None

@@ -7,7 +7,7 @@ bit, the posterior of the ledger with the same factors.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +22,8 @@ from posterity.errors import LedgerError, ParameterError
 from posterity.families import ExponentialFamily
 from posterity.families.names import names_of, with_names
 from posterity.federation.agreement import Agreement
-from posterity.federation.keys import site_key
-from posterity.federation.messages import FIRST, Epoch, Failure, Improve, Improvement
+from posterity.federation.keys import first_key, site_key
+from posterity.federation.messages import FIRST, Epoch, Failure, Improve, Improvement, Measure
 from posterity.federation.site import failure_of
 from posterity.inference.descent import HALVINGS
 from posterity.ledger import Ledger
@@ -36,9 +36,8 @@ Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "resta
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable.
-
-    What a step leaves as it is, the states before and after it share.
+    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable. What a
+    step leaves as it is, the states before and after it share.
     """
 
     prior: ExponentialFamily
@@ -79,6 +78,11 @@ class State:
         """The prior and all factors, versioned."""
         return Ledger(self.prior).holding(self.entries)
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """The epoch and the step, by which answers to questions that are asked now are known."""
+        return {"epoch": self.epoch, "step": self.step}
+
     def factor(self, site: str) -> ExponentialFamily:
         """The site's factor; zero if it has none yet or was forgotten."""
         entry = self.entries.get(site)
@@ -89,20 +93,16 @@ class State:
         return site in self.entries and self.entries[site].factor is None
 
     def with_entries(self, entries: Map) -> "State":
-        """With these factors and no others, whether that is a distribution or not.
-
-        Raises:
-            ParameterError: if a sum is beyond the range of float64.
+        """With these factors and no others, whether that is a distribution or not; a ParameterError
+        if a sum is beyond the range of float64.
         """
         factors = [entry.factor for entry in entries.values() if entry.factor is not None]
         exact_sum = TreeSum.of([self.prior, *factors])
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries)
 
     def without(self, *sites: str) -> "State":
-        """With these sites' factors taken out and their return barred within their epochs.
-
-        Raises:
-            LedgerError: if a site is forgotten already, or named twice.
+        """With these sites' factors taken out and their return barred within their epochs; a
+        LedgerError if a site is forgotten already, or named twice.
         """
         left: dict[str, Entry] = {}
         leaving = []
@@ -121,10 +121,8 @@ class State:
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=others)
 
     def readmitted(self, site: str) -> "State":
-        """With the forgotten site let in again, at the next epoch, contributing nothing yet.
-
-        Raises:
-            LedgerError: if the site was not forgotten.
+        """With the forgotten site let in again, at the next epoch, contributing nothing yet; a
+        LedgerError if the site was not forgotten.
         """
         if not self.is_forgotten(site):
             raise LedgerError(
@@ -184,11 +182,26 @@ def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
     return max(float(after.kl(before)), 0.0)
 
 
-def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
-    """What a turn comes to where the site need not be asked; None where it has to be.
+def contributing(agreed: Agreement, state: State) -> tuple[str, ...]:
+    """Names of the sites that have records and have not been forgotten, sorted."""
+    return tuple(s for s in agreed.sites if s not in agreed.silent and not state.is_forgotten(s))
 
-    Raises:
-        ParameterError: if the site is to leave, and what is left would be no distribution.
+
+def measures(
+    state: State, sites: Iterable[str], parts: Any, samples: int = 1, key: KeyArray | None = None
+) -> list[Measure]:
+    """Questions for parts of reports on the posterior; the key is needed where draws are."""
+    keys = {site: first_key() if key is None else site_key(key, site) for site in sites}
+    view = state.posterior
+    return [
+        Measure(site, view, state.factor(site), parts, samples, own, **state.place)
+        for site, own in keys.items()
+    ]
+
+
+def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
+    """What a turn comes to where the site need not be asked; None where it has to be; a
+    ParameterError if the site is to leave, and what is left would be no distribution.
     """
     if site in state.leaving:
         return leave(agreed, state, site), Visit(state.step, site, "forgotten")
@@ -203,17 +216,15 @@ def question(
     """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
     factor, count = state.factor(site), state.counts.get(site, 0)
-    return Improve(site, view, factor, count, own_key, epoch=state.epoch, step=state.step)
+    return Improve(site, view, factor, count, own_key, **state.place)
 
 
 def answered(
     agreed: Agreement, state: State, answer: Improvement | Failure, damping: float = 1.0
 ) -> tuple[State, Visit]:
-    """The state once a site's answer is taken to the share ``damping``, whole or not at all.
-
-    Raises:
-        SiteError: if the answer is no factor, or the sum with it is beyond the range of float64,
-            and the federation does not pass over sites that fail.
+    """The state once a site's answer is taken to the share ``damping``, whole or not at all; a
+    SiteError if the answer is no factor, or the sum with it is beyond the range of float64, and the
+    federation does not pass over sites that fail.
     """
     site = answer.site
     if isinstance(answer, Failure):
@@ -237,7 +248,6 @@ def all_answered(
     agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
 ) -> tuple[State, tuple[Visit, ...]] | None:
     """What turns of all sites in their order come to, where ``factors`` are exact, and at rest.
-
     Those who have none relay. The sums are made at once. None where each has to have its turn by
     itself, as a posterior on the way would not be admitted.
     """
@@ -283,11 +293,8 @@ def commit(
 ) -> tuple[State | None, int]:
     """The state with the site's change, halved until the model admits it, and how often.
 
-    None instead of a state if it admits no share of the change.
-
-    Raises:
-        StructureError: if the factor is not of the prior's family and shape.
-        ParameterError: if it is not finite, or a sum beyond the range of float64.
+    None instead of a state if it admits no share of the change. A StructureError if the factor is
+    not like the prior; a ParameterError if it is not finite, or a sum beyond float64.
     """
     old, conjugate = state.factor(site), agreed.update.conjugate
     if conjugate and factor is old and site in state.entries:  # as it was: no sum changes
@@ -317,7 +324,6 @@ def _with_factor(
     exact_sum: TreeSum,
     independent: bool,
 ) -> State:
-    """The state with another factor of the site, one version on, and the sum with that."""
     before = state.entries.get(site, Entry(0, -1, factor))
     entry = Entry(before.epoch, before.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
@@ -328,10 +334,8 @@ def _with_factor(
 def leave(agreed: Agreement, state: State, *sites: str) -> State:
     """The state without these sites' factors, who cannot come back within their epochs.
 
-    Raises:
-        LedgerError: if a site is forgotten already, or named twice.
-        ParameterError: if what is left is no distribution, or one under which the model has
-            no expectations.
+    A LedgerError if a site is forgotten already, or named twice; a ParameterError if what is left
+    is no distribution, or one under which the model has no expectations.
     """
     left = state.without(*sites)
     if not agreed.admits(left.posterior):

@@ -14,13 +14,12 @@ from typing import Any
 from posterity.arrays.typing import KeyArray
 from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
-from posterity.families.description import described
+from posterity.families.names import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import is_due, lower_elsewhere
 from posterity.federation.gossip import OverGraph
-from posterity.federation.keys import site_key
-from posterity.federation.messages import Measure, Part, Report
+from posterity.federation.messages import Part, Report
 from posterity.federation.optima import (
     ELSEWHERE,
     Second,
@@ -32,7 +31,7 @@ from posterity.federation.optima import (
     to_come,
 )
 from posterity.federation.schedules import Schedule
-from posterity.federation.state import State, Visit, distance
+from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
 from posterity.ledger import Ledger
 from posterity.status import Status
@@ -95,7 +94,7 @@ class Position:
     @property
     def contributing(self) -> tuple[str, ...]:
         """Names of the sites that have records and have not been forgotten, sorted."""
-        return tuple(site for site in self.sites if site not in self.agreement.silent)
+        return contributing(self.agreement, self.state)
 
     @property
     def exact(self) -> bool:
@@ -106,10 +105,8 @@ class Position:
 
     @functools.cached_property
     def second(self) -> Second | None:
-        """Where another start leads, if elsewhere and that is not known to be impossible.
-
-        Raises:
-            PosterityError: if sites fail from wherever they start.
+        """Where another start leads, if elsewhere and that is not known to be impossible; a
+        PosterityError if sites fail from wherever they start.
         """
         due = is_due(self.agreement) and self.contributing
         return second_start(self.federation, self.state, self.tolerance) if due else None
@@ -117,7 +114,6 @@ class Position:
     @functools.cached_property
     def claim(self) -> tuple[float, bool]:
         """Nats that rounds to come would change, as the last ones tell, and whether those grow.
-
         Cheap, and often too little or too much; who claims little is asked more.
         """
         visits = _last_two(self)
@@ -207,12 +203,9 @@ def is_final(run: Any) -> bool:
 
 
 def from_optimum(run: Position) -> float:
-    """The KL divergence of the optimum from the posterior in nats; infinite if it is not found.
-
-    It is not looked for where passes take too long, or there are several optima by nature.
-
-    Raises:
-        SiteError: if a site fails.
+    """The KL divergence of the optimum from the posterior in nats; infinite if it is not found. It
+    is not looked for where passes take too long, or there are several optima by nature. A SiteError
+    if a site fails.
     """
     agreed = run.agreement
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
@@ -281,10 +274,9 @@ def newton_change(run: Position) -> float:
 
 
 def next_round(run: Position) -> float:
-    """By how many nats a round in which all sites improve at once would move the posterior.
-
-    Sites that failed at their last turn, which is a reason of its own, are passed over; of others
-    that fail now nobody knows what they would change.
+    """By how many nats a round in which all sites improve at once would move the posterior. Sites
+    that failed at their last turn, which is a reason of its own, are passed over; of others that
+    fail now nobody knows what they would change.
     """
     agreed, state = run.agreement, run.state
     if not agreed.update.searches:
@@ -302,33 +294,19 @@ def next_round(run: Position) -> float:
 
 
 def reports_of(
-    run: Position,
-    parts: tuple[Part, ...],
-    *,
-    samples: int = SAMPLES,
+    run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
 ) -> dict[str, Report]:
-    """The reports of all sites that contribute on the posterior; none of a site that fails.
-
-    Raises:
-        SiteError: if a site fails, unless the run passes over such sites.
+    """The reports of all sites that contribute on the posterior; none of a site that fails; a
+    SiteError if a site fails, unless the run passes over such sites.
     """
-    state, asked, reports = run.state, [], {}
-    place: dict[str, Any] = {"epoch": state.epoch, "step": state.step}
-    for site in run.contributing:
-        of_site = (state.posterior, state.factor(site), parts, samples, site_key(run.key, site))
-        asked.append(Measure(site, *of_site, **place))
+    asked = measures(run.state, run.contributing, parts, samples, run.key)
     run.federation.prepare(asked)
-    for question in asked:
-        answer = run.federation.ask(question)
-        reports[question.site] = answer if isinstance(answer, Report) else Report(question.site)
-    return reports
+    answers = {question.site: run.federation.ask(question) for question in asked}
+    return {s: own if isinstance(own, Report) else Report(s) for s, own in answers.items()}
 
 
 def status_from(
-    agreed: Agreement,
-    posterior: ExponentialFamily,
-    reports: Any,
-    tolerance: float = TOLERANCE,
+    agreed: Agreement, posterior: ExponentialFamily, reports: Any, tolerance: float = TOLERANCE
 ) -> Status:
     """The status of a posterior of which nothing is known but its sites' reports. Pure.
 
@@ -391,10 +369,9 @@ def _known(run: Position, measure: Callable[[Position], float]) -> float:
 
 
 def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:
-    """An upper bound of the distance that a round moved the posterior, in sqrt(nats).
-
-    The sum of the distances that its visits moved it (triangle inequality); None if some site had
-    no such turn.
+    """An upper bound of the distance that a round moved the posterior, in sqrt(nats). The sum of
+    the distances that its visits moved it (triangle inequality); None if some site had no such
+    turn.
     """
     if any(len(turns) <= turn for turns in visits.values()):
         return None
@@ -469,11 +446,8 @@ class Certificate:
 
 
 def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
-    """Measure how far the run's posterior is from where its sites would leave it alone.
-
-    Where gradients are noisy, ``samples`` estimates are averaged.
-
-    Raises:
-        SiteError: if a site fails, unless the run passes over such sites.
+    """Measure how far the run's posterior is from where its sites would leave it alone. Where
+    gradients are noisy, ``samples`` estimates are averaged. A SiteError if a site fails, unless the
+    run passes over such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))

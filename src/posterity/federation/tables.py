@@ -12,7 +12,7 @@ from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import Distribution
 from posterity.families.gaussian import AnyGaussian
-from posterity.families.names import joined, names_of, order, parts_of, some, unfit
+from posterity.families.names import joined, names_of, order, some, unfit
 from posterity.families.normal_gamma import NormalGamma
 from posterity.families.normal_wishart import NormalWishart
 from posterity.ledger import Ledger
@@ -46,7 +46,7 @@ def by_column(law: Distribution, size: int | None = None, path: str = "") -> lis
     if isinstance(law, COLUMNS) and law.network_layers is None and size in (None, law.own_size):
         return [path]
     paths: list[str] = []
-    for name, part in parts_of(law).items():
+    for name, part in law.named_parts().items():
         at = joined(path, name)
         if is_topics(law) and size in (None, part.own_size):
             paths.append(at)
@@ -65,11 +65,8 @@ def in_order(sites: Mapping[str, Any], prior: Base) -> tuple[dict[str, Any], Bas
     """Sites' data as arrays, columns of data frames in the order of the prior's names.
 
     Where the prior has none it takes those of the first data frame. Arrays, which have no names,
-    are taken to be in that order, which is warned of.
-
-    Raises:
-        StructureError: for columns of other names, and names that are no distinct texts.
-        ParameterError: for columns that hold no numbers.
+    are taken to be in that order, which is warned of. A StructureError for columns of other names,
+    and names that are no distinct texts; a ParameterError for columns that hold no numbers.
     """
     frames = {site: frame for site, data in sites.items() if (frame := _frame(data)) is not None}
     if not frames:
@@ -89,16 +86,10 @@ def stratified(
 ) -> tuple[dict[str, Any], Any]:
     """Sites' data and a Gaussian prior with some coefficients once for each site.
 
-    In place of a column of ``own`` there is one for each site, which is zero at all others. Given
-    the coefficients that are shared the sites' own are independent, and as in the prior.
-
-    Args:
-        sites: by name, inputs (n, d) and targets; None of a site without records.
-        prior: of the d coefficients.
-        own: those that each site has for itself, by name or number.
-
-    Raises:
-        StructureError: for a prior that is no Gaussian, and for coefficients that it has not.
+    In place of a column of ``own``, by name or number, there is one for each site, which is zero at
+    all others. Given the coefficients that are shared the sites' own are independent, and as in the
+    prior. ``sites`` have inputs (n, d) and targets; None of a site without records. A
+    StructureError for a prior that is no Gaussian, and for coefficients that it has not.
     """
     size = prior.own_size if getattr(prior, "gaussian", False) else 0
     names = names_of(prior).get("", ()) or tuple(map(str, range(size)))
@@ -135,7 +126,6 @@ def stratified(
 
 def of_one_site(data: Any, prior: Distribution, site: str) -> Any:
     """One site's data as arrays, the columns of a data frame in the order of the prior's names.
-
     Where the prior has none they stay as they are. Errors as of :func:`in_order`.
     """
     frame = _frame(data)
@@ -162,7 +152,6 @@ def _ordered(data: Any, wanted: Sequence[str], site: str) -> Any:
 
 
 def _frame(data: Any) -> Any:
-    """The table of inputs, if it has columns with names."""
     x = data[0] if isinstance(data, tuple | list) and len(data) else data
     return x if hasattr(x, "columns") and hasattr(x, "to_numpy") else None
 

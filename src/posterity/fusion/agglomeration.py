@@ -16,28 +16,24 @@ import numpy as np
 import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, Evidence, Judged, LocalComponents, sums
+from posterity.fusion.clustering import Clustering, sums
+from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray
-MANY = 12
-"""Members from which on two groups may be slices of one component: their width is known."""
+MANY = 12  # Members from which on two groups may be slices of one component: their width is known
 APART = 20.0
 """Squared distance of the means of two slices, in variances within them: 7 for a normal
 distribution cut at its mean, 12 for a uniform one cut often, and more for how narrow slices are."""
 HALVES, BY_CHANCE = 8.0, 10.0
 """The same of halves, whatever they differ in, and the sites that would hold both by chance."""
-PATIENCE = 16
-"""Merges of slices without progress after which it ends."""
-DIRECTIONS = 64
-"""Directions of a location up to which they are told apart."""
+PATIENCE = 16  # Merges of slices without progress after which it ends
+DIRECTIONS = 64  # Directions of a location up to which they are told apart
 RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
 """The mean deviation of a normal distribution over its standard deviation, and the standard error
 of that ratio, in one over the square root of what it is estimated from (geary1935)."""
-ERRORS = 3.0
-"""Standard errors of that ratio beyond which one group may be several."""
-BY_LUCK = 1e-3
-"""The probability, over all groups, of a warning by chance."""
+ERRORS = 3.0  # Standard errors of that ratio beyond which one group may be several
+BY_LUCK = 1e-3  # The probability, over all groups, of a warning by chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,9 +221,6 @@ def _level_objectives(
     prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
     price, _ = criterion.shortest(levels(prices))
     return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
-
-
-# --- slices --------------------------------------------------------------------------------------
 
 
 def merge_slices(clustering: Clustering) -> Clustering:

@@ -15,7 +15,7 @@ from posterity.fusion.absorb import Absorbing, first_of_site
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
 from posterity.fusion.matching import Matching, check_components, match
@@ -34,8 +34,7 @@ NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
 SAMPLED = 24
 """The share of the budget that the parameters of a sample may take: matching them takes ten times
 their memory."""
-LEAST = 1000
-"""Components of a sample, however small the budget."""
+LEAST = 1000  # Components of a sample, however small the budget
 NO_SCALE = (
     "Gaussian posteriors of two sites have no scale by which to tell components that differ "
     "between the sites from components that they do not share"
@@ -342,9 +341,6 @@ def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
     return np.round(totals / np.maximum(np.abs(totals).max(0), np.finfo(float).tiny), 9)
 
 
-# --- matchings that are known: from the user, or by the names of members --------------------------
-
-
 def user_labels(
     matching: Mapping[str, Any], plates: Sequence[Block | BlockTable], components: int | None
 ) -> Int[Array, " n"]:
@@ -411,14 +407,14 @@ def matching_by_name(
     (path, *others), without = plates or [""], sorted(set(sites) - set(labels))
     if others or without or any(set(own) != {path} for own in labels.values()):
         why = f"there are none at {some(without)}" if without else f"there are plates {plates}"
-        warn_of_names(why, stacklevel=6)
+        warn_of_names(why, stacklevel=5)
         return None
     union = dict.fromkeys(name for site in sorted(labels) for name in labels[site][path])
     place = {name: index for index, name in enumerate(union)}
     return {site: np.array([place[name] for name in own[path]]) for site, own in labels.items()}
 
 
-def warn_of_names(why: str, stacklevel: int = 5) -> None:
+def warn_of_names(why: str, stacklevel: int = 4) -> None:
     """Warn that members are not matched by their names."""
     warnings.warn(f"Names of members are not used, and lost: {why}.", stacklevel=stacklevel)
 

@@ -16,8 +16,7 @@ from posterity.fusion.matching import scrambled
 from posterity.fusion.rows import ExactGroupSums, MemoryBudget, RowStore
 
 Array = np.ndarray
-HASH = -1
-"""The column of a row that holds 64 bits of its content, as it came."""
+HASH = -1  # The column of a row that holds 64 bits of its content, as it came
 
 
 class Sample(NamedTuple):
@@ -218,8 +217,6 @@ class BlockTable:
             rows[here] = block.rows[places[here] - block.row]
         sizes = np.add.reduceat(mine, np.cumsum(self.store.sizes) - self.store.sizes, dtype=int)
         return Sample(rows, np.cumsum([0, *sizes[wanted]]), places)
-
-    # --- samples of sites ------------------------------------------------------------------------
 
     def ranked(self, limit: int) -> Int[Array, " some"]:
         """The sites of the least digests with about ``limit`` rows in all, at least two sites.

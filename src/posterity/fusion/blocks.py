@@ -12,13 +12,39 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
-from posterity.families.mixing import MixingWeights
-from posterity.fusion.paths import blocks
+from posterity.families.emitting import MixingWeights
+from posterity.families.names import joined
 from posterity.ledger import Ledger
 
 Array = np.ndarray
+SAME = 1e-12  # Priors that agree to so many digits were meant to be one
 UNUSED = 1.0
 """A component with less than one expected observation is its prior, and matches nothing."""
+
+
+def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
+    """The blocks in a posterior's products, by path; ``""`` is the posterior itself.
+
+    A product whose blocks share labels is one block.
+
+    >>> from posterity.families import Gamma
+    >>> q = Gamma.from_standard(shape=1.0, rate=1.0)
+    >>> list(blocks(Product(noise=q, layers=Product(first=q, second=q))))
+    ['layers/first', 'layers/second', 'noise']
+    """
+    parts = posterior.independent_blocks()
+    inner = (blocks(block, joined(path, name)) for name, block in parts.items())
+    return {at: block for own in inner for at, block in own.items()} if parts else {path: posterior}
+
+
+def assembled(
+    like: ExponentialFamily, own: Mapping[str, ExponentialFamily], path: str = ""
+) -> ExponentialFamily:
+    """A posterior of the same products, with its ``own`` blocks by path."""
+    if not (parts := like.independent_blocks()):
+        return own[path]
+    blocks = [assembled(block, own, joined(path, name)) for name, block in parts.items()]
+    return like.rebuild(blocks)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class MemberPriors:
@@ -64,6 +90,14 @@ class MemberPriors:
     def exchangeable(self) -> Bool[Array, " sites"]:
         """True where a site's prior is known, and the same for all of its components."""
         return np.array([*(not law.batch_shape for law in self.laws), False])[self.own]
+
+    @property
+    def differ(self) -> bool:
+        """Whether there are several priors, beyond rounding, at one site or at different ones."""
+        first = leaves(self.laws[0]) if self.exchangeable.all() else []
+        others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
+        close = lambda a, b: np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
+        return not first or not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
         """The prior of one component at each site, as a batch (J,); all are known.

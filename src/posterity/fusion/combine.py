@@ -19,31 +19,24 @@ from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import ExponentialFamily, HiddenMarkov, Plate, stack
-from posterity.families.mixing import MixingWeights
-from posterity.fusion import paths
+from posterity.families.emitting import MixingWeights
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import Block, one_member, resized
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.blocks import SAME, Block, assembled, one_member, resized
+from posterity.fusion.blocks import blocks as blocks_of
+from posterity.fusion.divergences import Discrepancy, barycenter
 from posterity.fusion.geometry import Divergence, moved, opposite
-from posterity.fusion.paths import assembled
-from posterity.fusion.rules import barycenter
 from posterity.ledger import Ledger
 
 Array = np.ndarray
 Alignments = Mapping[str, Alignment]
 Blocks = Mapping[str, Block | BlockTable]
-SAME = 1e-12
-"""Priors that agree to so many digits were meant to be one."""
 
 
 def _labels(block: Block | BlockTable, alignment: Alignment | None) -> Int[Array, " n"]:
     """The fused component of each local one; there is one where nothing was matched."""
     return np.zeros(len(block.used), int) if alignment is None else alignment.labels
-
-
-# --- the barycentre ------------------------------------------------------------------------------
 
 
 def average(
@@ -93,9 +86,6 @@ def average(
     return assembled(like, {path: one(path, block) for path, block in blocks.items()})
 
 
-# --- common priors -------------------------------------------------------------------------------
-
-
 def common_prior(
     priors: ExponentialFamily, prior: ExponentialFamily | None = None
 ) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
@@ -131,9 +121,6 @@ def common_total(
     return total, ~np.isclose(totals, total, rtol=1e3 * SAME, atol=0.0)
 
 
-# --- the product ---------------------------------------------------------------------------------
-
-
 def add(
     like: ExponentialFamily,
     names: Sequence[str],
@@ -156,7 +143,7 @@ def add(
     Warns:
         UserWarning: if priors differ and ``prior`` is None; of one factor for all.
     """
-    wanted = {} if prior is None else paths.blocks(prior)
+    wanted = {} if prior is None else blocks_of(prior)
     terms = {
         path: TiedTerms(block, alignments[path], wanted.get(path))
         if isinstance(block, Block) and block.whole
@@ -177,7 +164,7 @@ def add(
             f"a factor for each of {len(names)} sites would take {size:,} bytes, beyond the "
             f"budget: the ledger holds one for all, {name!r}, and no single site can be forgotten; "
             "pass a larger budget= to keep them apart",
-            stacklevel=5,
+            stacklevel=4,
         )
         whole = {path: own.all() for path, own in terms.items() if isinstance(own, Terms)}
         factors = {name: assembled(like, whole)}
@@ -194,7 +181,7 @@ def add(
             "result), which is the average of all sites': of natural parameters, and of the "
             "total concentration of mixing weights. Contributions, posterior "
             "less own prior, were added to it. Pass prior= to choose another, and to silence this",
-            stacklevel=5,
+            stacklevel=4,
         )
     return Ledger(common).extend(factors, independent=alone), rebased
 
@@ -303,9 +290,6 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
     return sums.reshape(size, *leaf.shape[1:])
 
 
-# --- posteriors whose blocks share labels ---------------------------------------------------------
-
-
 def _averaged_labels(
     tied: Block, alignment: Alignment, members: ExponentialFamily, importance: Array
 ) -> HiddenMarkov:
@@ -384,7 +368,7 @@ def _spread(
             warnings.warn(
                 "priors of one state do not tell staying from moving: all of their concentration "
                 "counts as moving. Pass prior= of two states or more to say otherwise",
-                stacklevel=6,
+                stacklevel=5,
             )
         known = ~known
     kept, rows = importance[known], rows[known]

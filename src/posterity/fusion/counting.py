@@ -6,24 +6,28 @@ pooled records; an average of the same posteriors would be as wide as that of on
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.errors import PosterityError, UsageError
-from posterity.families import stack
-from posterity.fusion.blocks import Block, differing_members
-from posterity.fusion.combine import SAME, Blocks, common_prior, common_total
+from posterity.errors import UsageError
+from posterity.fusion.blocks import SAME, Block
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.networks.ledgers import of_one_prior
+from posterity.fusion.matching import Rule
+from posterity.fusion.networks.ledgers import of_other_prior
 from posterity.fusion.plan import Plan
-from posterity.fusion.rules import Choice, Rule
-
-if TYPE_CHECKING:
-    from posterity.fusion.sites import Sites
+from posterity.fusion.sites import Sites
 
 
-def chosen_rule(sites: "Sites", plan: Plan, weights: Mapping[str, float] | None) -> Choice:
+class Choice(NamedTuple):
+    """A rule, why it is that one, and what is to be warned of data that may count twice."""
+
+    rule: Rule
+    why: str
+    twice: str = ""
+
+
+def chosen_rule(sites: Sites, plan: Plan, weights: Mapping[str, float] | None) -> Choice:
     """The rule that was asked for, else the one that is natural, and why.
 
     Raises:
@@ -53,38 +57,26 @@ def chosen_rule(sites: "Sites", plan: Plan, weights: Mapping[str, float] | None)
     return Choice(Rule.PRODUCT, "since all sites started from one prior", alike)
 
 
-def _differ(sites: "Sites") -> bool:
-    """Whether sites started from priors that differ, and none was named in their place."""
+def _differ(sites: Sites) -> bool:
+    """Whether sites, all of known priors, started from priors that differ beyond rounding, and
+    none was named in their place.
+    """
     if sites.plan.prior is not None:
         return False
     if sites.networks:
-        return not of_one_prior({name: site.prior for name, site in sites.loaded.items()})
-    try:
-        return priors_differ(sites.blocks)
-    except PosterityError:  # components of one site from priors that differ
-        return True
-
-
-def priors_differ(blocks: Blocks) -> bool:
-    """Whether sites, all of known priors, started from priors that differ beyond rounding.
-
-    Raises:
-        StructureError: priors that tell the components of a plate apart.
-    """
-    for block in blocks.values():
-        if not block.priors.exchangeable.all():
-            raise differing_members("some site")
-        others = common_prior(stack(block.priors.laws))[1]
-        if others.any() or (block.weighted and common_total(block.concentrations)[1].any()):
-            return True
+        return bool(of_other_prior({name: site.prior for name, site in sites.loaded.items()}))
+    close = lambda own, first: np.allclose(own, first, rtol=1e3 * SAME, atol=1e3 * SAME)
+    for block in sites.blocks.values():
+        totals = block.concentrations  # zeros without weights
         spreads = [p.spread() for p in block.whole_priors if p] if isinstance(block, Block) else []
         spreads = [own for own in spreads if not np.isnan(own).any()]
-        if spreads and not np.allclose(spreads, spreads[0], rtol=1e3 * SAME, atol=1e3 * SAME):
+        apart = not np.allclose(totals, totals[0], rtol=1e3 * SAME, atol=0.0)
+        if block.priors.differ or apart or not all(close(own, spreads[0]) for own in spreads):
             return True
     return False
 
 
-def check_priors_known(sites: "Sites") -> None:
+def check_priors_known(sites: Sites) -> None:
     """Refuse sites of which nobody says what they started from."""
     if names := sites.without_prior:
         raise UsageError(
@@ -95,7 +87,7 @@ def check_priors_known(sites: "Sites") -> None:
         )
 
 
-def check_counted_once(sites: "Sites") -> str:
+def check_counted_once(sites: Sites) -> str:
     """Refuse data that a product would count twice.
 
     Returns:

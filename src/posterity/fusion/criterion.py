@@ -25,8 +25,7 @@ from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily
 
 Array = np.ndarray
-MATCHES = 2.0
-"""Matched components that the prior on dispersions is worth."""
+MATCHES = 2.0  # Matched components that the prior on dispersions is worth
 APART = 0.75
 """How far, squared, the same component is expected to lie from site to site, in standard deviations
 of one observation and over all directions together."""
@@ -37,8 +36,7 @@ SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 1e6, 48)])
 UNLIKE, UNLIKELY, LEAST = 20.0, 5.0, 0.02
 """The spread below which shapes are unexpectedly alike, the numbers that this expectation is worth,
 and the spread below which it makes no difference."""
-NEW = 2.0
-"""Nats that each global component costs beside, where shapes may be alike."""
+NEW = 2.0  # Nats that each global component costs beside, where shapes may be alike
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,9 +23,9 @@ from posterity.families import (
     at_rest,
     stack,
 )
+from posterity.fusion.blocks import blocks
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of
-from posterity.fusion.paths import blocks
 from posterity.ledger import Ledger
 
 __all__ = ["diff"]
@@ -175,9 +175,6 @@ def _law(value: Any, place: str) -> Any:
     return at_rest(value)
 
 
-# --- blocks --------------------------------------------------------------------------------------
-
-
 def _block(a: Any, b: Any, path: str) -> BlockDiff:
     single = not (a.batch_shape or b.batch_shape)
     plates, tied = (a.is_plate and b.is_plate), (a.is_tied and b.is_tied)
@@ -214,9 +211,6 @@ def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
     same = (a.natural_parameters == b.natural_parameters).all(-1)
     ab, ba = np.maximum(a.kl(b), 0.0), np.maximum(b.kl(a), 0.0)  # below zero is rounding
     return np.where(same, 0.0, ab), np.where(same, 0.0, ba)
-
-
-# --- plates --------------------------------------------------------------------------------------
 
 
 def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
@@ -317,9 +311,6 @@ def _among(p: Array, q: Array) -> Divergences:
     """The divergences of shares, made to sum to one."""
     p, q, rel_entr = p / p.sum(), q / q.sum(), scipy.special.rel_entr
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
-
-
-# --- mixtures ------------------------------------------------------------------------------------
 
 
 def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:

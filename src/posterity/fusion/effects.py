@@ -30,12 +30,10 @@ DIRECTIONS, MOST = 128, 1024
 """Directions of a location, and components, up to which they are matched anew."""
 SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
 """Shares of the variance of all components that are tried as those within groups."""
-STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)
-"""The same of location with which the matching begins."""
+STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)  # The same of location with which the matching begins
 EQUAL = 1e-12
 """Variance of log covariances that are the same but for rounding, which tell nothing apart."""
-SWEEPS = 10
-"""Times that all sites are matched, and shares found, at most."""
+SWEEPS = 10  # Times that all sites are matched, and shares found, at most
 
 
 def differ(clustering: Clustering) -> bool:

@@ -34,24 +34,21 @@ from posterity.fusion.alignment import (
     warn_of_names,
 )
 from posterity.fusion.block_table import BlockTable
+from posterity.fusion.blocks import assembled
+from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
-from posterity.fusion.divergences import Name
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy, Name
 from posterity.fusion.doubts import doubts_of
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching, MatchingName
-from posterity.fusion.networks.fuse import fuse_networks
+from posterity.fusion.matching import Matching, MatchingName, Rule, RuleName
+from posterity.fusion.networks.fuse import NetworkFusion, fuse_networks
 from posterity.fusion.networks.options import Options, without_networks
 from posterity.fusion.passes import Stages
-from posterity.fusion.paths import assembled, check_no_units
-from posterity.fusion.paths import blocks as blocks_of
-from posterity.fusion.plan import Plan
+from posterity.fusion.plan import Fusible, Plan
 from posterity.fusion.result import Fusion
-from posterity.fusion.rules import Choice, Rule, RuleName
 from posterity.fusion.scale import scales_of
 from posterity.fusion.sites import Site, Sites, given_twice, read_sites
-from posterity.fusion.sources import Fusible
 from posterity.fusion.topics import are_topics
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
@@ -159,15 +156,18 @@ def fuse(
     plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
     sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
-    if plan.matching is not Matching.IDENTITY:
-        check_no_units(sites.like, sites.coordinates)
     choice = chosen_rule(sites, plan, weights)
-    problem = (_Networks if sites.networks else _Plates)(sites, plan, importance, choice)
+    problem = _Problem(sites, plan, importance, choice.rule)
     with _kept(checkpoint, sites, plan) as stages:
-        fusion = problem.fused(progress, stages)
-    lines = {line: IdentificationWarning for line in problem.ambiguities(fusion)}
-    lines |= dict.fromkeys([choice.twice] if choice.twice else [], FusionWarning)
-    lines |= dict.fromkeys(doubts_of(sites, fusion), FusionWarning)
+        if sites.networks:
+            fusion = problem.networks(progress)
+        else:
+            fusion = problem.combined(*problem.matched(progress, stages))
+    lines: dict[str, type[Warning]] = dict.fromkeys(
+        _ambiguities(fusion, plan), IdentificationWarning
+    )
+    doubts = [choice.twice] * bool(choice.twice) + [*doubts_of(sites, fusion)]
+    lines |= dict.fromkeys(doubts, FusionWarning)
     for line, kind in lines.items():
         warnings.warn(line, kind, stacklevel=2)
     return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))
@@ -195,33 +195,16 @@ def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
 
 
 class _Problem(NamedTuple):
-    """Sites to be fused, by a plan, each with its weight."""
+    """Sites to be fused, by a plan and a rule, each with its weight."""
 
     sites: Sites
     plan: Plan
     importance: Float[Array, " sites"]
-    choice: Choice
+    rule: Rule
 
-    def ambiguities(self, fusion: Fusion) -> Iterator[str]:
-        """A line on each plate whose matching hangs on little, where it was searched for."""
-        if self.plan.matching not in (Matching.EVIDENCE, Matching.HUNGARIAN):
-            return
-        for path, plate in fusion.plates.items():
-            suspect = plate.confidence is not None and plate.confidence.suspect
-            if suspect and (reasons := plate.reasons()):
-                yield (
-                    f"The matching{f' in block {path!r}' * bool(path)} hangs on little: "
-                    f"{'; '.join(reasons)}. All is in .margins and .components_evidence."
-                )
-
-
-class _Networks(_Problem):
-    """Networks, whose units are matched layer by layer."""
-
-    def fused(self, progress: ProgressCallback | None, stages: Stages | None) -> Fusion:
-        """The fused network; they are fused in memory, of which nothing is kept."""
-        del stages
-        sites, plan, importance, choice = self
+    def networks(self, progress: ProgressCallback | None) -> NetworkFusion:
+        """The fusion of networks, whose units are matched layer by layer, in memory."""
+        sites, plan, importance, rule = self
         if plan.labels is not None:
             raise UsageError(
                 found="a matching by site for networks, which have one a layer",
@@ -230,32 +213,23 @@ class _Networks(_Problem):
             )
         return fuse_networks(
             sites.loaded,
+            importance,
             components=plan.components,
-            rule=choice.rule,
+            rule=rule,
             divergence=plan.divergence,
             matching=plan.matching,
             prior=sites.prior,
-            importance=importance,
             absorb=plan.absorb,
             budget=plan.budget,
             options=plan.networks,
             progress=progress,
         )
 
-
-class _Plates(_Problem):
-    """Posteriors whose plates are matched, and whose other blocks mean the same everywhere."""
-
-    def fused(self, progress: ProgressCallback | None, stages: Stages | None) -> Fusion:
-        """Match, then combine."""
-        aligned, names = self._matched(progress, stages)
-        return self._combined(aligned, {**self.sites.coordinates, **names})
-
-    def _matched(
+    def matched(
         self, progress: ProgressCallback | None, stages: Stages | None
     ) -> tuple[Alignments, Names]:
         """The matching of each plate, and the names of its components where sites give some."""
-        sites, plan, importance, choice = self
+        sites, plan, importance, rule = self
         side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
         laws = {path: block.like for path, block in sites.blocks.items()}
         plates = [block for block in sites.blocks.values() if block.plate]
@@ -267,8 +241,7 @@ class _Plates(_Problem):
                 fix="Leave components out.",
             )
         counted = [plate for plate in plates if plate.weighted or are_topics(plate)]
-        tell = [plate for plate in counted if plate.priors.exchangeable.any()]
-        if plan.absorb and not tell:
+        if plan.absorb and not any(plate.priors.exchangeable.any() for plate in counted):
             raise UsageError(
                 found="absorb=True for posteriors without mixing weights and a known prior",
                 expected="ledgers or prior=, of topics or plates with mixing weights, which say "
@@ -276,7 +249,7 @@ class _Plates(_Problem):
                 fix="Leave absorb out, or fuse ledgers of plates with weights.",
             )
         for path, law in laws.items() if isinstance(side, Discrepancy) else ():
-            if not law.is_plate and choice.rule is not Rule.BARYCENTER:
+            if not law.is_plate and rule is not Rule.BARYCENTER:
                 continue
             try:
                 side.check(law.members if law.is_plate else law)  # pyright: ignore
@@ -300,20 +273,32 @@ class _Plates(_Problem):
         ((path, alignment),) = aligned.items()
         return aligned, names_of_components(sites.labels, path, alignment.matching)
 
-    def _combined(self, aligned: Alignments, names: Names) -> Fusion:
+    def combined(self, aligned: Alignments, names: Names) -> Fusion:
         """One posterior, by the rule; of products with a ledger."""
-        sites, plan, importance, choice = self
-        by, side, blocks = choice.rule, plan.divergence, sites.blocks
+        sites, plan, importance, rule = self
+        side, blocks, names = plan.divergence, sites.blocks, {**sites.coordinates, **names}
         sampling = functools.partial(scales_of, blocks, aligned, side)
-        if by is Rule.BARYCENTER:
+        if rule is Rule.BARYCENTER:
             fused = average(sites.like, blocks, aligned, side, importance)
             check_proper(fused, "the fused posterior")
-            return Fusion(named(fused, names), None, aligned, by, side, sampling=sampling)
+            return Fusion(named(fused, names), None, aligned, rule, side, sampling=sampling)
         room = np.inf if sites.in_memory else plan.bytes // 2
         ledger, rebased = add(sites.like, sites.names, blocks, aligned, sites.prior, room)
         ledger = _kept_apart(ledger, sites.loaded, aligned)
         pooled = named(pooled_posterior(ledger, rebased), names)
-        return Fusion(pooled, named(ledger, names), aligned, by, side, rebased, sampling=sampling)
+        return Fusion(pooled, named(ledger, names), aligned, rule, side, rebased, sampling=sampling)
+
+
+def _ambiguities(fusion: Fusion, plan: Plan) -> Iterator[str]:
+    """A line on each plate whose matching hangs on little, where it was searched for."""
+    searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
+    for path, plate in fusion.plates.items() if searched else ():
+        suspect = plate.confidence is not None and plate.confidence.suspect
+        if suspect and (reasons := plate.reasons()):
+            yield (
+                f"The matching{f' in block {path!r}' * bool(path)} hangs on little: "
+                f"{'; '.join(reasons)}. All is in .margins and .components_evidence."
+            )
 
 
 def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, " sites"]:

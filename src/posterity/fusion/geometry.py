@@ -20,16 +20,11 @@ from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
-BUDGET = 256 * 2**20
-"""Bytes of working memory that one chunk of rows may take."""
-CACHED = 2**20
-"""Bytes of members that are worked on at a time: what a processor's cache holds."""
-ROOM = 2**21
-"""Bytes of costs that a clustering keeps."""
-PIECE = 2**21
-"""Bytes of costs that are copied at a time."""
-LONG = 2**14
-"""Numbers of a site from which on its products are made by themselves."""
+BUDGET = 256 * 2**20  # Bytes of working memory that one chunk of rows may take
+CACHED = 2**20  # Bytes of members that are worked on at a time: what a processor's cache holds
+ROOM = 2**21  # Bytes of costs that a clustering keeps
+PIECE = 2**21  # Bytes of costs that are copied at a time
+LONG = 2**14  # Numbers of a site from which on its products are made by themselves
 
 
 class Divergence(enum.StrEnum):

@@ -13,7 +13,8 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Bool, Int
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.block_table import HASH
-from posterity.fusion.clustering import Clustering, Judged, LocalComponents
+from posterity.fusion.clustering import Clustering
+from posterity.fusion.components import Judged, LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
 from posterity.fusion.geometry import Centroids, moved, opposite
 from posterity.fusion.matching import Matched
@@ -77,7 +78,7 @@ class PassConfidence(Confidence):
         passes = self.passes
         local = LocalComponents(passes.table.points(rows, passes.near.points), starts)
         near = passes.near
-        vars(local).update(_population=near._population, criterion=passes.criterion)
+        vars(local).update(_populations=near._populations, criterion=passes.criterion)
         vars(local)["_unequal"] = near._unequal
         if near.shapes is not None:
             vars(local)["typical"] = near.typical

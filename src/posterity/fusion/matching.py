@@ -10,15 +10,15 @@ from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.clustering import Clustering, LocalComponents, assign, polish, refine
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.clustering import Clustering, assign, polish, refine
+from posterity.fusion.components import LocalComponents
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
-SWEEPS = 50
-"""Turns of matching components and moving barycentres, at most."""
+SWEEPS = 50  # Turns of matching components and moving barycentres, at most
 
 
 class Matched(NamedTuple):
@@ -43,6 +43,18 @@ class Matching(enum.StrEnum):
 
 
 MatchingName = Literal["evidence", "hungarian", "kl-fusion", "identity"]
+
+
+class Rule(enum.StrEnum):
+    """The rules by which matched posteriors become one."""
+
+    BARYCENTER = "barycenter"
+    """The member closest to all in summed KL: as sure as one site is on average."""
+    PRODUCT = "product"
+    """The prior once, and every site's contribution: as sure as the pooled data would be."""
+
+
+RuleName = Literal["barycenter", "product"]
 
 
 def match(
@@ -91,8 +103,7 @@ def match(
             effects = Effects.of(result.clustering)
             result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
     if other is not None:
-        masses = np.ones(len(order)) if counts is None else counts[order]
-        result = alternate(result, members[order], masses, other, fixed=fixed)
+        result = alternate(result, members[order], other, fixed=fixed)
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)
 
 
@@ -159,7 +170,6 @@ def check_components(
 def alternate(
     start: SearchResult,
     members: ExponentialFamily,
-    masses: Float[Array, " n"],
     divergence: Discrepancy,
     *,
     fixed: bool = False,
@@ -173,7 +183,6 @@ def alternate(
     Args:
         start: where to begin: components (N,) in their order there.
         members: the same components.
-        masses: how much each weighs in its site.
         divergence: between a barycentre and a component.
         fixed: keep the labels: only their cost is computed.
     """
@@ -193,7 +202,7 @@ def alternate(
         clustering = clustering.relabelled(labels)
         if costs is None or len(trace) > SWEEPS:
             break
-        labels = divergence.assign(finite(costs), starts, labels, masses)
+        labels = assign(finite(costs), starts)
         emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()
         if emptied or (labels == clustering.labels).all():
             break

@@ -16,19 +16,17 @@ from posterity.arrays.typing import Float, Int
 from posterity.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.clustering import Evidence, Judged, LocalComponents, assign
+from posterity.fusion.clustering import assign
+from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
 from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
-COSTS = 2**22
-"""Divergences that are in memory at a time."""
-SETTLED = 1e-4
-"""Share of the misfit by which a sweep has to lower it, or there is no other."""
-ROUNDS = 16
-"""Times that groups are opened for what fits nowhere."""
+COSTS = 2**22  # Divergences that are in memory at a time
+SETTLED = 1e-4  # Share of the misfit by which a sweep has to lower it, or there is no other
+ROUNDS = 16  # Times that groups are opened for what fits nowhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +135,6 @@ class Passes:
         sites, total = len(self.table.keys), len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
 
-    # --- what an assignment is worth -------------------------------------------------------------
-
     def centroids(self, coordinates: Float[Array, "g dim"]) -> Centroids:
         """Groups at these coordinates."""
         return self.near.points.centroids(coordinates)
@@ -186,8 +182,6 @@ class Passes:
         misfit = max(float(self.near.totals[1] - sums.counts[seen] @ potential), 0.0)
         spare = max(len(shapes) - len(seen), 1)
         return seen, means, misfit * (len(self.store) - len(sweep.counts)) / spare
-
-    # --- passes ----------------------------------------------------------------------------------
 
     def sweep(
         self, coordinates: Float[Array, "g dim"], price: float = np.inf, *, second: bool = True

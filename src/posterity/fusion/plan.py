@@ -1,22 +1,145 @@
-"""The arguments of a fusion, checked once."""
+"""What is asked of a fusion, checked once: its arguments, and where posteriors come from."""
 
+import glob
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from posterity.arguments import COUNT, Constraint, one_of
-from posterity.artifact import open_artifact
+from posterity.arrays.stacks import unstacked
+from posterity.arrays.tree import leaves
+from posterity.artifact import Posterior, open_artifact
+from posterity.artifact.many import Alone, Several, read_alone, read_many
+from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import divergence_of
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.families import Distribution, ExponentialFamily, Network
+from posterity.families.layers import Dense
+from posterity.families.names import Names, some
+from posterity.fusion.blocks import blocks
+from posterity.fusion.divergences import Discrepancy, divergence_of
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching
+from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.options import Options, is_network
-from posterity.fusion.paths import blocks
-from posterity.fusion.rules import Rule
-from posterity.fusion.sources import BUDGET
 from posterity.ledger import Ledger
+
+BUDGET = 512 * 2**20  # Bytes of memory that fusing works in, by default
+SHARE = 8  # The part of it, one in so many, up to which parameters are matched in memory
+IN_MEMORY = BUDGET // SHARE  # Bytes of parameters up to which all sites are matched in memory
+TOGETHER = 512  # Files that are read, and sites that are laid down in tables, at a time
+SUFFIX = ".safetensors"
+
+Fusible = Posterior | Alone | Several | str | os.PathLike[str]
+Item = tuple[str | None, Any]
+"""A posterior, ledger, path, or several of them as one batch; by name where it has one."""
+
+
+def items(posteriors: Any) -> Iterator[Item]:
+    """The posteriors to be fused, one after the other, by name where they have one.
+
+    A folder stands for the files in it that end in ``.safetensors``, a pattern for those that
+    match it, in the order of their names.
+    """
+    if isinstance(posteriors, Mapping):
+        yield from posteriors.items()
+        return
+    alone = isinstance(posteriors, str | os.PathLike | Distribution | Ledger)
+    if not alone and not isinstance(posteriors, Iterable):
+        raise UsageError(
+            found=f"posteriors {posteriors!r}",
+            expected="posteriors, ledgers or paths in a list, a mapping or an iterator",
+            fix="Pass the posteriors of all sites together.",
+        )
+    for value in [posteriors] if alone else posteriors:
+        if isinstance(value, str | os.PathLike):
+            yield from ((None, path) for path in files(value))
+        else:
+            yield None, value
+
+
+def files(path: str | os.PathLike[str]) -> list[str]:
+    """The files that a path stands for: itself, those in a folder, or those of a pattern.
+
+    Raises:
+        UsageError: for a folder or a pattern without files.
+    """
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        with os.scandir(path) as entries:
+            paths = [e.path for e in entries if e.name.endswith(SUFFIX) and e.name[0] != "."]
+    elif not glob.has_magic(path) or os.path.lexists(path):
+        return [path]
+    else:
+        paths = glob.glob(path, recursive=True)
+    if not paths:
+        raise UsageError(
+            found=f"no file that is meant by {path!r}",
+            expected=f"a folder with files *{SUFFIX}, or a pattern that matches some",
+            fix="Check the path; quote a pattern, so that the shell leaves it alone.",
+        )
+    return sorted(paths)
+
+
+def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool]:
+    """The same once more, and whether all take no more than ``limit`` bytes.
+
+    No more of them are in memory than that.
+    """
+    first, size = [], 0
+    for item in posteriors:
+        first.append(item)
+        size += size_of(item[1])
+        if size > limit:
+            return itertools.chain(first, posteriors), False
+    return iter(first), True
+
+
+def is_batch(value: Any) -> bool:
+    """True for a batch (sites,) of posteriors with plates, which stands for as many sites."""
+    many = isinstance(value, ExponentialFamily) and len(value.batch_shape) == 1
+    return many and any(block.is_plate for block in blocks(value).values())
+
+
+def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
+    """The same with files read, and several as one batch taken apart into sites."""
+    for name, value in posteriors:
+        if isinstance(value, Several):
+            parts = zip(value.names, unstacked(value.posterior), value.digests, strict=True)
+            for own, law, digest in parts:
+                prior = value.prior
+                q = law if prior is None else Ledger.of_site(own, prior=prior, posterior=law)
+                yield None, Alone(own, q, digest, value.provenance)
+        elif name is None and is_batch(value):
+            yield from ((None, value[index]) for index in range(value.batch_shape[0]))
+        else:
+            yield name, read_alone(os.fspath(value), name) if _is_path(value) else value
+
+
+def together(posteriors: Iterable[Item]) -> Iterator[Item]:
+    """The same with files read, those that have no name of their own many at a time."""
+    by_path = lambda item: item[0] is None and _is_path(item[1])
+    for paths, own in itertools.groupby(posteriors, by_path):
+        while paths and (few := [os.fspath(path) for _, path in itertools.islice(own, TOGETHER)]):
+            yield from ((None, value) for value in read_many(few))
+        for name, value in () if paths else own:
+            yield name, read_alone(os.fspath(value), name) if _is_path(value) else value
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a posterior's parameters, or of a file, zero if it cannot be read."""
+    if _is_path(value):
+        try:
+            return os.stat(value).st_size
+        except (OSError, ValueError):  # which reading it will say
+            return 0
+    value = value.value if isinstance(value, Alone) else value
+    law = value.prior if isinstance(value, Ledger) else getattr(value, "posterior", value)
+    return sum(getattr(leaf, "nbytes", 0) for leaf in leaves(law))
+
 
 PRIOR = Constraint(
     "an exponential family; that of a ledger is ledger.prior, that in a file posterity.load(path)",
@@ -89,3 +212,81 @@ class Plan:
             block.is_tied for block in blocks(law).values()
         )
         return "posteriors whose blocks share labels" * tied or "networks" * is_network(law)
+
+
+def check_structure(
+    first: str,
+    like: ExponentialFamily,
+    posteriors: Mapping[str, ExponentialFamily],
+    prior: ExponentialFamily | None,
+) -> None:
+    """Raise a StructureError unless posteriors, and the prior, have the structure of the first."""
+    if like.batch_shape:
+        raise StructureError(
+            found=f"a batch of shape {like.batch_shape} at site {first!r}",
+            expected="one posterior a site, or a batch (sites,) of posteriors with plates",
+            fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
+        )
+    if all(q.network_layers is not None for q in posteriors.values()):
+        _check_layers(posteriors)  # type: ignore[arg-type]  # which says of which layer
+    outline = like.outline(plates=False)
+    for name, law in [*posteriors.items(), *([] if prior is None else [("", prior)])]:
+        if law.batch_shape or law.outline(plates=False) != outline:
+            raise StructureError(
+                found=f"{law!r} at site {name!r}" if law is not prior else f"prior {prior!r}",
+                expected=f"the family, blocks and dimensions of site {first!r}: {like!r} (plates "
+                "may differ in size)",
+                fix="Fit the same model at every site."
+                if law is not prior
+                else "Give one of the posteriors' family; wrap that of one component as "
+                "posterity.Plate(stack([member])).",
+            )
+    if prior is not None:
+        check_proper(prior, "the prior")
+
+
+def _check_layers(networks: Mapping[str, Network]) -> None:
+    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
+    (first, like), *others = networks.items()
+    if not isinstance(like.layers[-1], Dense):
+        raise StructureError(
+            found=f"a last layer {like.layers[-1]}",
+            expected="a dense one, whose outputs mean the same at every site",
+            fix="End the network with a Dense layer.",
+        )
+    for name, network in others:
+        if (difference := network.layers.difference(like.layers)) is not None:
+            raise StructureError(
+                found=f"{difference[0]} at site {name!r}",
+                expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "
+                "differ",
+                fix="Fuse networks of one depth, with the same inputs, outputs, windows and "
+                "activations.",
+            )
+
+
+def check_no_units(like: ExponentialFamily, names: Names) -> None:
+    """Refuse a network that comes as a law of its tensors, whose hidden units are in any order.
+
+    Args:
+        like: the posterior of a site.
+        names: of coordinates, by path.
+    """
+    kernels: dict[str, None] = {}
+    for path, block in blocks(like).items():
+        own = names.get(path, ())
+        entries = [name.rpartition("[") for name in own if name.endswith("]")]
+        tensors = {f"{path}/{start}": place.count(",") for start, _, place in entries}
+        if not own and block.gaussian and block.location() is not None:
+            tensors = {path: 1}
+        found = [name.strip(" /.") for name, commas in tensors.items() if commas]
+        kernels |= dict.fromkeys(name for name in found if name.endswith(("kernel", "weight")))
+    if len(kernels) > 1:
+        raise StructureError(
+            found=f"weights of a network, by tensors {some(list(kernels))}",
+            expected="a Network, whose hidden units are matched: sites that were trained apart "
+            "have them in orders of their own",
+            fix="Make one of each law: posterity.networks.from_pytree(to_state_dict(law, module), "
+            "to_state_dict(law, module, at='variance'), activation='relu'), of flax by to_params; "
+            "or pass matching='identity' if all sites went on from one network.",
+        )

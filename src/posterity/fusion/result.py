@@ -9,19 +9,18 @@ import numpy as np
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.description import MOST_READ, MOST_SOLVED, family_of
+from posterity.families.names import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.rules import Rule
+from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
 from posterity.notebook import html
 from posterity.status import Status
 from posterity.text import clean, cut
 
-LEFT = 1e-3
-"""Nats by which putting one component elsewhere may still shorten the description."""
+LEFT = 1e-3  # Nats by which putting one component elsewhere may still shorten the description
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import ArtifactError
 
 Array = np.ndarray
-BLOCK = 2**20
-"""Bytes of a block, give or take a site: what a processor's cache holds."""
+BLOCK = 2**20  # Bytes of a block, give or take a site: what a processor's cache holds
 
 
 class MemoryBudget:
@@ -83,8 +82,6 @@ class RowStore:
         self._closed: Array | None = None
         self._target = max(1, BLOCK // (8 * width))
 
-    # --- writing ---------------------------------------------------------------------------------
-
     def append(self, rows: Float[Array, "n width"], sizes: Int[Array, " sites"]) -> None:
         """More sites' rows."""
         self._pending.append(rows)
@@ -147,8 +144,6 @@ class RowStore:
                 fix="Pass a larger budget=, or have TMPDIR name a folder with more room.",
             ) from error
 
-    # --- reading ---------------------------------------------------------------------------------
-
     @property
     def sizes(self) -> Int[Array, " sites"]:
         """Rows of each site."""
@@ -171,9 +166,6 @@ class RowStore:
                 self._file.readinto(rows.data)
             yield Rows(index, site, row, starts, rows)
             site, row = site + len(sizes), row + number
-
-
-# --- sums by labels: plain ones for the way, exact ones for the result ---------------------------
 
 
 class GroupSums:

@@ -33,12 +33,9 @@ from posterity.fusion.geometry import Divergence
 
 Array = np.ndarray
 Rng = np.random.Generator
-DRAWS = 400
-"""Draws of all factors of a group, where there is no closed form."""
-MOST_NUMBERS = 2**25
-"""Numbers that may be drawn; beyond, the scale is not looked for."""
-MANY = 2.0
-"""Standard deviations within which a cost is as sampling would have it."""
+DRAWS = 400  # Draws of all factors of a group, where there is no closed form
+MOST_NUMBERS = 2**25  # Numbers that may be drawn; beyond, the scale is not looked for
+MANY = 2.0  # Standard deviations within which a cost is as sampling would have it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,15 +11,8 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.agglomeration import Merging, agglomerate, merge_slices
-from posterity.fusion.clustering import (
-    Clustering,
-    LocalComponents,
-    assign,
-    contested,
-    packed,
-    polish,
-    refine,
-)
+from posterity.fusion.clustering import Clustering, assign, contested, packed, polish, refine
+from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
 from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, PIECE, chunks
@@ -27,17 +20,14 @@ from posterity.fusion.geometry import CACHED, PIECE, chunks
 Array = np.ndarray
 SEED_COMPONENTS = 320
 """Components up to which all pairs are compared; beyond, a canonical sample of sites is."""
-STRIDE = 64
-"""Groups from which on the search for fewer goes more than one at a time."""
+STRIDE = 64  # Groups from which on the search for fewer goes more than one at a time
 HOPELESS = 8.0
 """Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
 problems it never won more than six in all, nor more than half a nat for each group."""
 ROUNDING = 1e-12
 """Share of an objective by which sums of the same terms in another order may differ."""
-SWEEPS = 2
-"""Sweeps of polishing where components are wide."""
-PATIENCE = 3
-"""Numbers of groups without progress after which the search for fewer stops."""
+SWEEPS = 2  # Sweeps of polishing where components are wide
+PATIENCE = 3  # Numbers of groups without progress after which the search for fewer stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +84,6 @@ def search(local: LocalComponents, components: int | None = None) -> SearchResul
     if components is not None or (whole := merge_slices(result.clustering)) is result.clustering:
         return result
     return SearchResult(whole, result.trace, joined=True)
-
-
-# --- within the sample ---------------------------------------------------------------------------
 
 
 def _search_sample(local: LocalComponents, components: int | None) -> SearchResult:
@@ -276,9 +263,6 @@ def split(clustering: Clustering, number: int = 1) -> Clustering:
     labels = clustering.labels.copy()
     labels[worst] = len(clustering.counts) + np.arange(len(worst))
     return clustering.relabelled(labels)
-
-
-# --- beyond the sample ---------------------------------------------------------------------------
 
 
 def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> SearchResult:

@@ -32,28 +32,28 @@ from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, Plate, at_rest
 from posterity.families.names import Names
 from posterity.fusion.block_table import BlockTable, keys_of_sites
-from posterity.fusion.blocks import Block, side_by_side
+from posterity.fusion.blocks import Block, blocks, side_by_side
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
-from posterity.fusion.paths import blocks, check_structure
-from posterity.fusion.plan import Plan
-from posterity.fusion.rows import MemoryBudget
-from posterity.fusion.sources import (
+from posterity.fusion.plan import (
     SHARE,
     TOGETHER,
     Item,
+    Plan,
+    check_no_units,
+    check_structure,
     is_batch,
     items,
     one_by_one,
     together,
     within,
 )
+from posterity.fusion.rows import MemoryBudget
 from posterity.ledger import Ledger
 
 AT_A_TIME = 256
 """Sites that are checked together: many share a call, and few leave the processor's cache."""
-SOME = 4
-"""Sites without a prior that are remembered: an error names three."""
+SOME = 4  # Sites without a prior that are remembered: an error names three
 
 
 class Site(NamedTuple):
@@ -85,6 +85,8 @@ def read_sites(posteriors: Any, plan: Plan) -> "Sites":
         fits = bool(what)
     sites = SitesInMemory(plan) if fits else SitesInTables(plan)
     sites.read(come)
+    if plan.matching is not Matching.IDENTITY:
+        check_no_units(sites.like, sites.coordinates)
     return sites
 
 

@@ -28,10 +28,8 @@ from posterity.fusion.matching import canonical_order
 Array = np.ndarray
 SCREENED = 16
 """Topics for which it is computed exactly what merging gains: of all others, those nearest."""
-TOGETHER = 512
-"""Topics that are looked at together with those that were merged before."""
-SWEEPS = 3
-"""Times that all topics are gone through once they are merged."""
+TOGETHER = 512  # Topics that are looked at together with those that were merged before
+SWEEPS = 3  # Times that all topics are gone through once they are merged
 SEEN = 1e-3
 """Fewer words than that are none: what variational fits leave of those that a topic lacks."""
 

@@ -46,12 +46,9 @@ def grid(rows: int, columns: int) -> "nx.Graph":
 
 
 def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
-    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
-
-    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected.
-
-    Raises:
-        UsageError: if no such graph exists, or none turned up.
+    """A connected networkx graph, drawn at random, in which every site has ``degree`` links. Draws
+    with ``seed``, ``seed + 1`` and so on until the graph is connected. A UsageError if no such
+    graph exists, or none turned up.
     """
     names, networkx = _names(sites), _networkx()
     size = len(names)

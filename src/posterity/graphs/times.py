@@ -38,12 +38,9 @@ def cover_times(
 
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
-    forgotten, how long it waits for the token. Memory: one bit a site and repetition.
-
-    Raises:
-        UsageError: if a repetition takes more than ``limit`` hops; by default a hundred times a
-            bound on what any connected network takes on average, or what 32 bits can count; or if
-            there is no such site.
+    forgotten, how long it waits for the token. Memory: one bit a site and repetition. A UsageError
+    if a repetition takes more than ``limit`` hops; by default a hundred times a bound on what any
+    connected network takes on average, or what 32 bits can count; or if there is no such site.
     """
     limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
@@ -77,11 +74,8 @@ def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: 
     Only the order in which sites are first visited is drawn; how long each new one takes is its
     expectation: of the visited sites ``S`` a repetition keeps ``(I - P_SS)^-1``, the mean numbers
     of stays at each before a new one (levin2017, chapter 10), and borders it with each new site.
-    The cost is that of ``K`` updates of a matrix a repetition, however slow the walk.
-
-    Raises:
-        UsageError: if the network is too large for a matrix, or the walk is not a Markov chain
-            over sites.
+    The cost is that of ``K`` updates of a matrix a repetition, however slow the walk. A UsageError
+    if the network is too large for a matrix, or the walk is not a Markov chain over sites.
     """
     matrix, draw = walk.transition_matrix(network), np.random.default_rng(seed)
     size, times = len(matrix), []

@@ -42,11 +42,9 @@ class Network(Setting):
         """From a networkx graph whose nodes are sites; a node's name is its label as ``str``.
 
         Attributes of nodes and links, weights among them, are not used. One site alone, without
-        links, is a network on which a walk stays.
-
-        Raises:
-            StructureError: if the graph is empty, directed, a multigraph or not connected; if a
-                site is linked to itself or to none; or if two labels have one name.
+        links, is a network on which a walk stays. A StructureError if the graph is empty, directed,
+        a multigraph or not connected; if a site is linked to itself or to none; or if two labels
+        have one name.
         """
         _check_kind(graph)
         names, rank = _ranked(graph)
@@ -74,10 +72,8 @@ class Network(Setting):
         return index_of(name, self.names)
 
     def number(self, site: Site) -> ArrayLike:
-        """The number of a site given by its name or number; of several, given by an array.
-
-        Raises:
-            UsageError: if there is no such site.
+        """The number of a site given by its name or number; of several, given by an array; a
+        UsageError if there is no such site.
         """
         if isinstance(site, str):
             return self.index(site)
@@ -133,7 +129,6 @@ def at(array: Real, index: ArrayLike) -> Real:
 
 
 def _ranked(graph: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """Names, sorted, and the number of each label."""
     labels = sorted(graph, key=str)
     names = tuple(str(label) for label in labels)
     for one, other in pairwise(labels):

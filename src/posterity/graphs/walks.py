@@ -76,9 +76,8 @@ class Walk(Setting):
 
     @abc.abstractmethod
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
-        """Probability of going from the site of a row to that of a column.
-
-        A UsageError if the chain has more than ``DENSE`` states, or is not one over sites.
+        """Probability of going from the site of a row to that of a column. A UsageError if the
+        chain has more than ``DENSE`` states, or is not one over sites.
         """
 
     @abc.abstractmethod

@@ -10,21 +10,16 @@ import numpy as np
 from posterity.arrays.typing import Float
 from posterity.errors import UsageError
 from posterity.fusion import Fusion
+from posterity.fusion.blocks import blocks
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.fusion.paths import blocks
-from posterity.plots import cells, convergence, prevalence
-from posterity.plots import pursuit as pursuit_trace
-from posterity.plots.canvas import INK, Canvas, check_format, finish, longest, new_axes, new_panels
+from posterity.plots import cells, prevalence
+from posterity.plots.canvas import Canvas, check_format, finish, longest, new_axes
 from posterity.plots.matches import Matches, read
+from posterity.plots.traces import plot_distillation, plot_pursuit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from posterity.distillation import Distillation
-    from posterity.distillation import Row as DistillationRow
-    from posterity.pursuit import Pursuit
-    from posterity.pursuit.result import Row
 
 __all__ = ["check_format", "plot_distillation", "plot_matching", "plot_pursuit"]
 
@@ -109,101 +104,6 @@ def plot_matching(
     return finish(canvas.ax.figure, path)
 
 
-def plot_distillation(
-    distillation: "Distillation | Sequence[DistillationRow]",
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str | None = None,
-    ax: "Axes | None" = None,
-) -> "Figure":
-    """The picture of a distillation: nats between student and teacher over steps, on log axes.
-
-    Beside it are, of a whole distillation, the tolerance and a quarter of the drift: about the
-    error of the teacher's own average, below which the gap cannot be told from zero.
-
-    Args:
-        distillation: what :func:`posterity.distill` returned, or its ``trace`` alone.
-        path: where to save the picture, if anywhere; its ending names the format.
-        title: what is written above, instead of whether it has converged.
-        ax: axes to draw in; without them a new figure.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: a trace without a step, or a path that cannot be written.
-
-    >>> from posterity.distillation import Row
-    >>> trace = [Row(n, 1 / n, 1.0) for n in (10, 100, 1000)]
-    >>> figure = plot_distillation(trace)
-    >>> figure.axes[0].get_title(loc="left")
-    '0.001 nats from its teacher after 1,000 steps'
-    """
-    status, trace = _trace(distillation, "gap", "distill")
-    steps = np.array([row.step for row in trace], float)
-    gap = np.array([row.gap for row in trace], float)
-    if title is None:
-        title = f"{gap[-1]:.2g} nats from its teacher after {steps[-1]:,.0f} steps"
-        title = title if status is None else f"{status.state.capitalize()}: {title}"
-    axes = new_axes(equal=False, inches=(6.4, 3.8)) if ax is None else ax
-    drift = getattr(distillation, "drift", np.inf)
-    error = drift / 4 if np.isfinite(drift) else None
-    convergence.draw(axes, steps, gap, None if status is None else status.tolerance, error)
-    axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
-    return finish(axes.figure, path)
-
-
-def plot_pursuit(
-    pursuit: "Pursuit | Sequence[Row]",
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str | None = None,
-) -> "Figure":
-    """Four pictures of a pursuit over its number of components.
-
-    They are the ELBO and what each step added to it, in nats, with standard errors; the weight α
-    that each component was given when it came, beside its λ; and how many components count, the
-    exponential of the entropy of the weights. Where all components were polished together, that
-    is a point of its own above the same number.
-
-    Args:
-        pursuit: what :func:`posterity.pursue` returned, or its ``trace`` alone.
-        path: where to save the picture, if anywhere; its ending names the format.
-        title: what is written above, instead of whether it has converged.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: a trace without a component, or a path that cannot be written.
-
-    >>> from posterity.pursuit import Row
-    >>> first = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
-    >>> second = Row(2, -1.5, 0.05, 0.5, 0.05, 0.4, 1.7, 1.9, 1.96, 300)
-    >>> figure = plot_pursuit([first, second])
-    >>> figure.get_suptitle()
-    'ELBO -1.5 ± 0.05 nats with 2 components'
-    """
-    status, trace = _trace(pursuit, "elbo", "pursue")
-    if title is None:
-        last = trace[-1]
-        many = "component" + ("s" if last.components > 1 else "")
-        elbo = f"ELBO {last.elbo:.4g} ± {last.standard_error:.2g} nats"
-        title = f"{elbo} with {last.components} {many}"
-        title = title if status is None else f"{status.state.capitalize()}: {title}"
-    figure, axes = new_panels(2, 2, (8.4, 5.4), sharex=True)
-    pursuit_trace.draw(axes, trace)
-    return finish(figure, path, title)
-
-
-def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:
-    """The status of a result, None of a trace alone, and its trace, whose numbers are finite."""
-    trace = getattr(result, "trace", result)
-    if not len(trace) or not all(np.isfinite(getattr(row, number)) for row in trace):
-        raise UsageError(
-            found=f"a trace of {len(trace)} rows" + (", not all finite" if len(trace) else ""),
-            expected=f"a row at least, each with a finite {number}",
-            fix=f"Pass what posterity.{verb} returned.",
-        )
-    return getattr(result, "status", None), trace
-
-
 def _path(fusion: Fusion, plate: str | None) -> str:
     names = sorted(fusion.plates)
     if plate is None and len(names) == 1:
@@ -220,45 +120,30 @@ def _path(fusion: Fusion, plate: str | None) -> str:
 
 def _names(matches: Matches, names: Any) -> Sequence[str]:
     size = len(matches.holders)
-    if names is None:
-        return [str(g) for g in range(size)]
-    if len(names) != size:
-        raise UsageError(
-            found=f"{len(names)} names",
-            expected=f"{size} names",
-            fix="Give every fused component one name.",
-        )
-    if not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            found=f"names {list(names)}", expected="strings", fix="Make strings of them."
-        )
+    names = [str(g) for g in range(size)] if names is None else list(names)
+    if len(names) != size or not all(isinstance(name, str) for name in names):
+        found = f"{len(names)} names, {names}"
+        fix = "Give every fused component one name, a text."
+        raise UsageError(found=found, expected=f"{size} texts", fix=fix)
     wrapped = [[textwrap.fill(line, LONGEST) for line in name.split("\n")] for name in names]
     return ["\n".join(lines) for lines in wrapped]
 
 
-def _check_images(
-    matches: Matches,
-    images: Any,
-    fused_images: Any,
-) -> None:
+def _check_images(matches: Matches, images: Any, fused_images: Any) -> None:
     expected = {site: len(label) for site, label in matches.alignment.matching.items()}
-    counts = {site: len(own) for site, own in images.items()} if images is not None else expected
-    size = len(matches.holders)
+    size, images = len(matches.holders), images or {}
+    counts = {site: len(own) for site, own in images.items()} or expected
     fused = size if fused_images is None else len(fused_images)
-    if counts != expected or fused != size:
+    some = [*images.values(), *([] if fused_images is None else [fused_images])]
+    shapes = [getattr(own, "shape", type(own).__name__) for own in some]
+    if counts != expected or fused != size or any(len(s) != 3 or type(s) is str for s in shapes):
         raise UsageError(
-            found=f"{fused} fused images and, by site, {counts}",
-            expected=f"{size} fused images and, by site, {expected}",
-            fix="Give every component of every site one image, in the site's own order.",
+            found=f"{fused} fused images and, by site, {counts}, of shapes {shapes}",
+            expected=f"{size} fused images and, by site, {expected}, each an array (components, h, "
+            "w)",
+            fix="Give every component of every site one image, in the site's own order, and stack "
+            "images of one size with numpy.stack.",
         )
-    some = [*(images or {}).values(), *([] if fused_images is None else [fused_images])]
-    for own in some:
-        if getattr(own, "ndim", None) != 3:
-            raise UsageError(
-                found=f"images as a {type(own).__name__} of shape {getattr(own, 'shape', None)}",
-                expected="arrays of images, rows and columns: of shape (components, h, w)",
-                fix="Stack images of one size with numpy.stack.",
-            )
 
 
 def _fused(canvas: Canvas, images: Array | None, weights: Array | None) -> float:
@@ -269,7 +154,7 @@ def _fused(canvas: Canvas, images: Array | None, weights: Array | None) -> float
         cells.shares(canvas, 0.5, weights)
     else:
         return 0.0
-    return 1.0 + cells.gap(canvas)
+    return 1.0 + 0.15 * canvas.inch
 
 
 def _weights(fusion: Fusion, path: str) -> Array | None:

@@ -6,29 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from posterity.plots.canvas import INK, new_axes, plain_axes, save
-from posterity.plots.convergence import GAP
+from posterity.plots.canvas import BLUE, DASHED, INK, new_axes, plain_axes, save
 
 
 def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """A point a group of records, with two standard errors of the frequency that is predicted.
+    """Save a point a group of records, with two standard errors of the frequency that is predicted.
 
-    Args:
-        groups: ``predicted``, ``observed`` and ``records`` of each, as
-            :func:`~posterity.fitting.scores.calibration` gives them.
-        path: where to save the picture; its ending names the format.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: a path that cannot be written.
+    The groups are ``predicted``, ``observed`` and ``records`` of each, as
+    :func:`~posterity.fitting.scores.calibration` gives them; the ending of the path names the
+    format.
     """
-    predicted = np.array([one["predicted"] for one in groups])
-    observed = np.array([one["observed"] for one in groups])
-    records = np.array([one["records"] for one in groups])
+    names = ("predicted", "observed", "records")
+    predicted, observed, records = (np.array([one[n] for one in groups]) for n in names)
     error = 2 * np.sqrt(predicted * (1 - predicted) / records)
     ax = new_axes(inches=(4.2, 4.2))
-    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    ax.errorbar(predicted, observed, error, fmt="o", color=GAP, capsize=2, linewidth=1)
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=DASHED)
+    ax.errorbar(predicted, observed, error, fmt="o", color=BLUE, capsize=2, linewidth=1)
     ax.set_xlim(0, 1)
     ax.set_ylim(-0.02, 1.02)
     plain_axes(ax, "predicted probability", "observed frequency")

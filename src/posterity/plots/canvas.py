@@ -21,15 +21,17 @@ Array = np.ndarray
 FORMATS = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#6b6b6b"
 """Colours of names and of notes."""
+BLUE, ORANGE = "#1b4f8f", "#ee7d11"
+"""Colours that differ without red and green, and in print by their lightness."""
+DASHED = (0, (4, 3))
 COLOURS = {
     Kind.ABSENT: "#f1f1ee",
     Kind.ALONE: "#b9b9b2",
     Kind.UNKNOWN: "#5f7f9f",
-    Kind.FIRM: "#1b4f8f",
+    Kind.FIRM: BLUE,
     Kind.LIKELY: "#86b3de",
-    Kind.AMBIGUOUS: "#ee7d11",
+    Kind.AMBIGUOUS: ORANGE,
 }
-"""Colours that differ without red and green, and in print by their lightness."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,10 +35,8 @@ def draw(canvas: Canvas, top: float, images: Images | None) -> tuple[dict[float,
     return rows, top + len(rows)
 
 
-def fused(canvas: Canvas, y: float, images: Float[Array, "g h w"] | None) -> None:
+def fused(canvas: Canvas, y: float, images: Float[Array, "g h w"]) -> None:
     """The row of fused components' pictures."""
-    if images is None:
-        return
     scale = grey([images])
     for x, picture in zip(canvas.x, images, strict=True):
         _tile(canvas, x, y, picture[None], scale)
@@ -55,11 +53,6 @@ def shares(canvas: Canvas, y: float, weights: Float[Array, " g"]) -> None:
             canvas.write(x, foot - high - 0.14, f"{weight:.0%}", fontsize=0.75 * canvas.font)
 
 
-def gap(canvas: Canvas) -> float:
-    """Between the fused row and those of the sites, in units."""
-    return 0.15 * canvas.inch
-
-
 def grey(pictures: Any) -> dict[str, float]:
     """One scale for all of them, dark for large values."""
     pictures = [p for p in pictures if p.size]
@@ -67,18 +60,12 @@ def grey(pictures: Any) -> dict[str, float]:
 
 
 def _cell(canvas: Canvas, x: float, y: float, kind: Kind, *, filled: bool) -> None:
+    if filled:
+        return _frame(canvas, x, y, fill=True, facecolor=COLOURS[kind], linewidth=0)
     weight = {Kind.AMBIGUOUS: 2.6, Kind.FIRM: 1.8}.get(kind, 1.4)
-    style = (
-        {"facecolor": COLOURS[kind], "linewidth": 0}
-        if filled
-        else {
-            "edgecolor": COLOURS[kind],
-            "linewidth": weight,
-            "linestyle": (0, (2, 1)) if kind is Kind.AMBIGUOUS else "solid",
-            "zorder": 3,
-        }
-    )
-    _frame(canvas, x, y, fill=filled, **style)
+    style = (0, (2, 1)) if kind is Kind.AMBIGUOUS else "solid"
+    edge = {"edgecolor": COLOURS[kind], "linewidth": weight, "linestyle": style, "zorder": 3}
+    return _frame(canvas, x, y, fill=False, **edge)
 
 
 def _frame(canvas: Canvas, x: float, y: float, **style: Any) -> None:

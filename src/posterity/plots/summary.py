@@ -9,7 +9,18 @@ import numpy as np
 from posterity.errors import UsageError
 from posterity.families.marginals import MixedMarginal
 from posterity.ledger import Ledger
-from posterity.plots.canvas import INK, PALE, check_format, finish, new_axes, new_panels, note
+from posterity.plots.canvas import (
+    BLUE,
+    DASHED,
+    INK,
+    ORANGE,
+    PALE,
+    check_format,
+    finish,
+    new_axes,
+    new_panels,
+    note,
+)
 from posterity.summary import Component, Row, Summary, Table, summarise
 from posterity.summary.rows import rows_of
 
@@ -17,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WHOLE = "#1b4f8f"
-SITES = ("#ee7d11", "#3f8f8a", "#8e5fa8", "#b9a11b", "#86b3de", "#a3486b")
+SITES = (ORANGE, "#3f8f8a", "#8e5fa8", "#b9a11b", "#86b3de", "#a3486b")
 """Colours of sites, which differ in shape too."""
 MARKS = "osD^vP"
 MOST_ROWS = 40
@@ -80,9 +90,6 @@ def plot_summary(
     return finish(figure, path, title)
 
 
-# --- intervals by name ---------------------------------------------------------------------------
-
-
 def _estimates(
     posterior: Any, summary: Summary, site: str | None
 ) -> tuple[dict[str, list[Row]], list[str]]:
@@ -136,38 +143,28 @@ def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) ->
     units = np.where(lengths > 0, lengths / 2, 1.0)
     alike = all(row.quantity in ("probability", "weight") for row in rows)
     own = not alike and bool(lengths.max() > FAR * max(lengths.min(), 1e-300))
+    units = units if own else np.ones(len(rows))
     tall = len(rows) * (1 + 0.55 * len(sites)) * PER_ROW
     ax = new_axes(equal=False, inches=(8.2, tall + 1.5))
-    lines = _lines(rows, sites)
+    styled = zip(sites.items(), SITES, MARKS, strict=False)
+    lines = [(rows, BLUE, "o", "all" if sites else None)] + [
+        (these, colour, mark, f"{_short(name)} alone") for (name, these), colour, mark in styled
+    ]
     for n, (these, colour, mark, name) in enumerate(lines):
-        shift = 0.75 * n / len(lines)
+        wide, size = (2, 6) if n == 0 else (1, 4)
         for y, row in enumerate(these):
-            low, middle, high = _ends(row, units[y] if own else 1.0)
-            ax.plot([low, high], [y + shift] * 2, color=colour, linewidth=2 if n == 0 else 1)
-            ax.plot(
-                [middle],
-                [y + shift],
-                mark,
-                color=colour,
-                markersize=6 if n == 0 else 4,
-                label=name if y == 0 else None,
-            )
+            at, unit, label = y + 0.75 * n / len(lines), units[y], None if y else name
+            ax.plot([row.low / unit, row.high / unit], [at] * 2, color=colour, linewidth=wide)
+            style = {"color": colour, "markersize": size, "label": label}
+            ax.plot([_middle(row) / unit], [at], mark, **style)
     _finish(ax, rows, own, 0.75)
     _legend(ax, len(lines), asides, more=summary.size - len(rows))
     return ax.figure  # type: ignore[return-value]
 
 
-def _lines(rows: list[Row], sites: dict[str, list[Row]]) -> list[tuple[Any, ...]]:
-    styled = zip(sites.items(), SITES, MARKS, strict=False)
-    return [(rows, WHOLE, "o", "all" if sites else None)] + [
-        (own, colour, mark, f"{_short(name)} alone") for (name, own), colour, mark in styled
-    ]
-
-
-def _ends(row: Row, unit: float) -> tuple[float, float, float]:
-    """The interval and the middle, which is the mean where there is one."""
-    middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
-    return row.low / unit, middle / unit, row.high / unit
+def _middle(row: Row) -> float:
+    """The mean, or the middle of the interval where there is none."""
+    return row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
 
 
 def _short(name: str) -> str:
@@ -179,42 +176,29 @@ def _short(name: str) -> str:
 def _finish(ax: "Axes", rows: Sequence[Row], own: bool, room: float) -> None:
     ax.set_yticks(range(len(rows)), [_short(row.label) for row in rows])
     ax.set_ylim(len(rows) - 1 + room, -0.6)
-    ax.axvline(0, color=PALE, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, length=0, axis="y")
-    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, axis="x")
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines[["bottom"]].set_color(PALE)
+    ax.axvline(0, color=PALE, linewidth=0.8, linestyle=DASHED, zorder=0)
+    _values_only(ax)
+    ax.tick_params(length=0, axis="y")
     ax.grid(axis="x", color="#ececea", linewidth=0.8)
     ax.set_axisbelow(True)
     if own:
         what = "each row in half the length of its own interval: numbers are beside it"
         ax.set_xlabel(what, fontsize=8, color=PALE)
     for y, row in enumerate(rows):
-        middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
-        text = f"{middle:.3g}  ({row.low:.3g} to {row.high:.3g})"
-        beside: dict = {"xycoords": ("axes fraction", "data"), "va": "center"}
-        note(ax, text, (1.0, y), (4, 0), fontsize=7.5, **beside)
+        text = f"{_middle(row):.3g}  ({row.low:.3g} to {row.high:.3g})"
+        style = {"fontsize": 7.5, "xycoords": ("axes fraction", "data"), "va": "center"}
+        note(ax, text, (1.0, y), (4, 0), **style)
 
 
 def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
-    note = [*asides, f"and {more:,} more rows" if more > 0 else ""]
-    text = " ".join(_short(part) for part in note if part)
+    text = " ".join(map(_short, asides + [f"and {more:,} more rows"] * (more > 0)))
     if lines > 1:
         figure: Any = ax.figure
-        below = -0.28 / figure.get_figheight() - 0.02
-        ax.legend(
-            loc="upper left",
-            bbox_to_anchor=(0.0, below),
-            ncols=min(4, lines),
-            fontsize=8,
-            frameon=False,
-            labelcolor=INK,
-        )
+        place = 0.0, -0.28 / figure.get_figheight() - 0.02
+        style = {"fontsize": 8, "frameon": False, "labelcolor": INK}
+        ax.legend(loc="upper left", bbox_to_anchor=place, ncols=min(4, lines), **style)
     if text:
         ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
-
-
-# --- components as densities ---------------------------------------------------------------------
 
 
 def _ridges(summary: Summary, members: list[Table]) -> "Figure":
@@ -254,7 +238,7 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
     for y, (law, (low, high), reach, (mean, sd)) in enumerate(
         zip(laws, ends, far, spreads, strict=True)
     ):
-        colour = SITES[y % len(SITES)] if y else WHOLE
+        colour = SITES[y % len(SITES)] if y else BLUE
         if not np.isfinite([low, high]).all():
             continue
         if np.isfinite(sd):  # what the member emits, wider than what is known of its mean
@@ -267,8 +251,8 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
         ax.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
     ax.set_ylim(len(labels) - 0.75, -1.0)
     what = f"{table.quantity} of {table.names[n]}" if table.quantity else table.names[n]
-    ax.set_xlabel(_short(f"{table.block}: {what}" if table.block else what), fontsize=9, color=INK)
-    _values_only(ax)
+    ax.set_yticks([])
+    _values_only(ax, _short(f"{table.block}: {what}" if table.block else what))
 
 
 def _mixture(summary: Summary) -> "Figure":
@@ -289,11 +273,11 @@ def _mixture(summary: Summary) -> "Figure":
         middle, step = (x[1:] + x[:-1]) / 2, max(x[1] - x[0], 1e-300)
         for k, own in enumerate((grown / step).T[:MOST_RIDGES]):
             ax.fill_between(middle, own, color=SITES[k % MOST_SITES], alpha=0.3, linewidth=0)
-        ax.plot(middle, grown.sum(1) / step, color=WHOLE, linewidth=1.5)
+        ax.plot(middle, grown.sum(1) / step, color=BLUE, linewidth=1.5)
         (row,) = rows_of(table, summary.level, n, n + 1)
-        ax.plot([row.low, row.high], [0, 0], color=WHOLE, linewidth=4, solid_capstyle="butt")
-        ax.set_xlabel(_short(row.label), fontsize=9, color=INK)
-        _values_only(ax)
+        ax.plot([row.low, row.high], [0, 0], color=BLUE, linewidth=4, solid_capstyle="butt")
+        ax.set_yticks([])
+        _values_only(ax, _short(row.label))
     for ax in axes[len(shown) :]:
         ax.remove()
     if (more := len(panels) - len(shown)) > 0:
@@ -301,9 +285,10 @@ def _mixture(summary: Summary) -> "Figure":
     return figure
 
 
-def _values_only(ax: Any) -> None:
-    """An axis of values alone."""
-    ax.set_yticks([])
+def _values_only(ax: Any, label: str = "") -> None:
+    """Style an axis of values alone."""
+    if label:
+        ax.set_xlabel(label, fontsize=9, color=INK)
     ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.spines[["bottom"]].set_color(PALE)

@@ -1,7 +1,7 @@
 """The component step: what to add to a mixture, and how much it would help; and the joint polish.
 
-Where the component step ends is where the mixture's ELBO is asked; of several starts and several λ
-the one that adds most stays. Then all components are moved together, by the ELBO itself.
+Of several starts and several λ the component that adds most to the mixture's ELBO stays. Then all
+components are moved together, by the ELBO itself.
 """
 
 import dataclasses
@@ -24,18 +24,15 @@ ROUNDS = 3
 """Times that a search begins anew in the units of where it got to."""
 NARROWER = 8
 """Times that a component whose draws have no density is halved before its search begins."""
-FAR = 1e4
-"""In deviations of the base: a component that lies further off, or is wider, has run away."""
-COLLAPSED = 1e-8
-"""In the same units: a component narrower than this has collapsed."""
-POLISHING = 500
-"""Steps of a joint polish, at the most."""
+FAR, COLLAPSED = 1e4, 1e-8
+"""In deviations of the base: a component that lies further off, or is wider, has run away; one
+that is narrower has collapsed."""
+POLISHING, POLISHES = 500, 8
+"""Steps of a joint polish, and times that it begins anew where it ended, at the most."""
 FINER = 4
 """Times as many nodes, where polishes hardly help any more."""
 WORTH = 0.25
 """The share of the divergence that a polish must take away, or it hardly helps."""
-POLISHES = 8
-"""Times that a polish begins anew where it ended, at the most."""
 NEARER = 0.2
 """The first penalty of a polish whose moves went too far, in nats a squared deviation."""
 SURE = 3.0
@@ -46,13 +43,15 @@ NOTHING = Estimate(0.0, 0.0)
 
 
 class Refusal(NamedTuple):
-    """Why a component is not added."""
+    """Why a component is not added.
+
+    ``gain`` are the nats that it would have added, None if the search came to nothing; ``starts``
+    are those of a :class:`State`.
+    """
 
     reason: str
     gain: Estimate | None = None
-    """The nats that it would have added, if it was found; None if the search came to nothing."""
     starts: int = 0
-    """As of a :class:`State`."""
 
 
 class _Candidate(NamedTuple):
@@ -66,10 +65,7 @@ class _Candidate(NamedTuple):
 
 
 def with_component(search: Search, state: State, *, last: bool = False) -> State | Refusal:
-    """The state with one more component, or why there is none.
-
-    The best of a few starts; or of all that lie outside of the mixture, if it is the last.
-    """
+    """The state with the best component of a few starts, or of all outside of it for the last."""
     number, slot = state.number + 1, int(np.flatnonzero(state.weights == 0)[0])
     key, ratio, first = search.key_of(number), state.ratio(), len(state.used) == 0
     points = starts.scouted(search, state, ratio, key)
@@ -112,15 +108,9 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
         if weights[slot] == 0:
             return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, begun)
     gain = best.gain if first else state.gain(best.cache, weights)
-    after = dataclasses.replace(
-        state,
-        parameters=best.parameters,
-        weights=weights,
-        cache=best.cache,
-        number=number,
-        evaluations=state.evaluations + evaluations,
-        starts=begun,
-    )
+    after = State(best.parameters, weights, best.cache, state.trace, state.refused, number)
+    total = state.evaluations + evaluations
+    after = dataclasses.replace(after, evaluations=total, starts=begun)
     return after.with_row(gain, float(weights[slot]), best.lam)
 
 
@@ -155,11 +145,7 @@ def _gap(state: State) -> float:
 
 
 def _gained(state: State, moved: State) -> float:
-    """Nats by which another mixture is better.
-
-    Where noise hides which bound is the larger, the divergences that each has by its own draws
-    tell: with them goes the noise.
-    """
+    """Nats by which another mixture is better, by divergences where noise hides the bounds."""
     gain = state.gain(moved.cache, moved.weights)
     if not gain.value >= -SURE * gain.standard_error:
         return gain.value
@@ -169,15 +155,14 @@ def _gained(state: State, moved: State) -> float:
 def _climbed(
     search: Search, state: State, nodes: Float[np.ndarray, "n noise"], near: float
 ) -> Optimum:
-    """Moves of all components and log weights (K, p + 1) to the best ELBO.
-
-    Less ``near`` times half their squares, about the divergence from where they began.
+    """Moves of all components and log weights (K, p + 1) to the best ELBO less ``near`` times half
+    their squares, about the divergence from where they began.
     """
     form, zero = search.form, np.zeros((len(state.weights), search.form.moves + 1))
     if search.noisy:
-        arguments, key = (search.target, state.q), search.key_of(0)
-        steps, objective = search.iterations, objectives.joint_path
-        return maximised_by_adam(objective, form, zero, arguments, iterations=steps, key=key)
+        own: dict[str, Any] = {"iterations": search.iterations, "key": search.key_of(0)}
+        arguments = search.target, state.q
+        return maximised_by_adam(objectives.joint_path, form, zero, arguments, **own)
     look = objectives.look_at_joint(form, nodes, search.target, state.q)
     pull = near * state.weights[:, None]
 
@@ -193,7 +178,7 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     """The state with components and log weights moved; None if they are none any more."""
     parameters, used = state.parameters, state.used
     for slot in used:
-        own = jax.tree.map(lambda leaf, slot=slot: leaf[slot], parameters)
+        own = objectives.slot_of(parameters, slot)
         parameters = _with_slot(parameters, slot, objectives.moved(search.form, own, v[slot, :-1]))
     if not _finite(jax.tree.map(lambda leaf: leaf[used], parameters)):
         return None
@@ -206,9 +191,8 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 def _starts(
     search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: jax.Array
 ) -> tuple[list[tuple[PyTree, bool]], int, int]:
-    """Where components are to begin, and whether that lies within the mixture.
-
-    Also the number of draws of the base among the starts, and the gradients that it took.
+    """Where components are to begin, and whether that lies within the mixture; the number of draws
+    of the base among the starts, and the gradients that it took.
     """
     rng, form = keys.of_numpy(key), search.form
     if not form.smooth:
@@ -257,9 +241,7 @@ def _candidate(
     if reason := _degenerate(search, own):
         return Refusal(reason)
     parameters, used = _with_slot(state.parameters, slot, own), [*state.used, slot]
-    cache = state.cache.with_slot(
-        search.form, search.target, parameters, slot, used, search.noise(slot)
-    )
+    cache = search.with_slot(state.cache, parameters, slot, used)
     if not np.isfinite(cache.log_l[slot]).all():
         share = 1 - np.isfinite(cache.log_l[slot]).mean()
         return Refusal(

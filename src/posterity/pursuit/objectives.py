@@ -1,12 +1,10 @@
 """Objectives and searches: a component's entropy and tempered ratio, the ELBO of the mixture.
 
-All are means over draws that are smooth functions of noise. With noise that does not change they
-are functions that can be searched along and maximised to the last digit (giordano2024); with fresh
-noise, and minibatches, their gradients are unbiased.
-
-Two programs alone contain the target: its values and its gradients at a batch of events. The
-objectives see it as a :class:`Linear` function about the events of the moment, whose gradient is
-the same; so their programs are compiled once for a family and a size, whatever the target is.
+All are means over draws that are smooth functions of noise: with noise that does not change they
+can be maximised to the last digit (giordano2024), with fresh noise, and minibatches, their
+gradients are unbiased. Two programs alone contain the target: its values and its gradients at a
+batch of events. The objectives see it as a :class:`Linear` function about the events of the moment,
+so that their programs are compiled once for a family and a size, whatever the target is.
 """
 
 import functools
@@ -29,10 +27,8 @@ BATCH = 128
 """Events at which programs are run at a time, so that each is compiled for one size alone."""
 RATE = 0.05
 """Adam's rate, in standard deviations and log scales a step; it falls to nothing by the end."""
-CHUNK = 100
-"""Steps of Adam that are one program."""
-DRAWS = 8
-"""Draws of fresh noise at each step of Adam."""
+CHUNK, DRAWS = 100, 8
+"""Steps of Adam that are one program, and draws of fresh noise at each of them."""
 DIRECTION = optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
 
 Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
@@ -45,7 +41,6 @@ class Linear(NamedTuple):
     z: Any
     log_l: Float[Any, " n"]
     slopes: Any
-    """Gradients, shaped as ``z``."""
 
     def estimates(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, " n"]:
         """The tangent of each event, at the event that took its place."""
@@ -56,15 +51,18 @@ class Linear(NamedTuple):
 
 
 class Components(NamedTuple):
-    """``q_t``: slots for ``K`` components, of which some may be empty.
+    """``q_t``: slots for ``K`` components, stacked, so that one program serves however many.
 
-    So that one program serves however many there are.
+    Log weights are normalised, and minus infinity where a slot is empty.
     """
 
     parameters: Any
-    """The parameters of each slot, stacked along a first axis (K,)."""
     log_weights: Float[Any, " k"]
-    """Normalised; minus infinity where a slot is empty."""
+
+
+def slot_of(parameters: PyTree, slot: int) -> Any:
+    """The parameters of one slot among stacked ones."""
+    return jax.tree.map(lambda leaf: leaf[slot], parameters)
 
 
 def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""]:
@@ -76,15 +74,14 @@ def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""
 class Ratio(NamedTuple):
     """``log L/q_t`` where the mixture has mass, and far from it no more than ``log L - floor``.
 
-    Without a floor the ratio grows without bound far from the mixture, and a component that follows
-    it there shrinks to a point or runs away.
+    Without a floor (in nats) the ratio grows without bound far from the mixture, and a component
+    that follows it there shrinks to a point or runs away. ``started`` is 0 while there is no
+    mixture yet and the ratio is ``log L``, else 1.
     """
 
     q: Components
     floor: Float[Any, ""]
-    """Nats; the least that ``log q_t`` counts for."""
     started: Float[Any, ""]
-    """1, or 0 while there is no mixture yet: the ratio is ``log L``."""
 
     def mixed(self, form: FreeForm, z: PyTree) -> Float[jax.Array, ""]:
         """The value that is subtracted from ``log L`` at one event."""
@@ -103,8 +100,7 @@ def component(
 ) -> Float[jax.Array, ""]:
     """``H[h] + λ E_h[log L/q_t]``, in nats: egorov2019's component step.
 
-    At λ = 1 that is the evidence lower bound of ``h`` less ``E_h[log q_t]``, its similarity to what
-    is there. ``h`` has the parameters ``start`` moved by ``v``; with a key, ``log L`` is estimated.
+    ``h`` has the parameters ``start`` moved by ``v``; with a key, ``log L`` is estimated.
     """
     own = form.move(start, v)
     z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
@@ -123,13 +119,12 @@ def joint(
 ) -> Float[jax.Array, ""]:
     """The ELBO as a function of all components (K, p) and all log weights, the last column.
 
-    Stratified: as many draws from each. ``moves`` are those of the mixture that is drawn from,
-    ``density`` those of the mixture whose log density is subtracted; both are the same. The
-    gradient in ``density`` alone is zero on average, and all noise at the end (roeder2017).
+    There are as many draws from each. ``moves`` are those of the mixture that is drawn from,
+    ``density``, the same, those of the mixture whose log density is subtracted: the gradient in it
+    alone is zero on average, and all noise at the end (roeder2017).
     """
     used = jnp.isfinite(start.log_weights)
-    # Slots without a component stand for another one: where the base has no gradient, a mask
-    # after the fact would leave NaN in theirs.
+    # Empty slots stand for another one: a mask after the fact may leave NaN in their gradient.
     place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
 
     def mixture(moves: Float[jax.Array, "k p1"]) -> Components:
@@ -140,16 +135,15 @@ def joint(
     drawn_from, q = mixture(moves), mixture(density)
     along = None if key is None else 0
     draw = jax.vmap(jax.vmap(form.draw, in_axes=(None, 0)), in_axes=(0, along))
-    z = jax.tree.map(
-        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draw(drawn_from.parameters, noise)
-    )
+    z = draw(drawn_from.parameters, noise)
+    z = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), z)
     gaps = target.estimates(z, key) - jax.vmap(lambda z: log_mixture(form, q, z))(z)
     means = jnp.where(used[:, None], gaps.reshape(len(used), -1), 0.0).mean(1)
     return (jnp.where(used, jnp.exp(drawn_from.log_weights), 0.0) * means).sum()
 
 
 def joint_path(form: FreeForm, moves: Float[jax.Array, "k p1"], *arguments: Any) -> Any:
-    """The ELBO, whose gradient in ``moves`` is without the term that is zero on average."""
+    """The ELBO with a gradient without the term that is zero on average."""
     return joint(form, moves, jax.lax.stop_gradient(moves), *arguments)
 
 
@@ -214,7 +208,7 @@ def batched(program: Callable[..., Any], arguments: tuple[Any, ...], z: PyTree) 
 def middle(form: FreeForm, parameters: PyTree) -> Any:
     """The event that no noise becomes."""
     at = drawn(form, parameters, np.zeros((1, form.noise_size)))
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], at)
+    return slot_of(jax.tree.map(np.asarray, at), 0)
 
 
 # --- searches: L-BFGS where objectives do not change, Adam where they do --------------------------
@@ -245,18 +239,16 @@ def look_at_component(
 def look_at_joint(
     form: FreeForm, nodes: Float[np.ndarray, "n noise"], target: Target, start: Components
 ) -> Look:
-    """:func:`joint` over fixed nodes, less what is all noise in it: its term of mean zero.
+    """:func:`joint` over fixed nodes, less the first order at the start of its term of mean zero.
 
-    Nodes are few, and their mean of that term is not zero: the mixture that is the target would
-    not be the best. So its first order at the start is taken away; where the search ends at its
-    start, nothing is left of it.
+    Nodes are few, and over them that mean is not zero: the target itself would not be the best.
     """
     used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
     noise: list[np.ndarray] = []
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
-        pick = lambda slot: jax.tree.map(lambda leaf: leaf[slot], start.parameters)
-        own = {slot: drawn(form, moved(form, pick(slot), v[slot, :-1]), nodes) for slot in used}
+        placed = lambda slot: moved(form, slot_of(start.parameters, slot), v[slot, :-1])
+        own = {slot: drawn(form, placed(slot), nodes) for slot in used}
         rows = [own.get(slot, own[used[0]]) for slot in range(len(v))]
         z = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
         some = jax.tree.map(lambda *leaves: np.concatenate(leaves), *own.values())
@@ -289,12 +281,11 @@ def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Op
 
 
 class _Adam(NamedTuple):
-    """The state of a stochastic search."""
+    """The state of a stochastic search; ``average`` is that of positions in the last third."""
 
     v: Float[jax.Array, "..."]
     moments: Any
     average: Float[jax.Array, "..."]
-    """The mean of the positions since the last third began, less noisy than the last position."""
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -305,11 +296,9 @@ def _chunk(
 
     def step(state: _Adam, number: Any) -> tuple[_Adam, None]:
         first, second = jax.random.split(jax.random.fold_in(key, number))
-        if state.v.ndim == 1:
-            noise = fresh_noise(form, first, DRAWS)
-        else:
-            keys = jax.random.split(first, len(state.v))
-            noise = jax.vmap(lambda key: fresh_noise(form, key, DRAWS))(keys)
+        noises = lambda key: fresh_noise(form, key, DRAWS)
+        one = state.v.ndim == 1
+        noise = noises(first) if one else jax.vmap(noises)(jax.random.split(first, len(state.v)))
         gradient = jax.grad(objective, argnums=1)(form, state.v, noise, second, *arguments)
         gradient = jnp.nan_to_num(gradient, posinf=0.0, neginf=0.0)
         update, moments = DIRECTION.update(gradient, state.moments)

@@ -1,7 +1,7 @@
 """Mixtures grown component by component, under a maximum-entropy objective.
 
-Each component maximises ``H[h] + λ E_h[log L/q_t]``, then weights are found anew, and both as long
-as the ELBO grows by more than its standard error.
+Each component maximises ``H[h] + λ E_h[log L/q_t]``, then weights are computed anew, as long as the
+ELBO grows by more than its standard error.
 
 Source: egorov2019; guo2016 and locatello2018 for the boosting of variational inference.
 """
@@ -36,7 +36,6 @@ from posterity.pursuit.result import FEW, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, check_at
-from posterity.pursuit.weights import Estimate
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128
@@ -47,6 +46,8 @@ TURNS = 4
 """Components that are sought for each slot, at the most."""
 SAMPLES = 2048
 """Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
+MOST = 1 << 28
+"""Densities, of all components at all draws, that are kept at the most."""
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
 SCHEDULE = Constraint(
@@ -91,7 +92,7 @@ def pursue(
             With a ``Joint``, a kind of Gaussian over the unconstrained numbers of its prior:
             ``"diagonal"``, ``"full"`` or ``"low-rank"``.
         components: how many there are at most.
-        key: random key, ``jax.random.key(0)`` by default; the same gives the same mixture.
+        key: random key, ``jax.random.key(0)`` by default.
         schedule: of λ; several values are tried by default.
         weights: ``"corrective"`` finds all weights anew after each component, ``"line"`` the new
             one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does to the ELBO.
@@ -108,7 +109,7 @@ def pursue(
         start: a mixture to add to, of components of the base's kind, or the path of its file.
         progress: called after each component; what it raises ends the pursuit.
         checkpoint: a file that is kept up to date after each component. The same call goes on from
-            it, to the same bits as if nothing had happened; one of more ``components`` adds to it.
+            it, to the same bits; one of more ``components`` adds to it.
 
     Warns:
         ConvergenceWarning: if components ran out while they still helped, or if draws that are
@@ -160,27 +161,28 @@ def pursue(
         free, schedule = jax.tree.map(jnp.asarray, free), schedule or Best()
         check_at(free, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, own).sample(key)), origin)
         few = free.records is not None
+        samples = samples or (SAMPLES // 10 if few else SAMPLES)
+        if (components + 1) ** 2 * samples > MOST:
+            raise UsageError(
+                found=f"components={components} with {samples} draws of each",
+                expected=f"at most {math.isqrt(MOST // samples) - 1}: the densities of all "
+                "components at the draws of all are kept",
+                fix="Lower components, which are added only while they help, or samples.",
+            )
         settings: dict[str, Any] = {
             "rule": weights,
             "polish": polish,
             "attempts": attempts,
             "finalists": min(finalists, attempts),
-            "samples": samples or (SAMPLES // 10 if few else SAMPLES),
+            "samples": samples,
             "nodes": nodes_of(form, nodes or enough),
             "iterations": iterations,
         }
-        search = Search(
-            form, free, origin, own, key, schedule, noisy=few or not form.smooth, **settings
-        )
+        noisy = few or not form.smooth
+        search = Search(form, free, origin, own, key, schedule, noisy=noisy, **settings)
         first = None if start is None else loaded(start)
-        parts = {
-            "target": free,
-            "base": origin,
-            "key": key,
-            "schedule": schedule,
-            "start": first,
-            "settings": settings,
-        }
+        parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
+        parts |= {"start": first, "settings": settings}
         with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
             # One slot more, to see at the end whether another component would help.
             state = _initial(search, kept, first, components + 1)
@@ -210,14 +212,13 @@ def _base(base: PyTree, target: Target) -> Distribution:
         drawn = jax.tree.map(jnp.asarray, prior).sample(jax.random.key(0), (1024,))
         u = np.asarray(bijection.ravel(bijection.inverse(jax.tree.map(np.asarray, drawn))))
     mean, variance = np.median(u, 0), u.var(0)
-    if base == "full":
-        law = Gaussian.from_standard(mean, np.diag(variance))
-    elif base == "diagonal":
-        law = DiagonalGaussian.from_standard(mean, variance)
-    else:
-        rank = min(RANK, len(mean))
-        law = LowRankGaussian.from_standard(mean, np.zeros((len(mean), rank)), variance)
-    return Transformed.onto(prior, law)
+    factor = np.zeros((len(mean), min(RANK, len(mean))))
+    laws = {
+        "full": lambda: Gaussian.from_standard(mean, np.diag(variance)),
+        "diagonal": lambda: DiagonalGaussian.from_standard(mean, variance),
+        "low-rank": lambda: LowRankGaussian.from_standard(mean, factor, variance),
+    }
+    return Transformed.onto(prior, laws[base]())
 
 
 # --- where a pursuit begins ----------------------------------------------------------------------
@@ -227,17 +228,13 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
     """The state that is kept in a file; or that of a mixture to begin with, or of none."""
     base = search.form.parameters(search.base)
     empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
-    before = kept.load()
+    parameters, weights, position, before = empty, np.zeros(count), None, kept.load()
     if before is not None:
         value, position = before
         parameters = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
         weights = np.asarray(value["weights"])
     elif start is not None:
         parameters, weights = _of_mixture(search, start)
-        position = None
-    else:
-        weights = np.zeros(count)
-        return State(empty, weights, search.sampled(empty, weights))
     if len(weights) != count:
         used = np.flatnonzero(weights > 0)
         if len(used) > count - 1:
@@ -250,16 +247,15 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
         parameters = jax.tree.map(fill, parameters, empty)
         weights = fill(weights, np.zeros(count))
     state = State(parameters, weights, search.sampled(parameters, weights))
-    if position is None:
-        state = dataclasses.replace(state, number=len(state.used))
-        return state.with_row(state.cache.elbo(weights), math.nan, math.nan)
-    return dataclasses.replace(
-        state,
-        trace=tuple(Row(*row) for row in position["trace"]),
-        refused=tuple(Refused(*row) for row in position["refused"]),
-        number=position["number"],
-        evaluations=position["evaluations"],
-    )
+    if position is not None:
+        rows = {"trace": Row, "refused": Refused}
+        parts = {name: tuple(kind(*row) for row in position[name]) for name, kind in rows.items()}
+        parts |= {name: position[name] for name in ("number", "evaluations")}
+        return dataclasses.replace(state, **parts)
+    if start is None:
+        return state
+    state = dataclasses.replace(state, number=len(state.used))
+    return state.with_row(state.cache.elbo(weights), math.nan, math.nan)
 
 
 def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
@@ -269,9 +265,9 @@ def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
         law = law.law if isinstance(law, Transformed) else law
         members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]
         if all(member.free_form() == search.form for member in members):
-            rows = [search.form.parameters(member) for member in members]
-            stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
-            return jax.tree.map(stack, *rows), np.asarray(start.weights, np.float64)
+            rows = map(search.form.parameters, members)
+            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+            return stacked, np.asarray(start.weights, np.float64)
     raise UsageError(
         found=f"start={start!r}",
         expected=f"a mixture of laws like the base, {search.origin!r}",
@@ -324,33 +320,29 @@ def _driven(
             fix="Check the log density at draws of the base: where it overflows, mend it or take a "
             "narrower base; for events with bounds take posterity.families.Transformed.",
         )
-    # A mixture that misses a mode cannot tell by its own draws: so one more is looked for.
-    # At its best weight: a step of fixed length may hide what a component would add.
+    # A mixture that misses a mode cannot tell by its own draws: so one more is looked for, at its
+    # best weight, as a step of fixed length may hide what a component would add.
     greedy = dataclasses.replace(search, rule="line") if search.rule == "harmonic" else search
     # In every place only where that decides whether it has converged.
     near = state.cache.importance(state.weights)[0].at_most <= tolerance
     more = with_component(greedy, state, last=near) if ended is None else ended
-    result = _result(search, state, Status.of(0.0, tolerance))
-    result = dataclasses.replace(result, starts=more.starts)
+    result = _result(search, state, Status.of(0.0, tolerance), more.starts)
     status = _status(state, result, more, tolerance)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
     return dataclasses.replace(result, status=status)
 
 
-def _result(search: Search, state: State, status: Status) -> Pursuit:
+def _result(search: Search, state: State, status: Status, starts: int = 0) -> Pursuit:
     """The mixture as it is now."""
     gap, effective = state.cache.importance(state.weights)
     posterior = search.posterior(state)
-    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective)
+    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, starts)
 
 
 def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
     """Judge whether there was more to gain; ``more`` is what became of one component more."""
-    if isinstance(more, Refusal):
-        gain = more.gain
-    else:
-        gain = Estimate(more.trace[-1].gain, more.trace[-1].gain_error)
+    gain = more.gain if isinstance(more, Refusal) else more.last_gain
     gap, _ = state.cache.importance(state.weights)
     left, reasons = gap.at_most, []
     if left > tolerance:
@@ -360,7 +352,7 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
         )
     if gain is None:
         left = math.inf
-        reasons.append(f"another component was sought in vain: {more.reason}")  # type: ignore[union-attr]
+        reasons.append(f"another component was sought in vain: {getattr(more, 'reason', '')}")
     elif gain.value > 2 * gain.standard_error:
         left = max(left, gain.value)
         if gain.value > tolerance:

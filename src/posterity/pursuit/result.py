@@ -13,27 +13,25 @@ FEW = 0.1
 
 
 class Row(NamedTuple):
-    """The mixture after one component was added, or after a polish, whose α and λ are NaN."""
+    """The mixture after one component was added, or after a polish, whose α and λ are NaN.
+
+    ``gain`` is by how much the ELBO grew, in nats (of the first component the ELBO itself), whose
+    error is smaller than the ELBO's, as both share their draws. ``alpha`` is the weight that the
+    component was given, ``entropy`` the mixture's in nats, ``effective`` the exponential of the
+    entropy of the weights: how many components count. ``evaluations`` are gradients of the log
+    density in all searches, since the beginning.
+    """
 
     components: int
-    """That have weight."""
     elbo: float
-    """Nats; higher is better."""
     standard_error: float
     gain: float
-    """By which the ELBO grew, in nats; of the first component the ELBO itself."""
     gain_error: float
-    """The standard error of the gain; smaller than the ELBO's, as both share their draws."""
     alpha: float
-    """The weight that the component was given."""
     lam: float
-    """λ."""
     entropy: float
-    """The entropy of the mixture, in nats."""
     effective: float
-    """The exponential of the entropy of the weights: how many components count."""
     evaluations: int
-    """Gradients of the log density in all searches, since the beginning."""
 
     def __str__(self) -> str:
         return (
@@ -44,10 +42,9 @@ class Row(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A component that was not added, and why."""
+    """A component that was not added, by the number that it would have had, and why."""
 
     number: int
-    """Which one it would have been."""
     reason: str
 
 
@@ -55,25 +52,20 @@ class Refused(NamedTuple):
 class Pursuit:
     """The mixture that was found, and how.
 
-    ``posterior`` is a law like any other: it has samples and densities, can be saved, distilled,
-    and compared by ``diff``. ``trace`` has a row for each component, and one for each polish that
-    helped; ``refused`` are components that were not added.
+    ``posterior`` is a law like any other. ``trace`` has a row for each component, and one for each
+    polish that helped; ``refused`` are components that were not added.
 
     ``gap`` is what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats;
-    they see nothing of a mode that the mixture misses. ``effective`` is the share of draws that
-    count then: 1 where both laws are the same. It falls with every dimension in which shapes
-    differ.
-
-    So another component is always looked for at the end. ``starts`` is the number of fresh draws
-    of the base from which the target less the mixture was climbed then, to an end in a known
-    component, or at a place where one would add nothing, or what ``status`` says of it.
+    ``effective`` is the share of draws that count then: 1 where both laws are the same. Neither
+    sees a mode that the mixture misses, so another component is always looked for at the end.
+    ``starts`` is the number of fresh draws of the base from which the target less the mixture was
+    climbed then, to an end in a known component, or at a place where one would add nothing.
     ``unseen`` is the share of the base's draws that may lead to modes which these starts did not
-    meet, with a confidence of 95 %: a narrow mode far from its draws may hold any mass. That is the
-    last of ``status.reasons``, also where the state is "converged".
+    meet: a narrow mode far from its draws may hold any mass. That is the last of
+    ``status.reasons``, also where the state is "converged".
 
     ``status.left`` is the larger of the gap, with two standard errors, and of what another
-    component would have added, in nats; unknown (infinite) where the search for one came to nothing
-    from one of its starts.
+    component would have added, in nats; infinite where the search for one came to nothing.
     """
 
     posterior: Mixture
@@ -87,8 +79,6 @@ class Pursuit:
     @property
     def unseen(self) -> float:
         """The share of the base from which modes may be reached that no start reached, at 95 %.
-
-        About three over the number of starts.
 
         Source: hanley1983.
         """

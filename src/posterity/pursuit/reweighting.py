@@ -18,7 +18,6 @@ from posterity.pursuit.target import as_target
 
 RELIABLE = 0.7
 """The shape of the weights' tail below which their means converge at a useful rate."""
-
 FLAT = 0.1
 """The relative excess of the largest weight below which there is no tail."""
 
@@ -28,8 +27,8 @@ class Weighted:
     """Draws ``z`` (n, ...) and their weights (n,), which sum to one.
 
     ``shape`` is that of the generalised Pareto distribution of the largest weights. From .7 on
-    means of weighted draws are not to be trusted, and neither is ``effective``, the relative
-    effective sample size. Neither tells of a mode that the mixture misses.
+    neither means of weighted draws nor ``effective``, the relative effective sample size, are to be
+    trusted. A mode that the mixture misses is in none of them.
     """
 
     z: Any
@@ -61,14 +60,11 @@ def reweighted(
 ) -> Weighted:
     """Draws of a mixture with weights that correct their moments to those of the target.
 
-    The largest weights are replaced by quantiles of the generalised Pareto distribution that is
-    fitted to them.
+    The largest weights are replaced by quantiles of the generalised Pareto distribution fitted to
+    them.
 
-    Args:
-        posterior: a mixture, such as that of a pursuit.
-        target: the log density that was pursued, or the ``Joint``.
-        key: random key, ``jax.random.key(0)`` by default.
-        draws: how many; the target is evaluated once at each, without gradients.
+    The ``target`` is the log density that was pursued, or the ``Joint``; it is evaluated once at
+    each of so many ``draws``. The ``key`` is ``jax.random.key(0)`` by default.
 
     Raises:
         UsageError: for fewer than 100 draws, or what is no target.
@@ -111,8 +107,7 @@ def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
         return logs, 0.0 if np.isfinite(cut) else np.inf
     unit = excess.mean()
     shape, _, scale = scipy.stats.genpareto.fit(excess / unit, floc=0)
-    ranks = (np.arange(count) + 0.5) / count
-    smooth = np.array(logs)
+    ranks, smooth = (np.arange(count) + 0.5) / count, np.array(logs)
     quantiles = np.exp(cut) + unit * scipy.stats.genpareto.ppf(ranks, shape, 0, scale)
     smooth[tail] = np.minimum(np.log(quantiles), 0.0)
     return smooth, float(shape)

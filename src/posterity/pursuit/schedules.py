@@ -39,6 +39,21 @@ class LambdaSchedule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class Best(LambdaSchedule):
+    """Several are tried, and the one whose component adds most to the ELBO stays."""
+
+    choices: tuple[float | int, ...] = (0.5, 1.0, 1.7)
+
+    def __post_init__(self) -> None:
+        SEVERAL.check(choices=self.choices)
+
+    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+        """All of them."""
+        del t, log_ratios
+        return tuple(map(float, self.choices))
+
+
+@dataclasses.dataclass(frozen=True)
 class Fixed(LambdaSchedule):
     """One λ; 1 is variational inference with a penalty on similarity to what is there."""
 
@@ -64,11 +79,7 @@ class Schedule(LambdaSchedule):
     function: Callable[[int], float | int]
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """The value of the function.
-
-        Raises:
-            ParameterError: unless that is a positive number.
-        """
+        """The value of the function; a ParameterError unless it is a positive number."""
         del log_ratios
         value = self.function(t)
         RETURNED.check(value=value)
@@ -77,11 +88,10 @@ class Schedule(LambdaSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class Flatness(LambdaSchedule):
-    """The slides' heuristic: the tempered ratio is held against the uniform distribution.
+    """λ such that the entropy of ``(L/q_t)^λ`` is that of a uniform law over a share of the points.
 
-    λ is such that ``(L/q_t)^λ`` over the points of the search is as flat as ``share`` says: its
-    entropy is that of a uniform distribution over this share of them. So λ > 1 where the ratio is
-    flatter than that, and λ < 1 where it is sharper, within 0.3 and 3.
+    So λ > 1 where the ratio over the points of the search is flatter than that, and λ < 1 where it
+    is sharper, within 0.3 and 3.
 
     Source: egorov2019.
     """
@@ -110,18 +120,3 @@ class Flatness(LambdaSchedule):
             return (MOST,)
         root: Any = scipy.optimize.brentq(excess, low, high)
         return (float(np.exp(root)),)
-
-
-@dataclasses.dataclass(frozen=True)
-class Best(LambdaSchedule):
-    """Several are tried, and the one whose component adds most to the ELBO stays."""
-
-    choices: tuple[float | int, ...] = (0.5, 1.0, 1.7)
-
-    def __post_init__(self) -> None:
-        SEVERAL.check(choices=self.choices)
-
-    def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """All of them."""
-        del t, log_ratios
-        return tuple(float(value) for value in self.choices)

@@ -58,19 +58,24 @@ class Search:
     def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """The cache of a mixture, from nothing."""
         slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
-        first, noise = jax.tree.map(lambda leaf: leaf[0], parameters), self.noise(0)[0]
-        shape = jax.eval_shape(lambda own: self.form.draw(own, noise), first)
+        shape = jax.eval_shape(self.form.draw, objectives.slot_of(parameters, 0), self.noise(0)[0])
         z = jax.tree.map(lambda leaf: np.zeros((slots, self.samples, *leaf.shape)), shape)
         nothing = np.zeros((slots, slots, self.samples))
         cache = SampleCache(z, nothing[0], nothing)
         for slot in used:
             known = used if slot == used[-1] else []  # densities at all draws, once
-            noise = self.noise(slot)
-            cache = cache.with_slot(self.form, self.target, parameters, slot, known, noise)
+            cache = self.with_slot(cache, parameters, slot, known)
         return cache
 
+    def with_slot(
+        self, cache: SampleCache, parameters: PyTree, slot: int, used: list[int]
+    ) -> SampleCache:
+        """The cache with new draws of one slot; ``used`` are all slots that hold a component."""
+        noise = self.noise(slot)
+        return cache.with_slot(self.form, self.target, parameters, slot, used, noise)
+
     def key_of(self, number: int) -> jax.Array:
-        """The key of one component's search; zero is the polish."""
+        """The key of one component's search; that of number zero is the polish's."""
         return jax.random.fold_in(jax.random.fold_in(self.key, 2), number)
 
     def posterior(self, state: "State") -> Mixture:
@@ -91,9 +96,8 @@ def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
 
 
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
-    """A quasi-random sample of noise in mirrored pairs, of unit variances.
-
-    Of unit covariance where there are as many pairs as numbers.
+    """A quasi-random sample of noise in mirrored pairs, of unit variances, if pairs suffice of unit
+    covariance.
     """
     pairs, size = max(number // 2, 1), form.noise_size
     if size > QUASI:
@@ -122,8 +126,8 @@ class State:
 
     def middles(self, form: FreeForm) -> Any:
         """The events (K, ...) that no noise becomes, of all slots."""
-        pick = lambda slot: jax.tree.map(lambda leaf: leaf[slot], self.parameters)
-        rows = [objectives.middle(form, pick(slot)) for slot in range(len(self.weights))]
+        own = (objectives.slot_of(self.parameters, slot) for slot in range(len(self.weights)))
+        rows = [objectives.middle(form, parameters) for parameters in own]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
 
     @property
@@ -131,6 +135,11 @@ class State:
         """For objectives."""
         with np.errstate(divide="ignore"):
             return Components(self.parameters, np.log(self.weights))
+
+    @property
+    def last_gain(self) -> Estimate:
+        """What the last component added to the ELBO."""
+        return Estimate(self.trace[-1].gain, self.trace[-1].gain_error)
 
     @property
     def used(self) -> list[int]:

@@ -1,7 +1,7 @@
 """Starting points of components: the peaks of what the mixture still misses, as wide as they are.
 
-From draws of the base, whatever the density is there, and from the most promising of many points
-the ratio ``log L/q_t`` is climbed, all climbs in step; the curvature at the top gives the width.
+The ratio ``log L/q_t`` is climbed from draws of the base and from the most promising of many
+points, all climbs in step; the curvature at the top gives the width.
 """
 
 from typing import Any, NamedTuple
@@ -30,10 +30,8 @@ DENSE = 300
 """Coordinates up to which the whole curvature is computed."""
 STEP = 1e-5
 """In standard deviations of the base: the step of the differences that a curvature is made of."""
-WIDEST = 10.0
-"""In standard deviations of the base: nothing begins wider."""
-NARROW = 0.1
-"""In standard deviations of the base: the width to begin with where no curvature is known."""
+WIDEST, NARROW = 10.0, 0.1
+"""In standard deviations of the base: the most, and the width where no curvature is known."""
 ENOUGH = 16
 """Points that count, at the least, where moments are taken of them."""
 APART = 0.5
@@ -45,26 +43,24 @@ WITHIN = 8
 
 
 class Scouted(NamedTuple):
-    """Events (n, ...) that were looked at, and the ratio there.
-
-    The first ``n_base`` of them are draws of the base, in no order.
-    """
+    """Events (n, ...), draws of the base first, and the ratio there."""
 
     z: Any
     log_ratios: Float[np.ndarray, " n"]
 
 
 class Top(NamedTuple):
-    """A peak of the ratio that climbs ended at."""
+    """A peak of the ratio that climbs ended at.
+
+    ``parameters`` are those of a component about it, as wide as it is, ``score`` is about the
+    logarithm of the mass of ``L/q_t`` there, and ``known`` is true within a component.
+    """
 
     parameters: Any
-    """Of a component about it, as wide as it is."""
     place: Float[np.ndarray, " d"]
     deviation: Float[np.ndarray, " d"]
     score: float
-    """About the logarithm of the mass of ``L/q_t`` there."""
     known: bool
-    """True if the point lies within a component."""
 
 
 def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scouted:
@@ -80,9 +76,8 @@ def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scout
             slots = rng.choice(state.used, count, p=state.weights[state.used])
             rows = rng.integers(search.samples, size=count)
             drawn = jax.tree.map(lambda leaf: leaf[slots, rows], state.cache.z)
-            about = jax.tree.map(lambda leaf: leaf[slots], state.middles(form))
-            far = lambda middle, z: middle + WIDER * (z - middle)
-            events.append(jax.tree.map(far, about, drawn))
+            far = lambda middle, z: middle[slots] + WIDER * (z - middle[slots])
+            events.append(jax.tree.map(far, state.middles(form), drawn))
     z = jax.tree.map(lambda *leaves: np.concatenate(leaves), *events)
     mixed, _ = batched(objectives.mixed, (form, ratio), z)
     log_l = batched(objectives.values, (search.target,), z)
@@ -94,19 +89,15 @@ def places(
 ) -> tuple[Int[np.ndarray, " number"], Bool[np.ndarray, " number"]]:
     """Places of points to climb from, and which of them are draws of the base as it is.
 
-    Half are, whatever the ratio there: of high ratio are draws about the mixture, always. A
-    quarter are of the wider base, and the others are the best point, and points at random where
-    the ratio is high; tempered, so that a few nats do not decide between places that were only
-    looked at once.
+    Half are, whatever the ratio there, a quarter are of the wider base, and the others are the best
+    point, and points at random where the ratio, tempered, is high.
     """
-    half, wide = number - number // 2, number // 4
-    block = max(SCOUTS, number)
+    half, wide, block = number - number // 2, number // 4, max(SCOUTS, number)
     logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
     spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
     chances = scipy.special.softmax(logs / max(1.0, spread / 10))
-    best = int(np.argmax(logs))
     others = rng.choice(len(logs), number - half - wide, p=chances)
-    others[:1] = best
+    others[:1] = np.argmax(logs)
     chosen = np.concatenate([np.arange(half), block + np.arange(wide), others])
     return chosen, np.arange(number) < half
 
@@ -114,10 +105,8 @@ def places(
 def tops(
     search: Search, state: State, ratio: Ratio, points: Scouted, chosen: Int[np.ndarray, " g"]
 ) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
-    """The peaks that climbs from points end at, the largest first.
-
-    Also which climbs ended anywhere, and the gradients that it took. All peaks are there which lie
-    outside of the components that are known, and some of the others.
+    """The peaks that climbs from points end at, the largest first: all outside of the components,
+    and some of the others. Also which climbs ended anywhere, and the gradients that it took.
     """
     form, z = search.form, jax.tree.map(lambda leaf: leaf[chosen], points.z)
     unit, begin = _flat(form.deviation(form.parameters(search.base))), _rows(z)
@@ -198,7 +187,7 @@ def _placed(
     hessian: np.ndarray | None,
 ) -> tuple[Any, Float[np.ndarray, " d"]]:
     """Parameters about a top, and the deviations there; ``hessian`` is minus that in units."""
-    event = lambda row: jax.tree.map(lambda leaf: leaf[0], _events(row[None], like))
+    event = lambda row: objectives.slot_of(_events(row[None], like), 0)
     if hessian is None or not np.isfinite(hessian).all():
         return form.place(event(top), event(NARROW * unit)), NARROW * unit
     least = WIDEST**-2
@@ -211,9 +200,8 @@ def _placed(
 def matched(
     form: FreeForm, base: Distribution, points: Scouted, number: int, rng: np.random.Generator
 ) -> list[PyTree]:
-    """Members whose moments are those of points, weighted by the tempered ratio there.
-
-    For families whose members cannot be placed about a point. Each start sees half of the points.
+    """Members with the moments of half of the points, weighted by the tempered ratio there, for
+    families whose members cannot be placed about a point.
     """
     starts = []
     for _ in range(number):

@@ -51,25 +51,19 @@ class Function(Target):
     is compiled once for all arrays of the same shapes.
     """
 
-    arrays: list[Any]
-    others: tuple[Any, ...] = eqx.field(static=True)
-    """Leaves that are no arrays; None in the places of those that are."""
-    structure: Any = eqx.field(static=True)
+    arrays: Any
+    others: Any = eqx.field(static=True)
 
     def __init__(self, function: Callable[[Any], Any]):
-        leaves, self.structure = jax.tree.flatten(function)
-        self.arrays = [leaf if _is_array(leaf) else None for leaf in leaves]
-        self.others = tuple(None if _is_array(leaf) else leaf for leaf in leaves)
+        leaves, structure = jax.tree.flatten(function)
+        self.arrays, others = eqx.partition(leaves, _is_array)
+        self.others = structure, tuple(others)
 
     def log_density(self, z: PyTree) -> Any:
-        """The value of the function.
-
-        Raises:
-            StructureError: unless it is one number.
-        """
-        pairs = zip(self.arrays, self.others, strict=True)
-        leaves = [other if array is None else array for array, other in pairs]
-        value = jnp.asarray(jax.tree.unflatten(self.structure, leaves)(z))
+        """The value of the function; a StructureError unless it is one number."""
+        structure, others = self.others
+        leaves = eqx.combine(self.arrays, list(others))
+        value = jnp.asarray(jax.tree.unflatten(structure, leaves)(z))
         if value.shape != ():
             raise StructureError(
                 found=f"a log density of shape {value.shape}",
@@ -82,11 +76,8 @@ class Function(Target):
 class Joint(Target):
     """``log p(z) + Σ log p(record | z)`` of any model and prior of the library.
 
-    Args:
-        model: says the log likelihood of records.
-        prior: one proper law of its parameters.
-        data: as the model takes them.
-        batch_size: records of a minibatch; None for all records at every step.
+    The ``prior`` is one proper law of the model's parameters, ``data`` are as the model takes them,
+    and ``batch_size`` are the records of a minibatch, None for all records at every step.
 
     Raises:
         UsageError: for a prior that is no proper law, or minibatches of a joint model.
@@ -155,7 +146,7 @@ class Free(Target):
         return self.inner.records
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """The log density with the volume that the coordinates take."""
+        """With the volume that the coordinates take."""
         return self.estimate(z, None)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
@@ -165,11 +156,7 @@ class Free(Target):
 
 
 def as_target(target: object) -> Target:
-    """A target as it is; a function of one event as a target.
-
-    Raises:
-        UsageError: for what is neither.
-    """
+    """A target as it is; a function of one event as a target; a UsageError for what is neither."""
     if isinstance(target, Target):
         return target
     if callable(target):

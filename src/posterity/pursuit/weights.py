@@ -1,9 +1,8 @@
-"""Draws that the ELBO is estimated from, and the weight step: how much each component is to be.
+"""Draws that the ELBO is estimated from, and the weight step.
 
-Each slot draws with noise of its own that stays, so that two mixtures are compared draw by draw.
-What is kept is a function of the mixture alone, to the last bit, however the mixture came about.
-``Σ_j w_j E_j[log L - log Σ_i w_i h_i]`` is concave in the weights. At draws that are kept with all
-densities it costs neither a log density nor a gradient.
+Each slot draws with noise of its own that stays, so that two mixtures are compared draw by draw,
+and what is kept is a function of the mixture alone. ``Σ_j w_j E_j[log L - log Σ_i w_i h_i]`` is
+concave in the weights, and costs neither a log density nor a gradient at draws that are kept.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from posterity.pursuit.objectives import batched
 from posterity.pursuit.target import Target
 
 LEAST = -1e300
-"""That keeps the logarithm of no density at all from becoming NaN."""
+"""A bound that keeps the logarithm of no density at all from becoming NaN."""
 RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4
 """A weight below which a component is taken out."""
@@ -47,10 +46,9 @@ class Estimate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SampleCache:
-    """Draws ``z`` (K, n, ...) of slots, ``log L`` there (K, n) and all densities (K, K, n).
+    """Draws ``z`` (K, n, ...) of slots, and ``log L`` there; empty slots do not count.
 
-    ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``. Empty slots hold what does not
-    count.
+    ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``.
     """
 
     z: Any
@@ -109,18 +107,15 @@ class SampleCache:
         used: list[int],
         noise: PyTree,
     ) -> "SampleCache":
-        """With new draws of one slot, where all components (K,) have these parameters.
-
-        ``used`` are all slots that hold a component.
-        """
-        own = jax.tree.map(lambda leaf: leaf[slot], parameters)
+        """With new draws of one slot, where the components ``used`` have these parameters (K,)."""
+        own = objectives.slot_of(parameters, slot)
         z = jax.tree.map(np.asarray, objectives.drawn(form, own, noise))
         log_l = batched(objectives.values, (target,), z)
         put = lambda old, new: with_row(old, slot, np.asarray(new))
         z, log_l = jax.tree.map(put, self.z, z), put(self.log_l, log_l)
         values = self.densities.copy()
         for other in used:
-            there = jax.tree.map(lambda leaf, other=other: leaf[other], z)
+            there = objectives.slot_of(z, other)
             values[:, other] = batched(objectives.densities, (form, parameters), there).T
         return SampleCache(z, log_l, values)
 
@@ -133,7 +128,7 @@ def estimate(terms: Float[np.ndarray, "k n"]) -> Estimate:
     return Estimate(float(terms.mean(1).sum()), float(np.sqrt(variance)))
 
 
-def with_row(old: np.ndarray, row: int, new: np.ndarray) -> np.ndarray:
+def with_row(old: np.ndarray, row: int, new: Any) -> np.ndarray:
     """A copy of an array with another row."""
     changed = np.array(old)
     changed[row] = new
@@ -148,8 +143,7 @@ def line(
 ) -> Float[np.ndarray, " k"]:
     """All weights times ``1 - α``, and α for one slot, where the ELBO is most.
 
-    By bracketing its expected slope ``E_h[log L/q] - E_q_t[log L/q]``, which falls in α. Where it
-    is negative from the beginning on, α is 0.
+    Its expected slope ``E_h[log L/q] - E_q_t[log L/q]`` falls in α, and is bracketed.
     """
     # Two laws alone: the mixture as it is, and the one at the slot.
     log_q, log_h = cache.log_q(weights), cache.densities[slot]
@@ -167,21 +161,16 @@ def line(
         alpha = 1.0
     else:
         alpha = scipy.special.expit(scipy.optimize.brentq(slope, -SURE, SURE, xtol=1e-6))
-    changed = (1 - alpha) * weights
-    changed[slot] = alpha
-    return changed
+    return with_row((1 - alpha) * weights, slot, alpha)
 
 
 def harmonic(weights: Float[np.ndarray, " k"], slot: int, t: int) -> Float[np.ndarray, " k"]:
     """The classic step ``α = 2/(t + 2)`` of Frank and Wolfe, which looks at nothing."""
-    alpha = 2 / (t + 2)
-    changed = (1 - alpha) * weights
-    changed[slot] = alpha
-    return changed
+    return with_row((1 - 2 / (t + 2)) * weights, slot, 2 / (t + 2))
 
 
 def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """All weights anew, from these; slots of weight zero stay empty."""
+    """All weights anew, from these; empty slots stay empty."""
     used = np.flatnonzero(weights > 0)
     if len(used) == 1:
         return weights

@@ -8,11 +8,12 @@ import importlib.metadata
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from posterity.artifact.provenance import inputs_of
 from posterity.artifact.recipe import INTERCEPT, Recipe
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
@@ -21,8 +22,8 @@ from posterity.fitting.design import PLAIN, Reading
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
 from posterity.reporting.markup import (
-    Ids,
     Markup,
+    behind,
     bullets,
     capital,
     count,
@@ -118,8 +119,7 @@ def report(
     'A ledger of 1 site'
     """
     LEVEL.check(level=level)
-    subjects = subjects_of(sources)
-    page = _Page(subjects, float(level), None if data is None else Path(data), reading)
+    page = _Page(subjects_of(sources), float(level), None if data is None else Path(data), reading)
     page.fill()
     made = Report(title or page.title, page.html(title or page.title))
     if path is not None:
@@ -132,7 +132,7 @@ class _Page:
 
     def __init__(self, subjects: Subjects, level: float, data: Path | None, reading: Reading):
         self.subjects, self.level, self.data, self.reading = subjects, level, data, reading
-        self.ids, self.sections = Ids(), list[tuple[str, str, Markup]]()
+        self.sections = list[tuple[str, Markup]]()
         self.facts, self.short, self.about = list[tuple[str, str]](), list[str](), list[str]()
         self.title = ""
 
@@ -148,11 +148,10 @@ class _Page:
         several, names = len(self.subjects.main) > 1, [one.name for one in self.subjects.main]
         for number, source in enumerate(self.subjects.main, 1):
             name = source.name if names.count(source.name) == 1 else f"{source.name} {number}"
-            facts, short = len(self.facts), len(self.short)
-            self._subject(source, f"{name}: " if several else "")
-            if several:
-                self.facts[facts:] = [(f"{name}: {what}", own) for what, own in self.facts[facts:]]
-                self.short[short:] = [f"{name}: {line}" for line in self.short[short:]]
+            prefix, facts, short = f"{name}: " * several, len(self.facts), len(self.short)
+            self._subject(source, prefix)
+            self.facts[facts:] = [(prefix + what, own) for what, own in self.facts[facts:]]
+            self.short[short:] = [prefix + line for line in self.short[short:]]
         if self.data is not None:
             self._judged(self.data)
         self.add("How to reproduce this", self._reproduction())
@@ -160,99 +159,82 @@ class _Page:
     def add(self, title: str, parts: Iterable[Markup]) -> None:
         """A section, unless there is nothing in it."""
         if parts := list(parts):
-            self.sections.append((self.ids.new("section"), capital(title), join(parts)))
+            self.sections.append((capital(title), join(parts)))
 
     def _subject(self, source: Source, prefix: str) -> None:
-        value, kind = source.value, source.kind
-        titled = lambda text: f"{prefix}{text}" if prefix else capital(text)
-        recipe = source.recipe
+        value, recipe = source.value, source.recipe
+        add = lambda title, parts: self.add(prefix + title, parts)
         if recipe is not None:
             self.about += [line for line in recipe.describe() if line not in self.about]
-        if kind == "Distillation":
-            self.add(titled("how near its teacher"), verbs.distillation(value))
+        if source.kind == "Distillation":
+            add("how near its teacher", verbs.distillation(value))
             value = value.student
         if hasattr(value, "head"):
             self._name("A student: one network in the place of a posterior")
-            self.add(titled("the student"), verbs.student(value, self._columns(source)))
-            self._state_of(source)
-            return
-        posterior = source.posterior
-        if not isinstance(posterior, Ledger | Distribution):
+            inputs = getattr(value.network, "inputs", None)
+            columns = () if inputs is None else inputs_of(source.provenance, inputs)
+            add("the student", verbs.student(value, columns))
+        elif isinstance(source.posterior, Ledger | Distribution):
+            self._posterior(source, source.posterior, add)
+        else:
             raise UsageError(
-                found=f"a {kind} without a posterior",
+                found=f"a {source.kind} without a posterior",
                 expected="a result with one",
                 fix="Pass its student, or its posterior.",
             )
-        summary = summarise(posterior, self.level)
-        self._name(_title(source, posterior))
-        self._facts(source, posterior, summary)
+        if state := source.provenance.get("status"):
+            self.short.append(f"When it was written: {state}.")
+
+    def _posterior(self, source: Source, posterior: Ledger | Distribution, add: Any) -> None:
+        value, recipe, summary = source.value, source.recipe, summarise(posterior, self.level)
         effects = effects_of(recipe)
         records = known_records([source, *self.subjects.inputs])
+        self._name(_title(source, posterior))
+        self._facts(source, posterior, summary, records)
         if isinstance(posterior, Ledger) and posterior.sites and summary.proper:
             found = sites.contradictions_of(posterior, summary)
             self.short += _sure(recipe, summary)
             self.short += sites.in_short(posterior, summary, found)
             estimates = coefficients.estimates_of(posterior, summary, found.chosen)
-            self.add(
-                titled("what is known, site by site"),
-                coefficients.section(estimates, effects, self.ids),
-            )
-            self.add(titled("who adds how much"), sites.influence(summary, records, found))
-            self.add(titled("who contradicts whom"), sites.contradiction(found))
-        else:
-            if not summary.proper:
-                text = "This is no distribution: its numbers are not known. A factor is to be "
-                self.short.append(f"{text}added to a prior first.")
-            elif isinstance(posterior, Ledger):
+            add("what is known, site by site", coefficients.section(estimates, effects))
+            add("who adds how much", sites.influence(summary, records, found))
+            add("who contradicts whom", sites.contradiction(found))
+        elif summary.proper:
+            if isinstance(posterior, Ledger):
                 self.short.append("No site has contributed: this is the prior.")
-            alone = coefficients.without_sites(summary)
-            parts = coefficients.section(alone, effects, self.ids) if summary.proper else []
-            self.add(titled("what is known"), parts)
-        self.add(titled("components and layers"), sites.components(summary))
+            add("what is known", coefficients.section(coefficients.Estimates(summary), effects))
+        else:
+            self.short.append(
+                "This is no distribution: its numbers are not known. A factor is to be added to a "
+                "prior first."
+            )
+        add("components and layers", sites.components(summary))
         if hasattr(value, "plates"):
-            self.add(titled("what was matched with what"), verbs.fusion(value))
+            add("what was matched with what", verbs.fusion(value))
         if hasattr(value, "gap") and hasattr(value, "trace"):
-            self.add(titled("how the mixture grew"), verbs.pursuit(value))
-        if source.visits or kind == "Run":
-            self.add(titled("how it converged"), verbs.federation(source, self.ids))
-        self._state_of(source)
+            add("how the mixture grew", verbs.pursuit(value))
+        if source.visits or source.kind == "Run":
+            add("how it converged", verbs.federation(source))
 
     def _name(self, title: str) -> None:
         self.title = f"{self.title}; {title[:1].lower()}{title[1:]}" if self.title else title
 
-    def _columns(self, source: Source) -> Sequence[str]:
-        from posterity.artifact.provenance import inputs_of
-
-        network = getattr(source.value, "network", None)
-        inputs = getattr(network, "inputs", None)
-        return () if inputs is None else inputs_of(source.provenance, inputs)
-
-    def _facts(self, source: Source, posterior: Any, summary: Summary) -> None:
+    def _facts(self, source: Source, posterior: Any, summary: Summary, records: Any) -> None:
+        facts, own = self.facts, set(posterior.sites if isinstance(posterior, Ledger) else ())
         if isinstance(posterior, Ledger):
-            self.facts.append(("Sites", f"{len(posterior.sites):,}"))
+            facts.append(("Sites", f"{len(posterior.sites):,}"))
             if posterior.forgotten:
-                self.facts.append(("Forgotten", f"{len(posterior.forgotten):,}"))
-        own = known_records([source, *self.subjects.inputs])
-        if records := sum(one.get("records", 0) for one in own.values()):
-            sites = set(posterior.sites) if isinstance(posterior, Ledger) else set()
-            known = {site for site, one in own.items() if "records" in one}
-            least = "at least " if sites - known and "" not in known else ""
-            self.facts.append(("Records", f"{least}{records:,.0f}"))
+                facts.append(("Forgotten", f"{len(posterior.forgotten):,}"))
+        if count := sum(one.get("records", 0) for one in records.values()):
+            known = {site for site, one in records.items() if "records" in one}
+            least = "at least " if own - known and "" not in known else ""
+            facts.append(("Records", f"{least}{count:,.0f}"))
         if summary.size:
             regression = source.recipe is not None and source.recipe.regression
-            what = "Coefficients" if regression else "Numbers"
-            self.facts.append((what, f"{summary.size:,}"))
+            facts.append(("Coefficients" if regression else "Numbers", f"{summary.size:,}"))
         if summary.layers:
-            self.facts.append(("Weights", f"{sum(one.weights for one in summary.layers):,}"))
-        self.facts.append(("Family", summary.family))
-        self.facts.append(("Intervals", f"{100 * self.level:g} %"))
-
-    def _state_of(self, source: Source) -> None:
-        """Add the state of a run that a file names."""
-        state = source.provenance.get("status")
-        if state:
-            text = f"When it was written: {state}."
-            self.short.append(text)
+            facts.append(("Weights", f"{sum(one.weights for one in summary.layers):,}"))
+        facts += [("Family", summary.family), ("Intervals", f"{100 * self.level:g} %")]
 
     def _judged(self, path: Path) -> None:
         judged = [s for s in self.subjects.main if s.recipe is not None] or self.subjects.main
@@ -264,30 +246,26 @@ class _Page:
 
     def _reproduction(self) -> list[Markup]:
         """Files with their digests, commands, and versions."""
-        known, parts = self.subjects.files, list[Markup]()
-        receipts = [source for source, _, _ in self.subjects.receipts]
+        known, receipts = self.subjects.files, self.subjects.receipts
         names = [Path(one.about.path).name if one.about else one.name for one in known]
-        told = [*names, *(one.name for one in receipts if one.name != "Receipt")]
+        told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
+        parts = [paragraph("This page was made of values in memory, which are in no file.")]
         if told:
             lines = [f"posterity report {shlex.join(told)} -o report.html"]
+            if self.data is not None:
+                lines[0] += f" --data {shlex.quote(self.data.name)}"
             lines += [f"posterity inspect {shlex.quote(name)}" for name in names]
             if self.subjects.inputs:
                 inputs = shlex.join(one.name for one in self.subjects.inputs)
                 lines.append(f"posterity fuse {inputs} -o fused.safetensors")
-            for one, before, after in self.subjects.receipts:
-                pair = [
-                    one.name,
-                    before.name if before else "BEFORE",
-                    after.name if after else "AFTER",
-                ]
-                lines.append(f"posterity verify {shlex.join(pair)}")
-            if self.data is not None:
-                lines[0] += f" --data {shlex.quote(self.data.name)}"
-            parts += [paragraph("With the same files, these commands show the same numbers:")]
+            for one, before, after in receipts:
+                pair = before.name if before else "BEFORE", after.name if after else "AFTER"
+                lines.append(f"posterity verify {shlex.join((one.name, *pair))}")
             code = tag("code", Markup("\n".join(map(escaped, lines))))
-            parts.append(tag("pre", code, tabindex=0, role="group", aria_label="Commands"))
-        else:
-            parts.append(paragraph("This page was made of values in memory, which are in no file."))
+            parts = [
+                paragraph("With the same files, these commands show the same numbers:"),
+                tag("pre", code, tabindex=0, role="group", aria_label="Commands"),
+            ]
         if known:
             rows = [
                 [n, one.about.kind, f"{one.about.bytes:,}", tag("code", one.about.digest)]
@@ -295,23 +273,16 @@ class _Page:
                 if one.about is not None
             ]
             parts.append(table("Files", ["File", "Kind", "Bytes", "SHA-256"], rows))
-        skipped = {"recipe", "sites", "columns"}
         for one in known[:20]:
-            rows = [[k, v[:400]] for k, v in one.provenance.items() if k not in skipped]
+            texts = one.provenance.items()
+            rows = [[k, v[:400]] for k, v in texts if k not in {"recipe", "sites", "columns"}]
             if rows:
                 listing = table(f"{one.name} says", ["Key", "Text"], rows[:100], len(rows) - 100)
-                parts.append(
-                    tag("details", tag("summary", f"What {one.name} says of itself"), listing)
-                )
+                parts.append(behind(f"What {one.name} says of itself", listing))
         packages = [f"{n} {importlib.metadata.version(n)}" for n in ("numpy", "scipy")]
-        parts.append(
-            paragraph(
-                f"Made by posterity {__version__} with Python {platform.python_version()}, "
-                f"{' and '.join(packages)}. The page has no date: the same sources give it again, "
-                "byte for byte."
-            )
-        )
-        return parts
+        made = f"Made by posterity {__version__} with Python {platform.python_version()}, "
+        made += f"{' and '.join(packages)}. The page has no date: the same sources give it again, "
+        return [*parts, paragraph(f"{made}byte for byte.")]
 
     def html(self, title: str) -> str:
         """The page."""
@@ -327,11 +298,12 @@ class _Page:
             *(paragraph(note, class_="note good") for note in self.subjects.notes),
             *([tag("h2", "In short"), bullets(self.short)] if self.short else []),
         ]
-        sections = []
-        for id_, what, inner in self.sections:
-            head = tag("h2", what, id=f"{id_}-title")
-            sections.append(tag("section", head, inner, id=id_, aria_labelledby=f"{id_}-title"))
-        links = (tag("li", tag("a", what, href=f"#{id_}")) for id_, what, _ in self.sections)
+        sections, links = [], []
+        for number, (what, inner) in enumerate(self.sections, 1):
+            id_, label = f"section-{number}", f"section-{number}-title"
+            head = tag("h2", what, id=label)
+            sections.append(tag("section", head, inner, id=id_, aria_labelledby=label))
+            links.append(tag("li", tag("a", what, href=f"#{id_}")))
         return PAGE.format(
             title=escaped(title),
             style=style,
@@ -346,7 +318,7 @@ class _Page:
 
 def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
     """A sentence on the coefficients of a regression whose interval leaves zero out."""
-    if recipe is None or not recipe.regression or not summary.proper:
+    if recipe is None or not recipe.regression:
         return []
     levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
     apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}
@@ -354,22 +326,21 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
     above, below = [r.name for r in rows if r.low > 0], [r.name for r in rows if r.high < 0]
     told = [f"above zero for {listed(above)}"] if above else []
     told += [f"below zero for {listed(below)}"] if below else []
-    rest = len(rows) - len(above) - len(below)
-    told += [f"on both sides of zero for {'all' if not told else 'all others'}"] if rest else []
+    if len(rows) > len(above) + len(below):
+        told += [f"on both sides of zero for {'all others' if told else 'all'}"]
     return [f"The {100 * summary.level:g} % interval is {listed(told)}."] if told else []
 
 
 def _title(source: Source, posterior: Any) -> str:
     """A description of it in a few words."""
+    sites = len(posterior.sites) if isinstance(posterior, Ledger) else 0
     if hasattr(source.value, "plates"):
-        value = source.value
-        matched = next(iter(value.plates.values()), None)
-        number = len(posterior.sites) if isinstance(posterior, Ledger) else 0
-        number = number or (len(matched.matching) if matched is not None else 0)
+        matched = next(iter(source.value.plates.values()), None)
+        number = sites or (len(matched.matching) if matched is not None else 0)
         return f"A fusion of {count(number, 'site')}" if number else "A fusion"
     if isinstance(posterior, Ledger):
         what = "federation" if source.visits or source.kind == "Run" else "ledger"
-        return f"A {what} of {count(len(posterior.sites), 'site')}"
+        return f"A {what} of {count(sites, 'site')}"
     if posterior.is_mixture:
         return f"A mixture of {count(posterior.size, 'component')}"
     return "A posterior"

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -103,15 +103,8 @@ class Series:
 def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: Markup) -> Markup:
     """A drawing of some series, whose points are reached by the arrow keys, with its legend."""
     inner = [_axes(across, up), *extra, *(_drawn(one, across, up) for one in series)]
-    drawing = tag(
-        "svg",
-        *inner,
-        viewBox=f"0 0 {WIDE} {HIGH}",
-        class_="chart",
-        role="group",
-        aria_label=name,
-        data_roving=True,
-    )
+    style = {"viewBox": f"0 0 {WIDE} {HIGH}", "class_": "chart", "role": "group"}
+    drawing = tag("svg", *inner, **style, aria_label=name, data_roving=True)
     legend = None
     if len(series) > 1:
         keys = (tag("li", one.name, class_=f"key c{one.colour} {one.kind}") for one in series)
@@ -133,6 +126,11 @@ def line(points: Sequence[tuple[float, float]], class_: str) -> Markup:
     """A line through points in units of the drawing."""
     path = " ".join(f"{x:g},{y:g}" for x, y in points)
     return tag("polyline", points=path, class_=class_)
+
+
+def through(across: Axis, up: Axis, points: Iterable[tuple[float, float]]) -> Markup:
+    """A dashed line through points in units of the axes, as of a goal or an ideal."""
+    return line([(x_of(across, x), y_of(up, y)) for x, y in points], "ideal")
 
 
 def _axes(across: Axis, up: Axis) -> Markup:

@@ -7,7 +7,6 @@ family whose quantiles the page does not know, it holds the numbers without each
 
 import base64
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,13 +17,12 @@ from posterity.families.names import names_of, with_names
 from posterity.ledger import Ledger
 from posterity.reporting.charts import ticks
 from posterity.reporting.markup import (
-    Ids,
     Markup,
     Scale,
     behind,
     count,
     digits,
-    join,
+    embedded,
     listed,
     named,
     paragraph,
@@ -54,41 +52,38 @@ OTHERS = "all others together"
 
 @dataclasses.dataclass(frozen=True)
 class Estimates:
-    """A ledger's numbers, those of its sites alone, and how each site moves them.
+    """A posterior's numbers, and of a ledger those of its sites alone, and how each moves them.
 
     Attributes:
-        ledger: whose they are; None of a posterior of which no sites are known.
         whole: the summary of all.
-        names: of the sites that have a line, of which the last may be all others together.
-        factors: of each of them.
+        ledger: whose they are; None of a posterior of which no sites are known.
+        factors: by site that has a line, of which the last may be all others together.
         alone: by site the rows of prior and factor, where these are a distribution; None for what
             it says nothing of.
         pulls: by site how far each row is moved, in standard deviations.
         nats: by site what it adds to all others.
     """
 
-    ledger: Ledger | None
     whole: Summary
-    names: tuple[str, ...]
-    factors: tuple[Any, ...]
-    alone: Mapping[str, tuple[Row | None, ...]]
-    pulls: Mapping[str, tuple[float, ...]]
-    nats: Mapping[str, float | None]
+    ledger: Ledger | None = None
+    factors: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    alone: Mapping[str, tuple[Row | None, ...]] = dataclasses.field(default_factory=dict)
+    pulls: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    nats: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
 
 
 def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estimates:
     """The numbers of some sites, and of all others together."""
-    names, factors = list(chosen), [ledger.factor(site) for site in chosen]
+    factors = {site: ledger.factor(site) for site in chosen}
     total, known = ledger.total, names_of(ledger.prior)
     if len(chosen) < len(ledger.sites):
-        names.append(OTHERS if OTHERS not in ledger.sites else f"{OTHERS} (no one site)")
         rest = total - ledger.prior
-        for factor in factors:
+        for factor in factors.values():
             rest = rest - factor
-        factors.append(rest)
+        factors[OTHERS if OTHERS not in ledger.sites else f"{OTHERS} (no one site)"] = rest
     own, pulls = {}, {}
     before = list(summarise(ledger.prior, whole.level).first(ROWS))
-    for name, factor in zip(names, factors, strict=True):
+    for name, factor in factors.items():
         law = with_names(ledger.prior + factor, known)
         if np.all(law.is_proper()):
             rows = zip(summarise(law, whole.level).first(ROWS), before, strict=True)
@@ -98,7 +93,7 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
             moved = influences_of(total, left, known, None)
             pulls[name] = tuple(one.by for one in moved)[:ROWS]
     nats = {site.name: site.nats for site in whole.sites}
-    return Estimates(ledger, whole, tuple(names), tuple(factors), own, pulls, nats)
+    return Estimates(whole, ledger, factors, own, pulls, nats)
 
 
 def learnt(ends: Any, before: Any) -> Any:
@@ -118,9 +113,6 @@ def _left(ledger: Ledger, name: str, factor: Any) -> Any:
     return cavity(ledger, name) if name in ledger.sites else ledger.total - factor
 
 
-# --- the page's own arithmetic -------------------------------------------------------------------
-
-
 def _packed(values: Any) -> str:
     """Numbers as the page reads them: float64, the least byte first, in base 64."""
     return base64.b64encode(np.asarray(values, "<f8").ravel().tobytes()).decode()
@@ -130,10 +122,6 @@ def _blocks(law: Any) -> list[Any]:
     """The independent blocks of a law, in the order of its tables."""
     parts = law.independent_blocks()
     return [leaf for part in parts.values() for leaf in _blocks(part)] if parts else [law]
-
-
-def _native(law: Any) -> bool:
-    return all(type(one) in NATIVE and not one.batch_shape for one in _blocks(law))
 
 
 def _numbers_of(block: Any, centre: Any) -> list[Any]:
@@ -148,39 +136,32 @@ def _numbers_of(block: Any, centre: Any) -> list[Any]:
 
 def _kept(estimates: Estimates) -> dict[str, Any]:
     """Natural parameters of prior and sites, or the rows without each site."""
-    ledger, whole = estimates.ledger, estimates.whole
-    if ledger is None or not estimates.names or not whole.proper:
+    ledger, whole, factors = estimates.ledger, estimates.whole, estimates.factors
+    if ledger is None or not factors or not whole.proper:
         return {}
-    size = ledger.prior.dimension * (1 + len(estimates.names))
-    if _native(ledger.total) and size <= NUMBERS:
+    parts = _blocks(ledger.total)
+    native = all(type(one) in NATIVE and not one.batch_shape for one in parts)
+    if native and ledger.prior.dimension * (1 + len(factors)) <= NUMBERS:
         blocks = []
-        for place, block in enumerate(_blocks(ledger.total)):
-            gaussian: Any = block.gaussian
-            centre = np.asarray(block.mean) if gaussian and np.all(block.is_proper()) else None
-            centre = np.zeros(block.own_size) if gaussian and centre is None else centre
-            laws = [_blocks(law)[place] for law in (ledger.prior, *estimates.factors)]
-            blocks.append(
-                {
-                    "family": type(block).__name__,
-                    "centre": None if centre is None else _packed(centre),
-                    "laws": [[_packed(part) for part in _numbers_of(law, centre)] for law in laws],
-                }
-            )
+        for place, block in enumerate(parts):
+            centre = None
+            if block.gaussian:
+                proper = np.all(block.is_proper())
+                centre = np.asarray(block.mean) if proper else np.zeros(block.own_size)
+            laws = [_blocks(law)[place] for law in (ledger.prior, *factors.values())]
+            numbers = [[_packed(part) for part in _numbers_of(law, centre)] for law in laws]
+            packed = None if centre is None else _packed(centre)
+            blocks.append({"family": type(block).__name__, "centre": packed, "laws": numbers})
         return {"blocks": blocks}
-    if whole.size * len(estimates.names) * 4 > NUMBERS:
+    if whole.size * len(factors) * 4 > NUMBERS:
         return {}
     without = []
-    for name, factor in zip(estimates.names, estimates.factors, strict=True):
+    for name, factor in factors.items():
         left = with_names(_left(ledger, name, factor), names_of(ledger.prior))
-        rows = None
-        if np.all(left.is_proper()):
-            own = summarise(left, whole.level).first(ROWS)
-            rows = _packed([[row.mean, row.sd, row.low, row.high] for row in own])
-        without.append(rows)
+        proper = np.all(left.is_proper())
+        own = summarise(left, whole.level).first(ROWS) if proper else ()
+        without.append(_packed([row[4:] for row in own]) if proper else None)
     return {"without": without}
-
-
-# --- the panels ----------------------------------------------------------------------------------
 
 
 def _chosen(estimates: Estimates) -> list[int]:
@@ -190,12 +171,9 @@ def _chosen(estimates: Estimates) -> list[int]:
     most = PANELS
     if estimates.whole.components:  # which have a table of their own, with weights and spreads
         drawn, most = [k for k in drawn if rows[k].quantity in ("", "mean")], OF_COMPONENTS
-    if len(drawn) > most:
-        force = np.zeros(len(rows))
-        for own in estimates.pulls.values():
-            force = np.maximum(force, np.nan_to_num(np.abs(own[: len(rows)])))
-        drawn = sorted(sorted(drawn, key=lambda k: -force[k])[:most])
-    return drawn
+    pulls = [np.abs(np.array(own)[: len(rows)]) for own in estimates.pulls.values()]
+    force = np.nan_to_num(pulls).max(0) if pulls else np.zeros(len(rows))
+    return sorted(sorted(drawn, key=lambda k: -force[k])[:most])
 
 
 def _domain(rows: Sequence[Row]) -> tuple[float, float]:
@@ -275,9 +253,10 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     lengths = {n: r.high - r.low for n, r in own.items() if np.isfinite(r.high - r.low)}
     most = min((length for length in lengths.values() if length > 0), default=1.0)
     scale, exact = Scale.of(max(-low, high), row.high - row.low), digits(row.low, row.high)
-    told = lambda one: f"{shown(one.mean, exact)}, {percent} from {shown(one.low, exact)} to "
+    ends = lambda one: f"{shown(one.low, exact)} to {shown(one.high, exact)}"
+    told = lambda one: f"{shown(one.mean, exact)}, {percent} from {ends(one)}"
     lines, silent = [], [n for n, mine in every.items() if mine is None]
-    for number, name in enumerate(estimates.names):
+    for number, name in enumerate(estimates.factors):
         if name in silent:
             continue
         tip = f"{name} has no estimate of its own: prior and contribution are no distribution"
@@ -285,7 +264,7 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
         if (mine := own.get(name)) is not None:
             share = most / lengths[name] if lengths.get(name) else 1.0
             nats, pull = estimates.nats.get(name), estimates.pulls.get(name)
-            tip = f"{name} alone: {told(mine)}{shown(mine.high, exact)}"
+            tip = f"{name} alone: {told(mine)}"
             if pull is not None:
                 tip += f"; moves what all say together by {signed(pull[place])} standard deviations"
             tip += "" if nats is None else f"; adds {shown(nats)} nats over all numbers"
@@ -294,16 +273,15 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
         head = tag("th", named(name), scope="row")
         lines.append(tag("tr", head, *cells, data_site=number, data_tip=tip))
     if silent:
-        verb = "says" if len(silent) == 1 else "say"
-        text = f"{listed(silent)} {verb} nothing of it."
+        text = f"{listed(silent)} {'says' if len(silent) == 1 else 'say'} nothing of it."
         lines.append(tag("tr", tag("th", text, colspan=3, scope="row"), class_="quiet"))
     fused = tag(
         "tr",
-        tag("th", "All together" if estimates.names else "Posterior", scope="row"),
+        tag("th", "All together" if estimates.factors else "Posterior", scope="row"),
         tag("td", _strip(row, low, high, None, zero), class_="draw"),
         _interval(row, scale),
         class_="fused",
-        data_tip=f"all together: {told(row)}{shown(row.high, exact)}",
+        data_tip=f"all together: {told(row)}",
         data_low=float(low),
         data_high=float(high),
         data_row=place,
@@ -317,13 +295,8 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)), class_="hide")
     foot = tag("tr", tag("td"), tag("td", _axis(low, high, scale), class_="draw"), tag("td"))
     title = tag("caption", tag("strong", row.label), " ", unit)
-    inner = tag(
-        "table", title, head, tag("tbody", *lines, fused), tag("tfoot", foot), class_="forest"
-    )
-    return tag("div", inner, class_="panel", data_roving=True)
-
-
-# --- the section ---------------------------------------------------------------------------------
+    parts = title, head, tag("tbody", *lines, fused), tag("tfoot", foot)
+    return tag("div", tag("table", *parts, class_="forest"), class_="panel", data_roving=True)
 
 
 def _ratio(row: Row, effect: Effect | None) -> str:
@@ -337,21 +310,21 @@ def _ratio(row: Row, effect: Effect | None) -> str:
 
 def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
     whole, percent = estimates.whole, f"{100 * estimates.whole.level:g} % interval"
-    ratios = any(effect.ratio for effect in effects.values())
-    headers = ["Number", "Mean", "Standard deviation", percent, *(["As a ratio"] if ratios else [])]
-    rows = []
+    headers, rows = ["Number", "Mean", "Standard deviation", percent, "As a ratio"], []
+    headers = headers if any(effect.ratio for effect in effects.values()) else headers[:-1]
     for row in whole.first(ROWS):
         exact = digits(row.low, row.high)
         ends = f"{shown(row.low, exact)} to {shown(row.high, exact)}"
-        cells = [row.label, shown(row.mean, exact), shown(row.sd), ends]
-        rows.append([*cells, *([_ratio(row, effects.get(row.name))] if ratios else [])])
+        ratio = _ratio(row, effects.get(row.name))
+        cells = [row.label, shown(row.mean, exact), shown(row.sd), ends, ratio]
+        rows.append(cells[: len(headers)])
     return table("All numbers of the posterior", headers, rows, whole.size - len(rows))
 
 
 def _controls(estimates: Estimates, several: bool) -> Markup:
     """A box to untick for each site, and a line that says what came of it."""
     boxes = []
-    for place, name in enumerate(estimates.names):
+    for place, name in enumerate(estimates.factors):
         box = tag("input", type="checkbox", checked=True, data_place=place, autocomplete="off")
         nats = estimates.nats.get(name)
         told = None if nats is None else tag("small", f"adds {shown(nats)} nats")
@@ -372,12 +345,11 @@ def _controls(estimates: Estimates, several: bool) -> Markup:
     )
 
 
-def section(estimates: Estimates, effects: Mapping[str, Effect], ids: Ids) -> list[Markup]:
+def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]:
     """The panels, the boxes to untick, and the table of all numbers."""
-    whole, drawn = estimates.whole, _chosen(estimates)
-    rows = list(whole.first(ROWS))
-    parts, kept = [], _kept(estimates)
-    if estimates.names:
+    whole, drawn, kept = estimates.whole, _chosen(estimates), _kept(estimates)
+    rows, parts = list(whole.first(ROWS)), list[Markup]()
+    if estimates.factors:
         text = (
             "Each line is what a site says by itself, the shared prior included: a square at the "
             "mean, larger where the site is surer, and a line along the interval; an arrow points "
@@ -387,23 +359,15 @@ def section(estimates: Estimates, effects: Mapping[str, Effect], ids: Ids) -> li
         parts.append(paragraph(text))
     if kept:
         parts.append(_controls(estimates, "blocks" in kept))
-    if len(drawn) < whole.size and drawn:
-        which = "those that single sites move most" if estimates.names else "the first"
+    if 0 < len(drawn) < whole.size:
+        which = "those that single sites move most" if estimates.factors else "the first"
         parts.append(paragraph(f"Of {whole.size:,} numbers {len(drawn)} are drawn, {which}."))
     panels = [_panel(estimates, k, rows[k], effects.get(rows[k].name)) for k in drawn]
     if panels:
         parts.append(tag("div", *panels, class_="panels"))
     if rows:
-        listing = _table(estimates, effects)
-        parts.append(behind(f"Table of {count(len(rows), 'number')}", listing))
+        parts.append(behind(f"Table of {count(len(rows), 'number')}", _table(estimates, effects)))
     if not kept:
         return parts
-    level = {"level": whole.level, "sites": list(estimates.names)}
-    data = json.dumps(level | kept, separators=(",", ":")).replace("<", "\\u003c")
-    script = tag("script", Markup(data), type="application/json", id=ids.new("data"))
-    return [tag("div", join([*parts, script]), class_="ledger")]
-
-
-def without_sites(whole: Summary) -> Estimates:
-    """The numbers of a posterior of which no sites are known."""
-    return Estimates(None, whole, (), (), {}, {}, {})
+    data = {"level": whole.level, "sites": list(estimates.factors), **kept}
+    return [tag("div", *parts, embedded(data), class_="ledger")]

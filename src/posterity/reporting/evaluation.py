@@ -14,7 +14,7 @@ from posterity.fitting.design import PLAIN, Design, Reading, columns_to_predict,
 from posterity.fitting.fit import records_of
 from posterity.fitting.pooled import predictions
 from posterity.fitting.scores import BINS, scores
-from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
+from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 
 TIMES, MOST = 30, 600
@@ -80,12 +80,13 @@ def evaluated(
     spread = together(sites_in(provenance).values()).get(recipe.spread or "")
     log_score, y = None, data.y
     if hasattr(value, "head"):
-        names = inputs_of(provenance, value.network.inputs) if _named(value) else ()
+        network = value.network
+        names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
         names = names or data.names
         missing = [name for name in names if name not in data.names]
-        if missing or len(names) != value.network.inputs:
+        if missing or len(names) != network.inputs:
             raise StructureError(
-                found=f"a student of {value.network.inputs} inputs"
+                found=f"a student of {network.inputs} inputs"
                 + (f", among them {missing[0]!r}" if missing else ""),
                 expected=f"inputs that its recipe makes of a table: {', '.join(data.names)}",
                 fix="Leave the data out, or name the posterior that it learned from.",
@@ -109,10 +110,6 @@ def evaluated(
     found = scores(y, parts, log_score, level, data.times)
     target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
     return Evaluated(parts, y, found, data, target)
-
-
-def _named(student: Any) -> bool:
-    return isinstance(student.network, Layers)
 
 
 def section(
@@ -190,7 +187,7 @@ def _groups(
     low, high = ends.tolist()
     points = Series("", predicted.tolist(), seen.tolist(), low, high, tips=tips)
     both = max(across.low, up.low), min(across.high, up.high)
-    ideal = line([(x_of(across, end), y_of(up, end)) for end in both], "ideal")
+    ideal = through(across, up, zip(both, both, strict=True))
     numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
     return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)
 
@@ -216,21 +213,16 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
     names = ("low risk", "middle risk", "high risk") if len(groups) == 3 else ("all",) * 3
     observable = not (entry > 0).any()
     for n, (own, name) in enumerate(zip(groups, names, strict=False)):
-        mean = curves[:, own].mean(1)
-        series.append(
-            Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
-        )
-        seen = np.full(len(grid), np.nan)
+        mean, seen = curves[:, own].mean(1), np.full(len(grid), np.nan)
+        predicted = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
+        series.append(predicted)
         if observable:
-            right = CensoredData(
-                uncensored=time[own][event[own] > 0], right=time[own][event[own] == 0]
-            )
+            times, known = time[own], event[own] > 0
+            right = CensoredData(uncensored=times[known], right=times[event[own] == 0])
             seen = np.asarray(ecdf(right).sf.evaluate(grid))
             series.append(Series(f"observed, {name}", grid.tolist(), seen.tolist(), colour=n))
-        listing += [
-            [name, shown(at, 3), shown(p, 3), shown(s, 3)]
-            for at, p, s in zip(grid.tolist(), mean.tolist(), seen.tolist(), strict=True)
-        ]
+        columns = zip(grid.tolist(), mean.tolist(), seen.tolist(), strict=True)
+        listing += [[name, shown(at, 3), shown(p, 3), shown(s, 3)] for at, p, s in columns]
     unit = recipe.unit.get(recipe.target)
     across = Axis(f"time, {unit}" if unit else recipe.target, 0.0, float(grid[-1]))
     drawing = chart("Survival", across, Axis("share without the event", 0.0, 1.0), series)

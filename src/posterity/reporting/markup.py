@@ -1,7 +1,7 @@
 """HTML and SVG that nothing in a file can break out of: all text is escaped where it is put in."""
 
 import html
-import itertools
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -161,20 +161,15 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-class Ids:
-    """Identifiers of elements, each of which a page has once."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-
-    def new(self, what: str) -> str:
-        """The next one."""
-        return f"{what}-{next(self._numbers)}"
-
-
 def paragraph(*parts: object, class_: str | None = None) -> Markup:
     """A paragraph."""
     return tag("p", *parts, class_=class_)
+
+
+def embedded(data: object) -> Markup:
+    """Data for the page's own script, which nothing in them can break out of."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return tag("script", Markup(text), type="application/json")
 
 
 def bullets(items: Iterable[object]) -> Markup:

@@ -99,17 +99,13 @@ def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
     own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in chosen}
     rest = {site: with_names(cavity(ledger, site), names) for site in chosen}
     away = {site: distance(own[site], rest[site], ledger.prior) for site in chosen}
-    chosen = sorted(chosen)
     if len(chosen) > SITES:
         far = {site: d.deviations if d else 0.0 for site, d in away.items()}
-        chosen = sorted(sorted(chosen, key=lambda s: (-far[s], -nats[s]))[: SITES - 1])
-    pairs = {
-        (a, b): distance(own[a], own[b], ledger.prior) for a, b in itertools.combinations(chosen, 2)
-    }
-    return Contradictions(away, pairs, tuple(chosen))
-
-
-# --- sections ------------------------------------------------------------------------------------
+        chosen = sorted(sorted(chosen), key=lambda s: (-far[s], -nats[s]))[: SITES - 1]
+    chosen = sorted(chosen)
+    pairs = itertools.combinations(chosen, 2)
+    apart = {(a, b): distance(own[a], own[b], ledger.prior) for a, b in pairs}
+    return Contradictions(away, apart, tuple(chosen))
 
 
 def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions) -> list[Markup]:
@@ -117,26 +113,23 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
     sites = [site for site in summary.sites if site.why != "forgotten"]
     order = sorted(sites, key=lambda site: -(site.nats if site.nats is not None else -1.0))
     most = max((site.nats or 0.0 for site in sites if np.isfinite(site.nats or 0.0)), default=0.0)
-    known = any("records" in records.get(site.name, {}) for site in sites)
+    counts = {site.name: records.get(site.name, {}).get("records") for site in sites}
+    headers = ["Site", "Information added", "Nats", "Moves most", "Apart from all others"]
+    headers += ["Records"] * any(number is not None for number in counts.values())
     rows = []
     for site in order[:BARS]:
         share = 0.0 if site.nats is None or not most else min(site.nats / most, 1.0)
         bar = tag("rect", width=f"{100 * share:.2f}%", height=14, y=2, rx=2)
-        moved = "–" if site.most is None else f"{site.most.label} ({signed(site.most.by)} sd)"
-        far = away.apart.get(site.name)
+        far, number = away.apart.get(site.name), counts[site.name]
         cells: list[object] = [
             site.name,
             tag("svg", bar, aria_hidden="true"),
             shown(site.nats),
-            moved,
+            "–" if site.most is None else f"{site.most.label} ({signed(site.most.by)} sd)",
             "–" if far is None else f"{far.deviations:.1f} ({far.where})",
+            "–" if number is None else f"{number:,.0f}",
         ]
-        if known:
-            number = records.get(site.name, {}).get("records")
-            cells.append("–" if number is None else f"{number:,.0f}")
-        rows.append(cells)
-    headers = ["Site", "Information added", "Nats", "Moves most", "Apart from all others"]
-    headers += ["Records"] if known else []
+        rows.append(cells[: len(headers)])
     caption = "What each site adds to what all others and the prior say"
     bars = table(caption, headers, rows, len(order) - len(rows), "bars")
     text = (
@@ -144,9 +137,8 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
         "nats, of the posterior from the one without that site. What it moves most is given in "
         "standard deviations (sd) of the posterior of all sites."
     )
-    parts = [paragraph(text), bars]
-    asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why]
-    return [*parts, bullets(asides[:BARS])] if asides else parts
+    asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why][:BARS]
+    return [paragraph(text), bars, *([bullets(asides)] if asides else [])]
 
 
 def contradiction(found: Contradictions) -> list[Markup]:
@@ -156,27 +148,26 @@ def contradiction(found: Contradictions) -> list[Markup]:
     if not far:
         return []
     worst = max(far, key=lambda pair: far[pair].deviations)
-    split = [pair for pair, d in far.items() if d.kind == "high"]
-    few = "" if len(names) == len(found.apart) else f" Of {len(found.apart):,} sites "
-    few += f"the {len(names)} furthest from all others were compared in pairs." if few else ""
-    if split:
-        verb = "contradicts" if len(split) == 1 else "contradict"
-        text = f"{count(len(split), 'pair')} of sites {verb} each other, most of all "
-        text += f"{worst[0]} and {worst[1]}: {far[worst].where}, by {far[worst].deviations:.1f} "
-        text += "standard deviations. Look at the units and the records of these sites before you "
-        text += "rely on a posterior of all."
-    else:
-        strained = far[worst].kind == "middle"
-        text = f"No two {'of these ' if few else ''}sites exclude each other"
-        text += ", but some are strained" * strained
-        text += f". Furthest apart are {worst[0]} and {worst[1]}, at {far[worst].where}: "
-        text += f"{far[worst].deviations:.1f} standard deviations."
+    first, second, most = *worst, far[worst]
+    split = sum(d.kind == "high" for d in far.values())
+    few = f" Of {len(found.apart):,} sites the {len(names)} furthest from all others were compared"
+    few = f"{few} in pairs." if len(names) < len(found.apart) else ""
+    text = (
+        f"{count(split, 'pair')} of sites {'contradicts' if split == 1 else 'contradict'} each "
+        f"other, most of all {first} and {second}: {most.where}, by {most.deviations:.1f} standard "
+        "deviations. Look at the units and the records of these sites before you rely on a "
+        "posterior of all."
+        if split
+        else f"No two {'of these ' * bool(few)}sites exclude each other"
+        + ", but some are strained" * (most.kind == "middle")
+        + f". Furthest apart are {first} and {second}, at {most.where}: {most.deviations:.1f} "
+        "standard deviations."
+    )
     text += (
         f" Two sites of one truth are rarely more than {AGREEMENT:g} apart at their furthest "
         f"number; from {CONTRADICTION:g} on they exclude each other.{few}"
     )
-    tone = {"high": "note", "middle": "note plain", "low": "note good"}[far[worst].kind]
-    parts = [tag("p", text, class_=tone)]
+    tone = {"high": "note", "middle": "note plain", "low": "note good"}[most.kind]
     rows = []
     for a in names:
         cells = []
@@ -199,7 +190,8 @@ def contradiction(found: Contradictions) -> list[Markup]:
         for (a, b), d in sorted(far.items(), key=lambda item: -item[1].deviations)
     ]
     numbers = table("Pairs of sites", ["Sites", "Standard deviations", "At"], listing)
-    return [*parts, figure(matrix(caption, names, rows), legend(keys), numbers)]
+    picture = figure(matrix(caption, names, rows), legend(keys), numbers)
+    return [paragraph(text, class_=tone), picture]
 
 
 def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Markup:
@@ -215,9 +207,6 @@ def legend(keys: Mapping[str, str]) -> Markup:
     return tag("ul", *items, class_="legend", role="list", aria_label="What the colours mean")
 
 
-# --- components and layers -----------------------------------------------------------------------
-
-
 def components(summary: Summary) -> list[Markup]:
     """Components of plates and mixtures by weight, and layers of networks."""
     parts = []
@@ -225,15 +214,14 @@ def components(summary: Summary) -> list[Markup]:
     for one in summary.components:
         blocks.setdefault((one.block, one.kind), []).append(one)
     for (block, kind), own in blocks.items():
-        headers = [kind.capitalize(), "Weight", "Standard deviation", "Most probable", "Mean"]
-        rows = []
+        rows = [[kind.capitalize(), "Weight", "Standard deviation", "Most probable", "Mean"]]
         for one in own[:100]:
             mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
             top = ", ".join(f"{word} {shown(p, 2)}" for word, p in one.top[:6])
             means = ", ".join(shown(value, 3) for value in mean)
             rows.append([one.name, shown(one.weight), shown(one.weight_sd), top, means])
-        kept = [k for k in range(5) if not k or any(row[k] not in ("", "–") for row in rows)]
-        headers, *rows = ([row[k] for k in kept] for row in (headers, *rows))
+        kept = [k for k in range(5) if not k or any(row[k] not in ("", "–") for row in rows[1:])]
+        headers, *rows = ([row[k] for k in kept] for row in rows)
         what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
         parts.append(table(what, headers, rows, len(own) - len(rows)))
     if summary.layers:
@@ -260,32 +248,24 @@ def components(summary: Summary) -> list[Markup]:
 
 def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[str]:
     """Sentences on a ledger for whoever reads nothing else."""
-    lines = []
-    if not ledger.sites:
-        return ["No site has contributed: this is the prior."]
-    sites = [site for site in summary.sites if site.nats is not None]
+    lines, sites = [], [site for site in summary.sites if site.nats is not None]
     if sites:
         first = max(sites, key=lambda site: site.nats or 0.0)
         lines.append(f"Most information comes from {first.name}: {shown(first.nats)} nats.")
     if ledger.forgotten:
         gone = listed(ledger.forgotten)
         lines.append(f"{gone} left, and what they contributed was subtracted.")
-    unknown = [site.name for site in summary.sites if site.why and site.why != "forgotten"]
-    if unknown:
+    if unknown := [site.name for site in summary.sites if site.why not in ("", "forgotten")]:
         lines.append(f"Without {listed(unknown)} what is left is no distribution.")
-    if ledger.independent:
-        lines.append(
-            "Every contribution is marked as found from its own site's data alone, so a site can "
-            "be taken out exactly."
-        )
-    else:
-        lines.append(
-            "Contributions are not marked as found from each site's own data alone: they were "
-            "refined or matched together, so what stays when one is taken out may owe something to "
-            "its company."
-        )
-    split = [site for site, d in found.apart.items() if d is not None and d.kind == "high"]
-    if split:
+    lines.append(
+        "Every contribution is marked as found from its own site's data alone, so a site can be "
+        "taken out exactly."
+        if ledger.independent
+        else "Contributions are not marked as found from each site's own data alone: they were "
+        "refined or matched together, so what stays when one is taken out may owe something to its "
+        "company."
+    )
+    if split := [site for site, d in found.apart.items() if d is not None and d.kind == "high"]:
         verb = "contradicts" if len(split) == 1 else "contradict"
         lines.append(f"{listed(split)} {verb} the others.")
     return lines

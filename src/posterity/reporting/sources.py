@@ -1,5 +1,6 @@
 """Sources of a report: values and files, each of which is recognised, and what belongs together."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -18,6 +19,8 @@ from posterity.receipt import Receipt
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb")
 """Options of a fusion that its file keeps."""
+KINDS = ("Run", "Fusion", "NetworkFusion", "Pursuit", "Distillation", "Student")
+"""Results that a page is made of, by the names of their types."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,6 @@ class Source:
         value: a law, a ledger, a student, a receipt, or the result of a verb.
         about: what its file says; None of a value.
         visits: of a federation, the visits so far.
-        unit: what its schedule calls a step.
     """
 
     name: str
@@ -53,16 +55,11 @@ class Source:
         return recipe_in(self.provenance)
 
     @property
-    def records(self) -> dict[str, dict[str, Any]]:
-        """By site what is known of its records."""
-        return sites_in(self.provenance)
-
-    @property
     def posterior(self) -> Any:
         """Its ledger if it has one, else its law; None of a receipt and of a student."""
-        ledger = getattr(self.value, "ledger", None)
         if isinstance(self.value, Ledger | Distribution):
             return self.value
+        ledger = getattr(self.value, "ledger", None)
         return ledger if isinstance(ledger, Ledger) else getattr(self.value, "posterior", None)
 
     @functools.cached_property
@@ -78,45 +75,33 @@ def read(source: object) -> Source:
         ArtifactError: for a file that is missing, foreign, altered or of a newer version.
         StructureError: for what has nothing to be reported.
     """
+    name, about, value = type(source).__name__, None, source
     if isinstance(source, str | os.PathLike):
-        return _file(Path(source))
-    kinds = ("Run", "Fusion", "NetworkFusion", "Pursuit", "Distillation", "Student")
-    if isinstance(source, Ledger | Distribution | Receipt) or type(source).__name__ in kinds:
-        return Source(type(source).__name__, source, visits=_visits(source))
-    raise StructureError(
-        found=f"a {type(source).__name__}",
-        expected="a posterior, a ledger, a receipt, a student, the result of a verb, or a path",
-        fix="Pass what a verb returned, or the path of a file that posterity wrote.",
-    )
-
-
-def _visits(value: Any) -> Sequence[Any]:
-    return tuple(value.trace) if type(value).__name__ == "Run" else ()
-
-
-def _file(path: Path) -> Source:
-    if path.exists() and not path.is_file():
-        raise ArtifactError(
-            found=f"{str(path)!r}, which is no regular file",
-            expected="a file that posterity wrote",
-            fix="Name files, each by its path.",
-        )
-    try:
-        with path.open("rb") as file:
-            start = file.read(1)
-    except OSError:  # the error is raised where it is opened below
+        path = Path(source)
+        name = path.name
+        if path.exists() and not path.is_file():
+            raise ArtifactError(
+                found=f"{str(path)!r}, which is no regular file",
+                expected="a file that posterity wrote",
+                fix="Name files, each by its path.",
+            )
         start = b""
-    if start == b"{":
-        return Source(path.name, Receipt.load(path))
-    value, about = open_artifact(path)
-    if isinstance(value, dict) and "ledger" in value and "federate" in about.provenance:
-        return _checkpoint(path, value, about)
-    if isinstance(value, Ledger | Distribution) or about.kind == "Student":
-        return Source(path.name, value, about)
+        with contextlib.suppress(OSError), path.open("rb") as file:  # raised where it is read
+            start = file.read(1)
+        if start == b"{":
+            return Source(name, Receipt.load(path))
+        value, about = open_artifact(path)
+        if isinstance(value, dict) and "ledger" in value and "federate" in about.provenance:
+            return _checkpoint(path, value, about)
+    kind = type(value).__name__
+    if isinstance(value, Ledger | Distribution | Receipt) or kind in KINDS:
+        visits: Any = getattr(value, "trace", ()) if kind == "Run" else ()
+        return Source(name, value, about, tuple(visits))
     raise StructureError(
-        found=f"a {about.kind} in {str(path)!r}",
-        expected="a posterior, a ledger, a student, a federation's checkpoint, or a receipt",
-        fix="See what is in it: posterity inspect FILE.",
+        found=f"a {kind}" if about is None else f"a {about.kind} in {str(source)!r}",
+        expected="a posterior, a ledger, a receipt, a student, the result of a verb, or a path",
+        fix="Pass what a verb returned, or the path of a file that posterity wrote; see what is in "
+        "a file by posterity inspect FILE.",
     )
 
 
@@ -136,9 +121,6 @@ def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
         ) from error
     about = dataclasses.replace(about, provenance={"steps": str(position.get("step", 0))})
     return Source(path.name, value["ledger"], about, visits)
-
-
-# --- what belongs together -----------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,13 +143,9 @@ class Subjects:
     def files(self) -> list[Source]:
         """All sources that are files, each once."""
         parts = [*self.inputs, *self.main]  # a fusion made for the page stands for its first file
-        for receipt in self.receipts:
-            parts += [part for part in receipt if part is not None]
-        by_path: dict[str, Source] = {}
-        for part in parts:
-            if part.about is not None:
-                by_path.setdefault(part.about.path, part)
-        return list(by_path.values())
+        parts += [part for receipt in self.receipts for part in receipt if part is not None]
+        files = [part for part in parts if part.about is not None]
+        return list({part.about.path: part for part in reversed(files) if part.about}.values())
 
 
 def subjects_of(sources: Iterable[object]) -> Subjects:
@@ -191,34 +169,29 @@ def subjects_of(sources: Iterable[object]) -> Subjects:
     )
     after = {id(ledger) for _, _, ledger in pairs if ledger is not None}
     before = [b for _, b, a in pairs if a is not None and b is not None]
-    shown = [one for one in others if one not in before or id(one) in after]
-    shown, notes = _with_visits(shown), []
-    loose = [one for one in shown if one.value is one.posterior and not one.visits]
-    loose = [one for one in loose if id(one) not in after]
-    inputs: list[Source] = []
-    if len(loose) > 1:
-        result = _result_of(loose)
-        inputs = [one for one in loose if one is not result]
-        if len(inputs) > 1:
-            fused, notes = _fused(inputs, result)
-            shown = [fused, *(one for one in shown if one not in loose)]
-        else:
-            inputs = []
+    shown = _with_visits([one for one in others if one not in before or id(one) in after])
+    plain = lambda one: one.value is one.posterior and not one.visits and id(one) not in after
+    loose = [one for one in shown if plain(one)]
+    result = _result_of(loose)
+    inputs = [one for one in loose if one is not result]
+    if len(inputs) < 2:
+        return Subjects(tuple(shown), pairs)
+    fused, notes = _fused(inputs, result)
+    shown = [fused, *(one for one in shown if one not in loose)]
     return Subjects(tuple(shown), pairs, tuple(inputs), tuple(notes))
 
 
 def _with_visits(sources: list[Source]) -> list[Source]:
     """A ledger and the checkpoint of the run that made it as one."""
-    runs = {one.digest: one for one in sources if one.visits}
-    merged = []
-    for one in sources:
-        if not one.visits and isinstance(one.value, Ledger) and one.digest in runs:
-            merged.append(dataclasses.replace(one, visits=runs[one.digest].visits))
-    told = {one.digest for one in merged}
-    kept = [
-        one for one in sources if not (isinstance(one.posterior, Ledger) and one.digest in told)
+    runs = {one.digest: one.visits for one in sources if one.visits}
+    merged = [
+        dataclasses.replace(one, visits=runs[one.digest])
+        for one in sources
+        if not one.visits and isinstance(one.value, Ledger) and one.digest in runs
     ]
-    return [*merged, *kept]
+    told = {one.digest for one in merged}
+    left = lambda one: not isinstance(one.posterior, Ledger) or one.digest not in told
+    return [*merged, *filter(left, sources)]
 
 
 def _result_of(sources: Sequence[Source]) -> Source | None:
@@ -226,38 +199,29 @@ def _result_of(sources: Sequence[Source]) -> Source | None:
     files = {id(one): one.about.digest for one in sources if one.about is not None}
     for one in sources:
         inputs = {text for key, text in one.provenance.items() if key.startswith("input ")}
-        others = {name for which, name in files.items() if which != id(one)}
-        if inputs and others == inputs:
+        if inputs and inputs == {name for which, name in files.items() if which != id(one)}:
             return one
-    return next((one for one in sources if _holds(one, sources)), None)
-
-
-def _holds(one: Source, sources: Sequence[Source]) -> bool:
-    """True for a ledger of all sites that the others name, of which there are several."""
-    names = [sites_of(other) for other in sources if other is not one]
-    return len(names) > 1 and all(names) and sites_of(one) == set().union(*names)
-
-
-def sites_of(source: Source) -> set[str]:
-    """The sites of a ledger."""
-    return set(source.value.sites) if isinstance(source.value, Ledger) else set()
+    sites = [set(s.value.sites) if isinstance(s.value, Ledger) else set() for s in sources]
+    for one, own in zip(sources, sites, strict=True):  # a ledger of all sites that others name
+        others = [sites[k] for k, other in enumerate(sources) if other is not one]
+        if len(others) > 1 and all(others) and own == set().union(*others):
+            return one
+    return None
 
 
 def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, list[str]]:
     """The fusion of several posteriors, as their result says that it was done."""
     from posterity.fusion import fuse
 
-    options: dict[str, Any] = {}
-    if result is not None:
-        kept = result.provenance
-        options = {key: kept[key] for key in OF_FUSE if key in kept}
-        if "components" in options:
-            options["components"] = int(options["components"])
-        if "absorb" in options:
-            options["absorb"] = options["absorb"] == "true"
-        start = "weight "
-        weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
-        options |= {"weights": weights} if weights else {}
+    kept = {} if result is None else result.provenance
+    options: dict[str, Any] = {key: kept[key] for key in OF_FUSE if key in kept}
+    if "components" in options:
+        options["components"] = int(options["components"])
+    if "absorb" in options:
+        options["absorb"] = options["absorb"] == "true"
+    start = "weight "
+    if weights := {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}:
+        options["weights"] = weights
     sites: Any = [one.value for one in inputs]
     if all(one.about is not None for one in inputs):
         sites = [one.about.path for one in inputs if one.about is not None]
@@ -265,8 +229,7 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
         warnings.simplefilter("ignore", UserWarning)  # the page has them
         fusion = fuse(sites, **options)
     if result is None:
-        recipes = [one for one in inputs if one.recipe is not None]
-        about = recipes[0].about if recipes else None
+        about = next((one.about for one in inputs if one.recipe is not None), None)
         note = f"{len(inputs)} files were fused for this page; no file of the result was given."
         return Source("their fusion", fusion, about), [note]
     same = digest(Source("", fusion).posterior) == result.digest
@@ -284,7 +247,7 @@ def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
     known: dict[str, dict[str, Any]] = {}
     for one in sources:
         try:
-            known |= one.records
+            known |= sites_in(one.provenance)
         except PosterityError:
             continue
     return known

@@ -1,7 +1,6 @@
 """Sections on results of verbs: matchings, visits, components of a pursuit, students, receipts."""
 
 import itertools
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -12,13 +11,13 @@ import numpy as np
 from posterity.plots.matches import MEANING, Kind
 from posterity.plots.matches import read as read_matches
 from posterity.receipt import Receipt, Verification, verify
-from posterity.reporting.charts import Axis, Series, chart, line, x_of, y_of
+from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import (
-    Ids,
     Markup,
     bullets,
     capital,
     count,
+    embedded,
     figure,
     join,
     paragraph,
@@ -48,10 +47,7 @@ def status(what: str, found: Status) -> Markup:
     elif not found.converged:
         text += ": how far it is from the optimum is not known"
     reasons = "".join(f" {capital(reason)}." for reason in found.reasons)
-    return tag("p", f"{text}.{reasons}", class_="note good" if found.converged else "note")
-
-
-# --- fusion --------------------------------------------------------------------------------------
+    return paragraph(f"{text}.{reasons}", class_="note good" if found.converged else "note")
 
 
 def fusion(result: Any) -> list[Markup]:
@@ -80,23 +76,21 @@ def fusion(result: Any) -> list[Markup]:
 
 def _plate(plate: Any, scale: Any) -> list[Markup]:
     matches = read_matches(plate)
-    shown_columns, rows, listing = min(plate.components, COLUMNS), [], []
+    columns, rows, listing = range(min(plate.components, COLUMNS)), [], []
     for place, site in enumerate(matches.sites):
         members, margins = matches.members(place), np.asarray(plate.margins[site], float)
         for local, fused in enumerate(plate.matching[site]):
             where = "–" if fused < 0 else str(fused)
-            if len(listing) < VISITS:
-                listing.append([site, str(local), where, shown(float(margins[local]))])
+            listing.append([site, str(local), where, shown(float(margins[local]))])
         if place >= LINES:
             continue
         cells = []
-        for column in range(shown_columns):
+        for column in columns:
             kind, own = Kind(matches.kinds[place, column]), members.get(column, [])
             margin = min((margins[k] for k in own), default=math.nan)
             numbers = ", ".join(map(str, own))
             told = f"{site}, fused component {column}: {MEANING[kind].split(':')[0]}"
-            if own:
-                told += f"; component {numbers} of the site"
+            told += f"; component {numbers} of the site" if own else ""
             if math.isfinite(margin):
                 told += f"; the next best match is {shown(margin)} nats worse"
             cells.append(tag("td", numbers or "·", class_=kind.name.lower(), data_tip=told))
@@ -105,41 +99,35 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
     keys = {kind.name.lower(): text for kind, text in MEANING.items() if kind in kinds}
     caption = f"{count(len(matches.sites), 'site')}, {plate.components} fused components"
     if len(matches.sites) > LINES or plate.components > COLUMNS:
-        caption += f"; the first {len(rows)} sites and {shown_columns} components are shown"
+        caption += f"; the first {len(rows)} sites and {len(columns)} components are shown"
     headers = ["Site", "Its component", "Fused component", "Margin in nats"]
-    numbers = table("Every match", headers, listing, len(plate.labels) - len(listing))
-    columns = list(map(str, range(shown_columns)))
-    parts = [figure(matrix(caption, columns, rows), legend(keys), numbers)]
+    numbers = table("Every match", headers, listing[:VISITS], len(listing) - VISITS)
+    picture = matrix(caption, list(map(str, columns)), rows)
+    parts = [figure(picture, legend(keys), numbers)]
     parts.append(paragraph(f"Matched components differ by {scale}."))
     if absorbed := plate.absorbed:
         told = (f"{', '.join(map(str, own))} of {site}" for site, own in absorbed.items())
         parts.append(paragraph(f"Part of another component of their own site: {'; '.join(told)}."))
-    evidence = dict(sorted(plate.components_evidence.items()))
+    evidence = sorted(plate.components_evidence.items())[:30]
     if len(evidence) > 1:
-        rows_of = [[str(number), shown(nats)] for number, nats in evidence.items()]
+        others = [[str(number), shown(nats)] for number, nats in evidence]
         caption = "Other numbers of components, and by how many nats each is worse"
-        parts.append(table(caption, ["Components", "Nats worse"], rows_of[:30]))
+        parts.append(table(caption, ["Components", "Nats worse"], others))
     return parts
 
 
-# --- a federation --------------------------------------------------------------------------------
-
-
-def federation(source: Source, ids: Ids) -> list[Markup]:
+def federation(source: Source) -> list[Markup]:
     """The changes of the posterior by visits, and the walk step by step."""
-    visits, value = list(source.visits), source.value
-    parts = []
-    if type(value).__name__ == "Run":
-        parts.append(status("The posterior", value.status))
-        parts.append(paragraph(f"How: {value.rule}."))
-    outcomes = Counter((visit.site, visit.outcome) for visit in visits)
+    visits, value, parts = list(source.visits), source.value, list[Markup]()
+    if source.kind == "Run":
+        parts += [status("The posterior", value.status), paragraph(f"How: {value.rule}.")]
     sites = sorted({visit.site for visit in visits})
-    parts.append(_convergence(visits, sites))
-    failed = [v for v in visits if v.outcome in ("failed", "refused")]
-    if failed:
+    parts.append(_convergence(visits))
+    if failed := [v for v in visits if v.outcome in ("failed", "refused")]:
         last = failed[-1]
         text = f"{count(len(failed), 'visit')} came to nothing, the last at {last.site}"
-        parts.append(tag("p", f"{text}: {last.error or last.outcome}.", class_="note"))
+        parts.append(paragraph(f"{text}: {last.error or last.outcome}.", class_="note"))
+    outcomes = Counter((visit.site, visit.outcome) for visit in visits)
     kinds = sorted({outcome for _, outcome in outcomes})
     rows = [[site, *(f"{outcomes[site, kind]:,}" for kind in kinds)] for site in sites[:200]]
     headers = ["Site", *(kind.capitalize() for kind in kinds)]
@@ -147,43 +135,37 @@ def federation(source: Source, ids: Ids) -> list[Markup]:
     if 1 < len(sites) <= NODES:
         if len(visits) > VISITS:
             parts.append(paragraph(f"The last {VISITS:,} of {len(visits):,} visits can be walked."))
-        parts.append(_walk(visits[-VISITS:], sites, _links(value), ids))
+        parts.append(_walk(visits[-VISITS:], sites, _links(value)))
     return parts
 
 
-def _convergence(visits: Sequence[Any], sites: Sequence[str]) -> Markup:
+def _convergence(visits: Sequence[Any]) -> Markup:
     """By visit, how far the posterior moved, or how far the site still wanted to go, in nats."""
-    changes = [(n, v, v.change) for n, v in enumerate(visits) if v.change]
+    changes = [(n, v, v.change) for n, v in enumerate(visits, 1) if v.change]
     label, what = "moved by, nats", "how far a visit moved the posterior, in nats"
     if not changes:
-        squares = ((n, v, v.residual) for n, v in enumerate(visits) if v.residual)
-        changes = [(n, v, r * r / 2) for n, v, r in squares]
+        changes = [(n, v, v.residual**2 / 2) for n, v in enumerate(visits, 1) if v.residual]
         label, what = "left at the site, nats", "how much its site still wanted to change, in nats"
-    known = [(n + 1.0, v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
+    known = [(float(n), v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
     if not known:
-        text = (
+        return paragraph(
             "No visit says how far the posterior moved, as where each contribution is exact at the "
             "first."
         )
-        return paragraph(text)
     every = max(1, -(-len(known) // POINTS))
     known = known[::every]
+    x, y = [n for n, *_ in known], [nats for *_, nats in known]
     across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0, whole=True)
-    up = Axis.around(label, [nats for *_, nats in known], log=True)
+    up = Axis.around(label, y, log=True)
     tips = [f"visit {n:.0f}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
-    points = Series("Visits", [n for n, *_ in known], [nats for *_, nats in known], tips=tips)
-    trail = Series("", points.x, points.y, kind="line")
-    drawing = chart("Convergence: " + what, across, up, [points], _trail(trail, across, up))
+    trail = through(across, up, zip(x, y, strict=True))
+    points = Series("Visits", x, y, tips=tips)
+    drawing = chart(f"Convergence: {what}", across, up, [points], trail)
     rows = [[f"{n:.0f}", v.site, v.outcome, shown(nats, 3)] for n, v, nats in known]
     numbers = table("Visits", ["Visit", "Site", "Outcome", "Nats"], rows[:300], len(rows) - 300)
     caption = f"Convergence: {what}, on a logarithmic scale."
     caption += f" One visit in {every} is drawn." if every > 1 else ""
     return figure(drawing, caption, numbers)
-
-
-def _trail(series: Series, across: Axis, up: Axis) -> Markup:
-    pairs = zip(series.x, series.y, strict=True)
-    return line([(x_of(across, x), y_of(up, y)) for x, y in pairs], "ideal")
 
 
 def _links(value: Any) -> list[tuple[str, str]]:
@@ -192,9 +174,7 @@ def _links(value: Any) -> list[tuple[str, str]]:
     return [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
 
 
-def _walk(
-    visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str, str]], ids: Ids
-) -> Markup:
+def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str, str]]) -> Markup:
     """Sites on a circle, and the way from one to the next, step by step."""
     names = sorted({*sites, *(end for pair in links for end in pair)})
     place = {name: k for k, name in enumerate(names)}
@@ -203,13 +183,11 @@ def _walk(
     angle = lambda k: 2 * math.pi * k / len(names) - math.pi / 2
     spot = lambda k: (220 + 105 * math.cos(angle(k)), 150 + 105 * math.sin(angle(k)))
     lines, nodes = [], []
-    for a, b in sorted(pairs):
-        (x1, y1), (x2, y2) = spot(a), spot(b)
-        ends = {"x1": f"{x1:.1f}", "y1": f"{y1:.1f}", "x2": f"{x2:.1f}", "y2": f"{y2:.1f}"}
-        lines.append(tag("line", **ends, data_link=f"{a}-{b}") if a != b else None)
+    for a, b in sorted(pair for pair in pairs if pair[0] != pair[1]):
+        ends = zip(("x1", "y1", "x2", "y2"), (*spot(a), *spot(b)), strict=True)
+        lines.append(tag("line", **{n: f"{x:.1f}" for n, x in ends}, data_link=f"{a}-{b}"))
     for k, name in enumerate(names):
-        x, y = spot(k)
-        side = math.cos(angle(k))
+        (x, y), side = spot(k), math.cos(angle(k))
         anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
         below = 26 if math.sin(angle(k)) > 0.5 and anchor == "middle" else -18
         dx, dy = (0, below) if anchor == "middle" else (math.copysign(18, side), 4)
@@ -217,69 +195,35 @@ def _walk(
         text = tag("text", short, x=f"{x + dx:.1f}", y=f"{y + dy:.1f}", text_anchor=anchor)
         dot = tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=11)
         nodes.append(tag("g", dot, text, data_node=k))
-    drawing = tag(
-        "svg",
-        *lines,
-        *nodes,
-        viewBox="0 0 440 300",
-        class_="chart",
-        role="img",
-        aria_label=f"{count(len(names), 'site')} and the way from one to the next",
-    )
-    steps = [[place[v.site], v.outcome, v.change] for v in visits]
-    steps = [[a, b, None if c is None or not math.isfinite(c) else c] for a, b, c in steps]
-    data = json.dumps({"sites": names, "visits": steps}, allow_nan=False).replace("<", "\\u003c")
-    slider = tag(
-        "input",
-        type="range",
-        min=0,
-        max=len(visits) - 1,
-        value=0,
-        aria_label="Visit",
-        autocomplete="off",
-    )
-    controls = tag(
-        "div",
-        slider,
-        tag(
-            "div",
-            tag("button", "Back", type="button", data_step=-1),
-            " ",
-            tag("button", "Next", type="button", data_step=1),
-            tag("output", aria_live="polite"),
-        ),
-        class_="js-only",
-    )
-    rows = [
-        [str(n + 1), v.site, v.outcome, "–" if v.change is None else shown(v.change, 3)]
-        for n, v in enumerate(visits[:300])
-    ]
+    about = f"{count(len(names), 'site')} and the way from one to the next"
+    style = {"viewBox": "0 0 440 300", "class_": "chart", "role": "img", "aria_label": about}
+    ends = {"type": "range", "min": 0, "max": len(visits) - 1, "value": 0}
+    button = lambda text, step: tag("button", text, type="button", data_step=step)
+    buttons = button("Back", -1), " ", button("Next", 1), tag("output", aria_live="polite")
+    slider = tag("input", **ends, aria_label="Visit", autocomplete="off")
+    controls = tag("div", slider, tag("div", *buttons), class_="js-only")
+    rows = [[str(n), v.site, v.outcome, shown(v.change, 3)] for n, v in enumerate(visits[:300], 1)]
     numbers = table("The walk", ["Visit", "Site", "Outcome", "Nats"], rows, len(visits) - len(rows))
-    script = tag("script", Markup(data), type="application/json", id=ids.new("data"))
+    known = lambda nats: None if nats is None or not math.isfinite(nats) else nats
+    steps = [[place[v.site], v.outcome, known(v.change)] for v in visits]
     caption = "Who had a turn, one after the other: filled is the site that has it."
-    inner = figure(join([drawing, controls]), caption, numbers)
-    return tag("div", tag("h3", "The way, step by step"), inner, script, class_="walk")
-
-
-# --- pursuit, distillation, students -------------------------------------------------------------
+    picture = figure(join([tag("svg", *lines, *nodes, **style), controls]), caption, numbers)
+    script = embedded({"sites": names, "visits": steps})
+    return tag("div", tag("h3", "The way, step by step"), picture, script, class_="walk")
 
 
 def pursuit(result: Any) -> list[Markup]:
     """The growth of a mixture, component by component."""
-    parts = [status("The mixture", result.status)]
     trace = list(result.trace)
-    numbers = [float(row.components) for row in trace]
+    numbers, elbo = [float(row.components) for row in trace], [row.elbo for row in trace]
     tips = [
         f"{row.components} components: ELBO {shown(row.elbo)} ± {shown(row.standard_error, 2)} nats"
         for row in trace
     ]
-    low = [row.elbo - 2 * row.standard_error for row in trace]
-    high = [row.elbo + 2 * row.standard_error for row in trace]
-    series = [
-        Series("Bound on the evidence", numbers, [r.elbo for r in trace], low, high, tips=tips)
-    ]
+    low, high = ([row.elbo + way * row.standard_error for row in trace] for way in (-2, 2))
     across = Axis("components", 0.5, max(numbers) + 0.5, whole=True)
-    drawing = chart("How the bound grew", across, Axis.around("ELBO, nats", [*low, *high]), series)
+    up = Axis.around("ELBO, nats", [*low, *high])
+    series = Series("Bound on the evidence", numbers, elbo, low, high, tips=tips)
     headers = ["Components", "ELBO", "Standard error", "Gain", "Weight", "Effective components"]
     rows = [
         [
@@ -296,36 +240,29 @@ def pursuit(result: Any) -> list[Markup]:
         "The lower bound on the log evidence (ELBO) after each component, with two standard errors:"
         " it grows until another component adds nothing."
     )
-    parts.append(figure(drawing, caption, table("Component by component", headers, rows)))
+    drawing = chart("How the bound grew", across, up, [series])
+    picture = figure(drawing, caption, table("Component by component", headers, rows))
     refused = [f"Component {one.number} was refused: {one.reason}." for one in result.refused]
-    return [*parts, bullets(refused)] if refused else parts
+    return [status("The mixture", result.status), picture, *([bullets(refused)] if refused else [])]
 
 
 def distillation(result: Any) -> list[Markup]:
     """The course of a student's distance from its teacher."""
-    parts = [status("The student", result.status)]
+    parts, tolerance = [status("The student", result.status)], result.status.tolerance
     trace = [row for row in result.trace if row.gap > 0]
-    if trace:
-        steps, gaps = [float(row.step) for row in trace], [row.gap for row in trace]
-        tips = [f"step {row.step:,}: {shown(row.gap, 3)} nats" for row in trace]
-        across = Axis.around("steps of the student", steps, log=True)
-        up = Axis.around("nats from its teacher", [*gaps, result.status.tolerance], log=True)
-        level = y_of(up, result.status.tolerance)
-        goal = line(
-            [(x_of(across, across.low), level), (x_of(across, across.high), level)], "ideal"
-        )
-        drawing = chart(
-            "How far the student is from its teacher",
-            across,
-            up,
-            [Series("Gap", steps, gaps, tips=tips)],
-            goal,
-        )
-        rows = [[f"{row.step:,}", shown(row.gap, 3)] for row in trace]
-        numbers = table("Step by step", ["Step", "Nats"], rows[:300], len(rows) - 300)
-        caption = "Nats between the predictions of student and teacher; dashed is the tolerance."
-        parts.append(figure(drawing, caption, numbers))
-    return parts
+    if not trace:
+        return parts
+    steps, gaps = [float(row.step) for row in trace], [row.gap for row in trace]
+    tips = [f"step {row.step:,}: {shown(row.gap, 3)} nats" for row in trace]
+    across = Axis.around("steps of the student", steps, log=True)
+    up = Axis.around("nats from its teacher", [*gaps, tolerance], log=True)
+    goal = through(across, up, [(across.low, tolerance), (across.high, tolerance)])
+    series = [Series("Gap", steps, gaps, tips=tips)]
+    drawing = chart("How far the student is from its teacher", across, up, series, goal)
+    rows = [[f"{row.step:,}", shown(row.gap, 3)] for row in trace]
+    numbers = table("Step by step", ["Step", "Nats"], rows[:300], len(rows) - 300)
+    caption = "Nats between the predictions of student and teacher; dashed is the tolerance."
+    return [*parts, figure(drawing, caption, numbers)]
 
 
 def student(value: Any, columns: Sequence[str]) -> list[Markup]:
@@ -345,20 +282,17 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
     parts = [paragraph(text), table("The student", ["What", "Which"], rows)]
     domain, scaling = value.domain, value.scaling
     if columns and domain is not None and scaling.x_shift is not None:
+        shift, scale = np.ravel(scaling.x_shift), np.ravel(scaling.x_scale)
         low, high = (np.asarray(end).ravel() for end in (domain.low, domain.high))
-        if len(low) == len(columns) == np.size(scaling.x_shift):
-            shift, scale = np.ravel(scaling.x_shift), np.ravel(scaling.x_scale)
+        if len(low) == len(columns) == len(shift):
             ends = zip(columns, shift + scale * low, shift + scale * high, strict=True)
             rows = [[name, shown(float(a)), shown(float(b))] for name, a, b in ends]
-            parts.append(
-                table("Inputs it learned on", ["Column", "From", "To"], rows[:200], len(rows) - 200)
-            )
+            listing = ["Column", "From", "To"], rows[:200], len(rows) - 200
+            parts.append(table("Inputs it learned on", *listing))
     elif columns:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts
 
-
-# --- receipts ------------------------------------------------------------------------------------
 
 NOT_SHOWN = (
     "That the site's records were deleted where they are kept: a receipt is about the posterior.",
@@ -383,36 +317,35 @@ def receipt(
 ) -> list[Markup]:
     """A section on what a receipt shows, as :func:`checked`, and what it does not."""
     value: Receipt = source.value
-    parts = [paragraph(f"The receipt says: {value.statement}")]
-    if verification is not None:
+    if verification is None:
+        missing = [n for n, one in (("before", before), ("after", after)) if one is None]
+        verdict, tone = f"The ledger {' and the one '.join(missing)} that the receipt names", "note"
+        verdict += " was not given, so nothing was checked."
+        claims = [
+            (f"The factors of {', '.join(value.sites)} were subtracted.", "open"),
+            ("The ledger before and the ledger after are those whose digests it names.", "open"),
+        ]
+    else:
         verdict = "Every claim was checked against the two ledgers, and holds."
         if not verification.passed:
             verdict = "The receipt does not hold: see the claims that are marked with a cross."
-        parts.append(tag("p", verdict, class_="note good" if verification.passed else "note"))
-        claims = verification.claims.items()
-        marks = [
-            tag("li", capital(text), class_="yes" if holds else "no") for text, holds in claims
-        ]
-    else:
-        missing = [n for n, one in (("before", before), ("after", after)) if one is None]
-        text = f"The ledger {' and the one '.join(missing)} that the receipt names was not given, "
-        text += "so nothing was checked."
-        parts.append(tag("p", text, class_="note"))
-        texts = (
-            f"The factors of {', '.join(value.sites)} were subtracted.",
-            "The ledger before and the ledger after are those whose digests it names.",
-        )
-        marks = [tag("li", text, class_="open") for text in texts]
-    parts += [tag("h3", "What it shows"), tag("ul", *marks)]
-    exact = "" if value.exact else " What stays may have been fitted in the company of who left."
-    refined = value.refinement
-    if refined is not None:
+        tone = "note good" if verification.passed else "note"
+        pairs = verification.claims.items()
+        claims = [(capital(text), "yes" if holds else "no") for text, holds in pairs]
+    exact = "" if value.exact else "What stays may have been fitted in the company of who left."
+    if value.refinement is not None:
         exact += " How near the posterior is to one that never saw them is the issuer's estimate."
-    shown_not = [*NOT_SHOWN, exact.strip()] if exact else list(NOT_SHOWN)
-    items = (tag("li", text, class_="open") for text in shown_not)
-    parts += [tag("h3", "What it does not show"), tag("ul", *items)]
+    unshown = [(text, "open") for text in (*NOT_SHOWN, exact.strip()) if text]
+    marked = lambda texts: tag("ul", *(tag("li", text, class_=kind) for text, kind in texts))
     rows = [["Left", ", ".join(value.sites)], ["Exact", "yes" if value.exact else "no"]]
     rows += [["Time", value.time], ["posterity", value.version]]
     rows += [["Ledger before", value.before], ["Ledger after", value.after]]
-    parts.append(table("The receipt", ["What", "Which"], rows))
-    return parts
+    return [
+        paragraph(f"The receipt says: {value.statement}"),
+        paragraph(verdict, class_=tone),
+        tag("h3", "What it shows"),
+        marked(claims),
+        tag("h3", "What it does not show"),
+        marked(unshown),
+        table("The receipt", ["What", "Which"], rows),
+    ]

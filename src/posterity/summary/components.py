@@ -115,9 +115,6 @@ def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float],
     return [tuple((words[i], float(own[i])) for i in best) for own, best in pairs]
 
 
-# --- networks ------------------------------------------------------------------------------------
-
-
 def layers_of(
     law: Distribution, names: Names, level: float, path: str = "", block: str = "", member: str = ""
 ) -> Iterator[Layer]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.tree import leaves
-from posterity.families.description import MOST_READ, MOST_SOLVED
 from posterity.families.distribution import Distribution
+from posterity.families.names import MOST_READ, MOST_SOLVED
 from posterity.ledger import Ledger
 from posterity.summary import summarise
 from posterity.summary.influence import EXACT, sites_of

@@ -12,7 +12,8 @@ from posterity import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian
 from posterity.arrays.tree import map_leaves
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, divergence_of, jensen
+from posterity.fusion import divergences
+from posterity.fusion.divergences import Discrepancy, Jeffreys, Renyi, divergence_of
 from tests.laws.table import TABLE, covariance
 
 FAMILIES = ["Beta", "Categorical", "Dirichlet", "Gamma", "DiagonalGaussian", "Gaussian"]
@@ -172,8 +173,8 @@ def test_a_relaxed_assignment_weighs_members(divergence: Discrepancy) -> None:
 @pytest.mark.parametrize("name", ["Dirichlet", "Gaussian"])
 def test_the_middle_of_one_is_not_looked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many components have no partner: they should cost a try, not forty."""
-    tries, members_at = [], jensen._members_at
-    monkeypatch.setattr(jensen, "_members_at", lambda *at: tries.append(at) or members_at(*at))
+    tries, members_at = [], divergences._members_at
+    monkeypatch.setattr(divergences, "_members_at", lambda *at: tries.append(at) or members_at(*at))
     q = drawn(name, 7, 3)
     found = Renyi(0.3).barycenter(q, np.arange(3))
     np.testing.assert_allclose(found.natural_parameters, q.natural_parameters, rtol=1e-9)

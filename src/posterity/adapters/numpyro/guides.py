@@ -16,8 +16,7 @@ from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
 from posterity.families.names import entry_names
-from posterity.families.transformed import Transformed
-from posterity.families.unconstrained import Supports
+from posterity.families.unconstrained import Supports, Transformed
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
@@ -37,10 +36,9 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
     Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``.
 
-    It is no exponential family, so ledgers, ``fuse`` and ``diff`` do not take it. They take
-    ``.law``, the Gaussian of the unconstrained numbers (of a scale its logarithm) under the same
-    names, beside a Gaussian prior of these: ``fuse({"north": q.law, ...}, rule="product",
-    prior=prior)``. A low-rank one does not add.
+    Ledgers, ``fuse`` and ``diff`` take ``.law``, the Gaussian of the unconstrained numbers (of a
+    scale its logarithm) under the same names, beside a Gaussian prior of these: ``fuse({"north":
+    q.law, ...}, rule="product", prior=prior)``. A low-rank one does not add.
 
     An ``AutoDelta`` is one point. From there Newton's method goes, in double precision, to the
     mode of the unconstrained numbers (which is not that of the values themselves: the map has a
@@ -55,7 +53,6 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
         kwargs: the same, by name.
 
     Raises:
-        MissingExtraError: numpyro is not installed.
         UsageError: for other guides, one that has not been run, and parameters that are missing;
             for an ``AutoDelta`` without the model's arguments; and for arguments of other guides.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
@@ -108,29 +105,22 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
         ``guide.sample_posterior``.
 
     Raises:
-        MissingExtraError: numpyro is not installed.
         UsageError: for other guides, and one that has not been run.
         StructureError: for a law of other sites, or one that the guide cannot hold.
-
-    For example::
-
-        state = svi.init(jax.random.key(0), y, init_params=to_params(law, guide))
     """
     _check_guide(guide, False, STARTS)
     kind = type(guide).__name__
     supports = supports_of(guide.prototype_trace)
-    if not isinstance(law, Transformed) or law.supports.tree != supports.tree:
-        raise StructureError(
-            found=f"{law!r}",
-            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide's model",
-            fix="Take from_guide of a guide of the same model, or from_samples of its draws.",
-        )
     full = kind == "AutoMultivariateNormal"
-    if not isinstance(law.law, Gaussian | DiagonalGaussian if full else DiagonalGaussian):
+    held = Gaussian | DiagonalGaussian if full else DiagonalGaussian
+    known = isinstance(law, Transformed) and law.supports.tree == supports.tree
+    if not known or not isinstance(law.law, held):
         raise StructureError(
-            found=f"a {type(law.law).__name__} for {kind}",
-            expected="a DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
-            fix="Use AutoMultivariateNormal, or from_samples(..., family='diagonal').",
+            found=f"{law!r} of a {type(law.law).__name__} for {kind}" if known else f"{law!r}",
+            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide's model, "
+            "of a DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
+            fix="Take from_guide of a guide of the same model, or from_samples of its draws, with "
+            "family='diagonal' where the guide holds no correlations.",
         )
     inner: Any = law.law
     mean = _wide(inner.mean)
@@ -161,25 +151,17 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
     guides, kind = library().infer.autoguide, type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
+    wrong, fix = "", "Fit it first, and pass what SVI.get_params(state) gives."
     if not ours or kind.__name__ not in known:
-        raise UsageError(
-            found=f"a guide of type {kind.__name__}",
-            expected=f"one of {list(known)}",
-            fix="Of others take draws, with guide.sample_posterior, and pass them to "
-            "posterity.adapters.from_samples.",
-        )
-    if getattr(guide, "prototype_trace", None) is None:
-        raise UsageError(
-            found=f"a guide {kind.__name__} that has not been run",
-            expected="an automatic guide that knows the sites of its model",
-            fix="Fit it first, and pass what SVI.get_params(state) gives.",
-        )
-    if data and kind.__name__ != "AutoDelta":
-        raise UsageError(
-            found=f"arguments of the model for {kind.__name__}",
-            expected="the guide and its parameters, which say all",
-            fix="Leave the arguments out.",
-        )
+        wrong, fix = f"a guide of type {kind.__name__}", "Of others take draws, with "
+        fix += "guide.sample_posterior, and pass them to posterity.adapters.from_samples."
+    elif getattr(guide, "prototype_trace", None) is None:
+        wrong = f"a guide {kind.__name__} that has not been run"
+    elif data and kind.__name__ != "AutoDelta":
+        wrong, fix = f"arguments of the model for {kind.__name__}", "Leave the arguments out."
+    if wrong:
+        expected = f"a guide among {list(known)} that has been run, and its parameters alone"
+        raise UsageError(found=wrong, expected=expected, fix=fix)
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
@@ -210,11 +192,9 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
 
 
 def _no_mode(found: str) -> ParameterError:
-    return ParameterError(
-        found=found,
-        expected="a mode with curvature in every direction",
-        fix="Fit the guide for longer; or take out of the model what the data say nothing about.",
-    )
+    expected = "a mode with curvature in every direction"
+    fix = "Fit the guide for longer; or take out of the model what the data say nothing about."
+    return ParameterError(found=found, expected=expected, fix=fix)
 
 
 def _at_mode(
@@ -223,14 +203,7 @@ def _at_mode(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> tuple[Gaussian, Supports]:
-    """The Gaussian of mode and curvature of the unconstrained numbers, and the sites' supports.
-
-    Newton's method with halved steps, in double precision.
-
-    Raises:
-        UsageError: for a model that does not run with these arguments.
-        ParameterError: where there is no mode with curvature in every direction near the start.
-    """
+    """The Gaussian of mode and curvature of the unconstrained numbers, and the sites' supports."""
     try:
         target = joint(model, *args, **kwargs)
     except UsageError as error:
@@ -247,13 +220,12 @@ def _at_mode(
         name: value / value.sum(-1, keepdims=True) if supports.tree[name].axes == 1 else value
         for name, value in start.items()
     }
-    bijection = supports
 
     def density(u: Any) -> Any:
-        parts = bijection.unravel(u)
-        return target.log_density(bijection.forward(parts)) + bijection.log_det(parts)
+        parts = supports.unravel(u)
+        return target.log_density(supports.forward(parts)) + supports.log_det(parts)
 
-    begin = bijection.ravel(bijection.inverse(inside))
+    begin = supports.ravel(supports.inverse(inside))
     with jax.enable_x64(True):
         value = jax.jit(density)
         derivatives = jax.jit(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
@@ -262,12 +234,8 @@ def _at_mode(
             slope, precision = map(np.asarray, derivatives(at))
             return slope, (precision + precision.T) / 2
 
-        end = newton(
-            lambda at: float(value(at)),
-            lambda at: step_by_curvature(*curved(at)),
-            begin,
-            most=STEPS,
-        )
+        step = lambda at: step_by_curvature(*curved(at))
+        end = newton(lambda at: float(value(at)), step, begin, most=STEPS)
         precision = curved(end.at)[1]
     sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
     if not (end.distance <= CONVERGED and sizes.min() > 1e-10 * sizes.max()):

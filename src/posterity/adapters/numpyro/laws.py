@@ -23,23 +23,29 @@ from posterity.families import (
 )
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 
+NAMES: dict[type, str] = {
+    LowRankGaussian: "LowRankMultivariateNormal",
+    Gamma: "Gamma",
+    Beta: "Beta",
+    Dirichlet: "Dirichlet",
+}
+"""NumPyro's names of families that have the same parameters there."""
+TRANSFORMS: dict[type, str] = {
+    RealNumbers: "Identity",
+    PositiveNumbers: "Exp",
+    UnitInterval: "Sigmoid",
+    Simplex: "StickBreaking",
+}
+
 
 def to_numpyro(law: Distribution) -> Any:
-    """A law as a distribution of NumPyro, such as the prior of the next model.
+    """A law as a distribution of NumPyro in JAX's default precision, such as a next model's prior.
 
-    Args:
-        law: a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
-            :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without
-            mixing weights (members along the last batch axis become part of the event); a
-            :class:`Mixture` of one; a :class:`Transformed` on one array; or a :class:`Product`.
-
-    Returns:
-        A ``numpyro.distributions.Distribution``, in JAX's default precision; of a Product a
-        dictionary of them by block. Names of coordinates have no place there.
-
-    Raises:
-        MissingExtraError: numpyro is not installed.
-        StructureError: for other laws, and those on several sites: give each its own.
+    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
+    :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without mixing
+    weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
+    a :class:`Transformed` on one array; or a :class:`Product`, of which there is a dictionary by
+    block. Others are a StructureError. Names of coordinates have no place there.
 
     >>> from posterity.families import Gamma
     >>> to_numpyro(Gamma.from_standard(shape=2.0, rate=4.0)).mean
@@ -49,42 +55,24 @@ def to_numpyro(law: Distribution) -> Any:
     if isinstance(law, Product):
         return {name: to_numpyro(block) for name, block in law.blocks.items()}
     if isinstance(law, Mixture):
-        weights = dist.Categorical(logits=_narrow(np.asarray(law.log_weights)))
+        weights = dist.Categorical(logits=_narrow(law.log_weights))
         return dist.MixtureSameFamily(weights, to_numpyro(law.components))
     if isinstance(law, Plate) and law.weights is None:
         return to_numpyro(law.members).to_event(1)
-    if isinstance(law, Transformed):
-        transforms, support = dist.transforms, law.supports.tree
-        kinds = {
-            RealNumbers: transforms.IdentityTransform,
-            PositiveNumbers: transforms.ExpTransform,
-            UnitInterval: transforms.SigmoidTransform,
-            Simplex: transforms.StickBreakingTransform,
-        }
-        if type(support) not in kinds or len(support.shape) != 1:
-            raise _unknown(law)
-        return dist.TransformedDistribution(to_numpyro(law.law), kinds[type(support)]())
-    makers = {
-        Gaussian: lambda q: dist.MultivariateNormal(
-            _narrow(q.mean), scale_tril=_narrow(np.linalg.cholesky(np.asarray(q.covariance)))
-        ),
-        DiagonalGaussian: lambda q: dist.Normal(
-            _narrow(q.mean), _narrow(np.sqrt(q.variance))
-        ).to_event(1),
-        LowRankGaussian: lambda q: dist.LowRankMultivariateNormal(
-            _narrow(q.mean), _narrow(q.factor), _narrow(q.variance)
-        ),
-        Gamma: lambda q: dist.Gamma(_narrow(q.shape), _narrow(q.rate)),
-        Beta: lambda q: dist.Beta(_narrow(q.a), _narrow(q.b)),
-        Dirichlet: lambda q: dist.Dirichlet(_narrow(q.concentration)),
-    }
-    if type(law) not in makers:
-        raise _unknown(law)
-    return makers[type(law)](law)
-
-
-def _unknown(law: Distribution) -> StructureError:
-    return StructureError(
+    if isinstance(law, Transformed) and type(law.supports.tree) in TRANSFORMS:
+        transform, support = TRANSFORMS[type(law.supports.tree)], law.supports.tree
+        if len(support.shape) == 1:
+            own = getattr(dist.transforms, f"{transform}Transform")()
+            return dist.TransformedDistribution(to_numpyro(law.law), own)
+    q: Any = law
+    if type(law) is Gaussian:
+        root = np.linalg.cholesky(np.asarray(q.covariance))
+        return dist.MultivariateNormal(_narrow(q.mean), scale_tril=_narrow(root))
+    if type(law) is DiagonalGaussian:
+        return dist.Normal(_narrow(q.mean), _narrow(np.sqrt(q.variance))).to_event(1)
+    if type(law) in NAMES:
+        return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))
+    raise StructureError(
         found=f"{law!r}",
         expected="a law of the table in docs/adapters/numpyro.md, on one array",
         fix="For laws on several sites use to_params and a guide; a block at a time, otherwise.",

@@ -28,6 +28,16 @@ from posterity.families.supports import (
 from posterity.families.unconstrained import Supports
 from posterity.pursuit.target import Target
 
+SUPPORTS: dict[str, type[Continuous]] = {
+    "real": RealNumbers,
+    "positive": PositiveNumbers,
+    "nonnegative": PositiveNumbers,
+    "unit_interval": UnitInterval,
+    "simplex": Simplex,
+    "positive_definite": PositiveDefiniteMatrices,
+}
+"""By NumPyro's names of constraints."""
+
 
 def library() -> Any:
     """NumPyro, with what is used of it."""
@@ -37,13 +47,15 @@ def library() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A model and its arguments, but for the arrays among them: what can be hashed."""
+    """A model and its arguments, but for the arrays among them: what can be hashed.
+
+    ``structure`` is the tree of positional and named arguments; ``others`` are those that are no
+    arrays, with their places among the leaves.
+    """
 
     model: Callable[..., Any]
     structure: Any
-    """A JAX tree definition of positional and named arguments."""
     others: tuple[tuple[int, Any], ...]
-    """Arguments that are no arrays, with their places among the leaves."""
 
     @classmethod
     def of(
@@ -51,14 +63,10 @@ class Call:
     ) -> tuple[Self, list[Any]]:
         """The call, and the arrays among its arguments, of floating point in double precision."""
         leaves, structure = jax.tree.flatten((args, kwargs))
-        others, arrays = [], []
-        for place, leaf in enumerate(leaves):
-            if isinstance(leaf, np.ndarray | jax.Array):
-                array = np.asarray(leaf)
-                arrays.append(array.astype(float) if array.dtype.kind == "f" else array)
-            else:
-                others.append((place, leaf))
-        call = cls(model, structure, tuple(others))
+        numeric = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
+        arrays = [np.asarray(leaf) for leaf, own in zip(leaves, numeric, strict=True) if own]
+        others = tuple((k, leaf) for k, leaf in enumerate(leaves) if not numeric[k])
+        call = cls(model, structure, others)
         try:
             hash(call)
         except TypeError as error:
@@ -67,13 +75,13 @@ class Call:
                 expected="arrays, numbers, texts, and lists, tuples and dictionaries of them",
                 fix="Pass an array, or close over it: joint(lambda x: model(x, options), x).",
             ) from error
-        return call, arrays
+        return call, [a.astype(float) if a.dtype.kind == "f" else a for a in arrays]
 
     def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments, as the model takes them."""
         left, others = iter(arrays), dict(self.others)
-        count = self.structure.num_leaves
-        leaves = [others[place] if place in others else next(left) for place in range(count)]
+        places = range(self.structure.num_leaves)
+        leaves = [others[place] if place in others else next(left) for place in places]
         return jax.tree.unflatten(self.structure, leaves)
 
 
@@ -116,11 +124,8 @@ class Prior(Distribution):
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Draws of the model's own, kept within the support where rounding ends on its border."""
         infer, args, kwargs = library().infer, *self.call.arguments(self.arrays)
-        names, count = list(self.supports.tree), math.prod(shape)
-        draw = infer.Predictive(
-            self.call.model, num_samples=count, return_sites=names, parallel=True
-        )
-        drawn = draw(key, *args, **kwargs)
+        options = {"num_samples": math.prod(shape), "return_sites": list(self.supports.tree)}
+        drawn = infer.Predictive(self.call.model, parallel=True, **options)(key, *args, **kwargs)
         inside = lambda support, values: _inside(support, values.reshape(*shape, *support.shape))
         return map_supports(inside, self.supports.tree, drawn)
 
@@ -133,12 +138,9 @@ class Prior(Distribution):
         leading = np.broadcast_shapes(
             *(np.shape(part)[: np.ndim(part) - len(shapes[name])] for name, part in z.items())
         )
-        flat = {
-            name: jnp.broadcast_to(part, (*leading, *shapes[name])).reshape(-1, *shapes[name])
-            for name, part in z.items()
-        }
-        xp = namespace(*z.values())
-        return xp.np.asarray(jax.vmap(one)(flat)).reshape(leading)
+        wide = lambda name, part: jnp.broadcast_to(part, (*leading, *shapes[name]))
+        flat = {n: wide(n, part).reshape(-1, *shapes[n]) for n, part in z.items()}
+        return namespace(*z.values()).np.asarray(jax.vmap(one)(flat)).reshape(leading)
 
 
 class Model(Target):
@@ -173,7 +175,6 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
         ``"diagonal"``, ``"full"`` and ``"low-rank"`` say which components to take.
 
     Raises:
-        MissingExtraError: numpyro is not installed.
         UsageError: a model without latent sites, or with such as no map of the library leads to:
             labels, intervals other than from zero to one; with parameters, or plates that draw
             minibatches; and what the model raises itself.
@@ -219,11 +220,8 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
 
 def latent_sites(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Those that are drawn and not observed."""
-    return {
-        name: site
-        for name, site in trace.items()
-        if site["type"] == "sample" and not site["is_observed"]
-    }
+    drawn = lambda site: site["type"] == "sample" and not site["is_observed"]
+    return {name: site for name, site in trace.items() if drawn(site)}
 
 
 def supports_of(trace: Mapping[str, Any]) -> Supports:
@@ -248,24 +246,16 @@ def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
     def same(known: Any) -> bool:
         """NumPyro compares bounds; traced ones, which depend on other sites, are none of ours."""
         try:
-            return bool(constraint == known)
+            return type(constraint) is type(known) or bool(constraint == known)
         except Exception:  # of arrays of bounds there is no one truth
             return False
 
-    for known, kind in (
-        (constraints.real, RealNumbers),
-        (constraints.positive, PositiveNumbers),
-        (constraints.nonnegative, PositiveNumbers),
-        (constraints.unit_interval, UnitInterval),
-        (constraints.simplex, Simplex),
-        (constraints.positive_definite, PositiveDefiniteMatrices),
-    ):
-        if type(constraint) is type(known) or same(known):
+    for known, kind in SUPPORTS.items():
+        if same(getattr(constraints, known)):
             return kind(shape)
+    fix = "Write it as a function of sites that are: low + (high - low) * Beta(1, 1), say."
     if constraint.is_discrete:
         fix = "Sum it out of the model: numpyro.distributions.MixtureSameFamily, or by hand."
-    else:
-        fix = "Write it as a function of sites that are: low + (high - low) * Beta(1, 1), say."
     raise UsageError(
         found=f"site {name!r} on {constraint!r}",
         expected="real or positive numbers, those between zero and one, a simplex, or positive "
@@ -277,11 +267,10 @@ def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
 def _inside(support: Continuous, values: jax.Array) -> jax.Array:
     """Draws off the border, which floating point reaches and no bijection leads to."""
     limits = jnp.finfo(values.dtype)
-    least, below_one = limits.tiny / limits.eps, 1 - limits.epsneg
-    if isinstance(support, PositiveNumbers):
-        return jnp.clip(values, least, 1 / least)
-    if isinstance(support, UnitInterval):
-        return jnp.clip(values, least, below_one)
+    least = limits.tiny / limits.eps
+    if isinstance(support, PositiveNumbers | UnitInterval):
+        most = 1 / least if isinstance(support, PositiveNumbers) else 1 - limits.epsneg
+        return jnp.clip(values, least, most)
     if isinstance(support, Simplex):
         values = jnp.maximum(values, least)
         return values / values.sum(-1, keepdims=True)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.stats import norm
@@ -49,15 +49,18 @@ class Coordinate:
     Their errors are what they are off by then, given the effective sample sizes of cubes and fourth
     powers. ``kl`` is what a density of kernels about half of each chain gains over the law on the
     other half, in nats: no more than the divergence of the marginals, but for its error.
+
+    ``effective`` is the effective sample size of the mean, ``rhat`` the R-hat of split chains, of
+    ranks or of distances from the median, whichever is larger; NaN for fewer than eight draws a
+    chain. ``modes`` is 2 if the density of the draws has a valley and ``kl`` is more than noise.
+    ``least`` and ``greatest`` are the ends of the draws, of the unconstrained coordinate; ``still``
+    counts chains of which the first or the last half is one value.
     """
 
     name: str
     draws: int
     effective: float
-    """Effective sample size of the mean."""
     rhat: float
-    """R-hat of split chains, of ranks and of distances from the median, whichever is larger; NaN
-    for fewer than eight draws a chain."""
     skewness: float
     skewness_error: float
     kurtosis: float
@@ -65,12 +68,9 @@ class Coordinate:
     kl: float
     kl_error: float
     modes: int
-    """2 if the density of the draws has a valley, and ``kl`` is more than noise."""
     least: float
-    """The smallest draw, of the unconstrained coordinate."""
     greatest: float
     still: int = 0
-    """Chains of which the first or the last half is one value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +81,9 @@ class Checks:
     on, in nats, and so at most ``KL(posterior ‖ law)``, but for ``kl_error``; ``correlation`` is
     the part of it that correlations make which the law leaves out. ``sampling`` is what to expect
     from the number of effective draws alone: the number of parameters over twice that number.
+    ``bimodal`` are coordinates along which there are two modes, those that tell them apart best
+    first; ``multimodal_law`` says that the law has several components; ``notes`` are on how the
+    draws were read.
     """
 
     coordinates: Mapping[str, Coordinate]
@@ -89,11 +92,8 @@ class Checks:
     correlation: float
     sampling: float
     bimodal: tuple[str, ...]
-    """Coordinates along which there are two modes, those that tell them apart best first."""
     multimodal_law: bool
-    """True if the law itself has several components."""
     notes: tuple[str, ...] = ()
-    """Notes on how the draws were read."""
 
     @property
     def effective(self) -> float:
@@ -108,16 +108,15 @@ class Checks:
 
     def __str__(self) -> str:
         width = max(10, *(len(name) for name in self.coordinates))
-        head = f"{'':{width}}  {'ESS':>6}  {'R-hat':>5}  {'skewness':>13}  {'kurtosis':>13}  "
-        lines = [f"{head}{'KL/nats':>15}  modes"]
+        form = "{:{width}}  {:>6}  {:>5}  {:>13}  {:>13}  {:>15}  {:>5}".format
+        heads = "", "ESS", "R-hat", "skewness", "kurtosis", "KL/nats", "modes"
+        lines = [form(*heads, width=width)]
         for name, own in self.coordinates.items():
             skewness = f"{own.skewness:.2f} ± {own.skewness_error:.2f}"
             kurtosis = f"{own.kurtosis:.2f} ± {own.kurtosis_error:.2f}"
             kl = f"{max(own.kl, 0.0):.3f} ± {own.kl_error:.3f}"
-            lines.append(
-                f"{name:{width}}  {own.effective:6.0f}  {own.rhat:5.2f}  {skewness:>13}  "
-                f"{kurtosis:>13}  {kl:>15}  {own.modes:5d}"
-            )
+            sizes = f"{own.effective:.0f}", f"{own.rhat:.2f}"
+            lines.append(form(name, *sizes, skewness, kurtosis, kl, own.modes, width=width))
         lines.append(
             f"together: KL at least {max(self.kl, 0.0):.3f} ± {self.kl_error:.3f} nats; "
             f"{self.sampling:.3f} nats are to be expected of so many draws"
@@ -174,9 +173,6 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
     effective = float(np.exp(np.log(np.minimum(chains.size, draws)).mean()))
     sampling = sum(own.fit.parameters for own in blocks) / (2 * effective)
     return Checks(rows, kl, error, correlation, sampling, tuple(along), several, tuple(notes))
-
-
-# --- divergence and modes ------------------------------------------------------------------------
 
 
 def _step(shape: tuple[int, ...]) -> int:
@@ -301,30 +297,27 @@ def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
     return max(lost - left / (2 * effective), 0.0)
 
 
-# --- warnings ------------------------------------------------------------------------------------
-
-
 def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
     """Warnings of the draws and of the fit, each with what to try."""
     rows = list(checks.coordinates.values())
     if apart := [own for own in rows if own.rhat > DISAGREE]:
-        worst = max(apart, key=lambda own: own.rhat)
+        worst, more = _worst(apart, lambda own: own.rhat)
         yield (
-            f"Chains disagree: R-hat is {worst.rhat:.2f} for {worst.name}{_more(apart)}. "
-            "Run longer chains; where they are in different modes, their weights are not known."
+            f"Chains disagree: R-hat is {worst.rhat:.2f} for {worst.name}{more}. Run longer "
+            "chains; where they are in different modes, their weights are not known."
         )
     if still := [own for own in rows if own.still]:
-        worst = max(still, key=lambda own: own.still)
+        worst, more = _worst(still, lambda own: own.still)
         yield (
             f"Chains stand still: {worst.still} of them keep {worst.name} at one value for half of "
-            f"their draws or longer{_more(still)}. Leave them out, or mend the sampler."
+            f"their draws or longer{more}. Leave them out, or mend the sampler."
         )
     if few := [own for own in rows if own.effective < FEW]:
-        worst = min(few, key=lambda own: own.effective)
+        worst, more = _worst(few, lambda own: -own.effective)
         yield (
             f"Few effective draws: {worst.draws} draws of {worst.name} are worth "
-            f"{worst.effective:.0f}{_more(few)}. Draw at least "
-            f"{math.ceil(FEW / worst.effective)} times as many."
+            f"{worst.effective:.0f}{more}. Draw at least {math.ceil(FEW / worst.effective)} times "
+            "as many."
         )
     if checks.sampling > SAMPLING:
         yield (
@@ -339,40 +332,30 @@ def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
             "Try family='mixture'."
         )
     errors = max(ERRORS, float(norm.isf(1e-5 / max(len(rows), 1))))
-    heavy = [
-        own
-        for own in rows
-        if own.kurtosis > max(HEAVY + 2 * own.skewness**2, errors * own.kurtosis_error)
-    ]
-    skewed = [
-        own
-        for own in rows
-        if abs(own.skewness) > max(SKEWED, errors * own.skewness_error)
-        and own.modes == 1
-        and own not in heavy
-    ]
+    tails = lambda own: max(HEAVY + 2 * own.skewness**2, errors * own.kurtosis_error)
+    sides = lambda own: max(SKEWED, errors * own.skewness_error)
+    heavy = [own for own in rows if own.kurtosis > tails(own)]
+    skewed = [own for own in rows if abs(own.skewness) > sides(own) and own.modes == 1]
+    skewed = [own for own in skewed if own not in heavy]
     if skewed and not two:
-        worst = max(skewed, key=lambda own: abs(own.skewness))
+        worst, more = _worst(skewed, lambda own: abs(own.skewness))
         remedy = "Try family='mixture'."
         if family in ("gaussian", "diagonal", "low-rank") and worst.least > 0:
-            where, support, other = (
-                ("between zero and one", "unit", "beta")
-                if worst.greatest < 1
-                else ("positive", "positive", "gamma")
-            )
+            unit = worst.greatest < 1
+            where, support = ("between zero and one", "unit") if unit else ("positive", "positive")
             remedy = (
                 f"All its draws are {where}: try support={{{worst.name!r}: {support!r}}} if it "
-                f"has to be, or family={other!r}."
+                f"has to be, or family={'beta' if unit else 'gamma'!r}."
             )
         yield (
             f"Skewed: {worst.name} has skewness {worst.skewness:.2f} ± {worst.skewness_error:.2f}"
-            f"{_more(skewed)}. {remedy}"
+            f"{more}. {remedy}"
         )
     if heavy and not two and not skewed:
-        worst = max(heavy, key=lambda own: own.kurtosis)
+        worst, more = _worst(heavy, lambda own: own.kurtosis)
         yield (
             f"Heavy tails: {worst.name} has an excess kurtosis of {worst.kurtosis:.1f} ± "
-            f"{worst.kurtosis_error:.1f}{_more(heavy)}. Try family='mixture'."
+            f"{worst.kurtosis_error:.1f}{more}. Try family='mixture'."
         )
     lost = checks.correlation
     if lost > max(NATS, errors * checks.kl_error):
@@ -383,7 +366,7 @@ def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
     off = any(own.kl > max(OWN_NATS, errors * own.kl_error) for own in rows)
     whole = checks.kl > max(NATS, errors * checks.kl_error)
     if (whole or off) and not (two or skewed or heavy) and lost <= checks.kl / 2:
-        worst = max(rows, key=lambda own: own.kl - own.kl_error)
+        worst, _ = _worst(rows, lambda own: own.kl - own.kl_error)
         where = f", {worst.kl:.2f} ± {worst.kl_error:.2f} of them in {worst.name}" if off else ""
         other = "more components" if checks.multimodal_law else "family='mixture'"
         yield (
@@ -392,5 +375,6 @@ def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def _more(rows: Sequence[Coordinate]) -> str:
-    return f" (and of {len(rows) - 1} more)" if len(rows) > 1 else ""
+def _worst(rows: Sequence[Coordinate], by: Callable[[Coordinate], float]) -> tuple[Coordinate, str]:
+    """The coordinate that is the furthest by some measure, and how many more there are."""
+    return max(rows, key=by), f" (and of {len(rows) - 1} more)" if len(rows) > 1 else ""

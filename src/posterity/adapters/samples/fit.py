@@ -13,9 +13,9 @@ from posterity.adapters.samples.variables import EVENT, Variable, variable, with
 from posterity.arguments import COUNT
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
+from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
 from posterity.families.names import some, unfit
-from posterity.families.product import Product
 from posterity.families.supports import RealNumbers
 
 OF_ONE = ("gamma", "beta")
@@ -82,19 +82,18 @@ def from_samples(
             the map. Of NumPyro's MCMC it is known from the model.
         names: of the coordinates of an array, or in place of those that variables give. With
             ``support`` or ``family`` by name each column of an array is a variable.
-        chains: how chains are told apart in arrays. None: an array of three axes is (chains, n,
-            d), all else one chain. A number: so many chains lie one after the other on the first
-            axis, as ``MCMC.get_samples()`` gives them. ``"first"``: arrays are (chains, n, ...);
-            ``"second"``: (n, chains, ...), as BlackJAX gives chains that were run side by side.
-            Arrays with more than three times as many coordinates without names as draws are
-            refused unless it is said, by 1 say, as they are most often chains and draws.
+        chains: a number of chains that lie one after the other on the first axis; ``"first"`` for
+            arrays (chains, n, ...), ``"second"`` for (n, chains, ...), as BlackJAX gives chains
+            that were run side by side. None: an array of three axes is (chains, n, d), all else one
+            chain, unless it has more than three times as many coordinates without names as draws.
         independent: a :class:`Product` of a law for each variable, in place of a joint one.
         rank: of ``"low-rank"``; None for the best by BIC.
         components: of ``"mixture"``; None for the best by BIC.
 
     Returns:
         The law, ``posterior``, whose coordinates go by ``NAME``, ``beta[0]``, ``m[1,2]``, or by
-        the labels that ArviZ has (``beta[age]``), and ``checks``.
+        the labels that ArviZ has (``beta[age]``), and ``checks``. All of ``fit.warnings()`` are
+        said in one ``FitWarning``.
 
     Raises:
         UsageError: for what holds no draws, and arguments that do not fit together.
@@ -102,11 +101,6 @@ def from_samples(
             than the family needs.
         ParameterError: for NaN, coordinates that do not vary or follow from others, and draws
             outside of the support.
-        MissingExtraError: for ``"mixture"`` without scikit-learn.
-
-    Warns:
-        FitWarning: once, with all of ``fit.warnings()``: chains that disagree, few effective draws,
-            two modes, and a law that is farther from the draws than they are from themselves.
 
     >>> import numpy as np
     >>> draws = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 2.0], (4, 1000, 2))

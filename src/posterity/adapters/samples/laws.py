@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 import scipy.stats
+from scipy.stats import norm
 
 from posterity.adapters.samples.variables import EVENT, Variable, on
-from posterity.adapters.shared import library
+from posterity.adapters.shared import at, library
 from posterity.arguments import one_of
 from posterity.arrays.chains import sizes
 from posterity.arrays.typing import Float
@@ -25,9 +26,10 @@ from posterity.families.gamma import Gamma, solve_log_minus_digamma
 from posterity.families.gaussian import Gaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
 from posterity.families.mixture import Mixture
+from posterity.families.names import some
 from posterity.families.plate import Plate
 from posterity.families.supports import RealNumbers
-from posterity.families.transformed import Transformed
+from posterity.families.unconstrained import Transformed
 
 Array = np.ndarray
 LOG_2PI = float(np.log(2 * np.pi))
@@ -116,24 +118,21 @@ def block(
     least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
     if count < least:
         raise StructureError(
-            found=f"{count} draws of {size} coordinates ({', '.join(free_labels[:5])}"
-            f"{', ...' if size > 5 else ''})",
+            found=f"{count} draws of {size} coordinates ({some(free_labels)})",
             expected=f"at least {least} for family={family!r}",
             fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
         )
     free = standard(u, free_labels)
-    if family == "dirichlet":
-        fit = _dirichlet(variables)
-    elif bounded:  # gammas and betas come one by one
-        fit = (_gamma if family == "gamma" else _beta)(variables[0])
-    elif family == "gaussian":
-        fit = full(free, free_labels)
-    elif family == "diagonal":
-        fit = diagonal(free)
-    elif family == "low-rank":
-        fit = low_rank(free, rank)
-    else:
-        fit = mixture(free, free_labels, components)
+    fits = {
+        "gaussian": lambda: full(free, free_labels),
+        "diagonal": lambda: diagonal(free),
+        "low-rank": lambda: low_rank(free, rank),
+        "mixture": lambda: mixture(free, free_labels, components),
+        "gamma": lambda: _gamma(variables[0]),  # gammas and betas come one by one
+        "beta": lambda: _beta(variables[0]),
+        "dirichlet": lambda: _dirichlet(variables),
+    }
+    fit = fits[family]()
     law, named = fit.law, names is not None or bool(variables[0].name)
     if isinstance(law, Plate):
         law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
@@ -143,16 +142,11 @@ def block(
         if not all(isinstance(own.support, RealNumbers) for own in variables):
             supports: Any = {own.name: own.support for own in variables}
             supports = supports if all(supports) else variables[0].support
-            law = (
-                Mixture(law.log_weights, Transformed.from_standard(law.components, supports))
-                if isinstance(law, Mixture)
-                else Transformed.from_standard(law, supports)
-            )
+            onto = lambda inner: Transformed.from_standard(inner, supports)
+            mixed = isinstance(law, Mixture)
+            law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
         law, labels = law.named(list(free_labels)) if named else law, free_labels
     return Block(family, law, fit, free, labels, free_labels)
-
-
-# --- families with a support of their own --------------------------------------------------------
 
 
 def _gamma(own: Variable) -> Fit:
@@ -174,8 +168,8 @@ def _gamma(own: Variable) -> Fit:
     # a log a - a - log Γ(a), by Stirling where digits would be lost.
     stirling = np.log(shape / (2 * np.pi)) / 2 - 1 / (12 * shape)
     plain = shape * np.log(shape) - shape - scipy.special.gammaln(shape)
-    norm = np.where(shape > 1e4, stirling, plain)
-    density = (shape * curve + norm).sum(-1)
+    constant = np.where(shape > 1e4, stirling, plain)
+    density = (shape * curve + constant).sum(-1)
     law = Gamma.from_standard(shape, shape / mean)
     known = scipy.stats.gamma(np.minimum(shape, 1e12))
     scores = normal_scores(known.cdf(shape * (1 + x)), known.sf(shape * (1 + x)))
@@ -196,9 +190,9 @@ def _beta(own: Variable) -> Fit:
 
 def _checked(law: Any, z: Array, family: str) -> Any:
     if not np.all(law.is_proper()):
+        means = np.array2string(z.mean((0, 1)), precision=4, threshold=6)
         raise ParameterError(
-            found=f"draws without a {family} of maximum likelihood (of means "
-            f"{np.array2string(z.mean((0, 1)), precision=4, threshold=6)})",
+            found=f"draws without a {family} of maximum likelihood (of means {means})",
             expected="draws that vary within the support",
             fix="Take family='gaussian' with a support=.",
         )
@@ -209,8 +203,7 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
     """Maximum likelihood; of a variable (m, K) a plate of one each."""
     if len(variables) > 1 or len(variables[0].shape) > 2:
         raise StructureError(
-            found=f"variables {[own.name for own in variables][:5]} of shapes "
-            f"{[own.shape for own in variables][:5]} for one Dirichlet",
+            found=f"variables {[(own.name, own.shape) for own in variables][:5]} for one Dirichlet",
             expected="one variable, (K,) or (m, K)",
             fix="Say independent=True, or a family for each variable: family={'pi': 'dirichlet'}.",
         )
@@ -226,9 +219,6 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
     return Fit(law, density + variables[0].log_slope, scores, alpha.size)
 
 
-# --- Gaussians -----------------------------------------------------------------------------------
-
-
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     """Centred twice, as the first mean of huge numbers is a little off.
 
@@ -237,7 +227,7 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     """
     if (wild := abs(u).max((0, 1)) > HUGE).any():
         raise ParameterError(
-            found=f"draws of {[labels[i] for i in np.flatnonzero(wild)[:5]]} beyond {HUGE:g}",
+            found=f"draws of {some(at(labels, wild))} beyond {HUGE:g}",
             expected="numbers whose squares can be held",
             fix="Take other units; or leave out chains that diverged.",
         )
@@ -249,7 +239,7 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     rounding = 4 * np.finfo(float).eps * abs(u).max((0, 1))
     if (constant := scale <= rounding).any():
         raise ParameterError(
-            found=f"draws of {[labels[i] for i in np.flatnonzero(constant)[:5]]} that do not vary",
+            found=f"draws of {some(at(labels, constant))} that do not vary",
             expected="draws of a distribution",
             fix="Leave out what is fixed: it is no parameter.",
         )
@@ -288,16 +278,16 @@ def gaussian_density(draws: Standard, within: Float[Array, "d d"]) -> Float[Arra
     """Log density of draws by the Gaussian of these correlations."""
     root = np.linalg.cholesky(within)
     white = np.linalg.solve(root, draws.rows.T)
-    norm = np.log(np.diag(root)).sum() + np.log(draws.scale).sum() + len(root) * LOG_2PI / 2
-    return (-norm - (white**2).sum(0) / 2).reshape(draws.units.shape[:2])
+    constant = np.log(np.diag(root)).sum() + np.log(draws.scale).sum() + len(root) * LOG_2PI / 2
+    return (-constant - (white**2).sum(0) / 2).reshape(draws.units.shape[:2])
 
 
 def diagonal(draws: Standard) -> Fit:
     """Means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
     size = len(draws.scale)
-    norm = np.log(draws.scale).sum() + size * LOG_2PI / 2
-    return Fit(law, -norm - (draws.units**2).sum(-1) / 2, draws.units, 2 * size)
+    constant = np.log(draws.scale).sum() + size * LOG_2PI / 2
+    return Fit(law, -constant - (draws.units**2).sum(-1) / 2, draws.units, 2 * size)
 
 
 def low_rank(draws: Standard, rank: int | None) -> Fit:
@@ -382,18 +372,16 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
     spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     slope = np.log(np.diag(root)).sum() + np.log(draws.scale).sum()
     weights = np.asarray(model.weights_)
-    whole = Gaussian.from_standard(
-        draws.centre + mean * draws.scale, covariance * np.outer(draws.scale, draws.scale)
-    )
+    scaled = covariance * np.outer(draws.scale, draws.scale)
+    whole = Gaussian.from_standard(draws.centre + mean * draws.scale, scaled)
     gap = (draws.units[..., None, :] - mean) / spread
-    below = np.einsum("k,cnkd->cnd", weights, scipy.stats.norm.cdf(gap))
-    above = np.einsum("k,cnkd->cnd", weights, scipy.stats.norm.sf(gap))
+    shares = (np.einsum("k,cnkd->cnd", weights, f(gap)) for f in (norm.cdf, norm.sf))
     made = Mixture.from_standard(weights / weights.sum(), whole)
-    return Fit(made, density - slope, normal_scores(below, above), parameters)
+    return Fit(made, density - slope, normal_scores(*shares), parameters)
 
 
 def normal_scores(below: Float[Array, "..."], above: Float[Array, "..."]) -> Float[Array, "..."]:
     """Standard normal quantiles of probabilities below, by those above where these are smaller."""
     least = np.finfo(float).tiny
-    low = scipy.stats.norm.ppf(np.clip(below, least, 0.5))
-    return np.where(below < 0.5, low, scipy.stats.norm.isf(np.clip(above, least, 0.5)))
+    low = norm.ppf(np.clip(below, least, 0.5))
+    return np.where(below < 0.5, low, norm.isf(np.clip(above, least, 0.5)))

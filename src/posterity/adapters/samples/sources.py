@@ -35,59 +35,43 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
                 fix="Leave chains= out.",
             )
         return _numpyro(draws) if run else (_dataset(draws), [])
-    if package == "pandas":
-        return _table(draws, chains), []
-    if hasattr(draws, "draws_pd"):  # CmdStanPy
-        return _table(draws.draws_pd(), chains), []
-    if hasattr(draws, "position"):  # states of BlackJAX
-        draws = draws.position
+    if package == "pandas" or hasattr(draws, "draws_pd"):  # as CmdStanPy's fits have it
+        return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
+    draws = getattr(draws, "position", draws)  # of states of BlackJAX
     if isinstance(draws, str | bytes) or draws is None:
         raise _unknown(draws)
     if isinstance(draws, Mapping) or _is_parts(draws):
         variables = [variable(name, values, chains) for name, values in _parts(draws, "")]
-        shapes = {own.name: own.values.shape[:2] for own in variables}
-        if len(set(shapes.values())) > 1:
-            raise StructureError(
-                found=f"chains and draws {shapes}",
-                expected="as many of each variable",
-                fix="Pass draws of one run; say chains= if the first two axes are chains and "
-                "draws.",
-            )
     else:
         values = numbers(draws, "draws")
         if chains is None and values.ndim == 3:  # (chains, n, d)
             chains = "first"
         one = variable("", values, chains)
-        if len(one.shape) > 1:
-            raise StructureError(
-                found=f"draws of shape {values.shape}" + f" with chains={chains!r}" * bool(chains),
-                expected="(n,), (n, d) or (chains, n, d)",
-                fix="Events of more axes go into a dictionary by name: {'m': draws}.",
-            )
         variables = [one if one.shape else variable("", values[..., None], chains)]
+    own, shapes = variables[0], {v.name: v.values.shape[:2] for v in variables}
     # Where the second axes differ, or one variable has none, the first axis is that of draws.
-    tops, own = {own.values.shape[1:3] for own in variables}, variables[0]
+    tops = {v.values.shape[1:3] for v in variables}
     count, size = own.values.shape[1], own.shape[0] if own.shape else 0
-    if (chains, named, len(tops), len(own.values)) == (None, False, 1, 1) and size > MANY * count:
+    swapped = (chains, named, len(tops), len(own.values)) == (None, False, 1, 1)
+    deep = not own.name and len(own.shape) > 1
+    if len(set(shapes.values())) > 1 or deep or (swapped and size > MANY * count):
         raise StructureError(
-            found=f"draws{f' of {own.name!r}' * bool(own.name)} of shape {own.values.shape[1:]}",
-            expected="draws on the first axis, and not several times as many coordinates",
-            fix="Say chains='first' if the first two axes are chains and draws; or chains=1 if "
-            "these are few draws of many coordinates.",
+            found=f"draws of shape {own.values.shape[swapped:]}"
+            + (f" of {own.name!r}; chains and draws {shapes}" if own.name else ""),
+            expected="draws on the first axis, as many of each variable, not several times as many "
+            "coordinates; without a name one axis of these",
+            fix="Say chains='first' if the first two axes are chains and draws; chains=1 if these "
+            "are few draws of many coordinates. Events of more axes go into a dictionary by name.",
         )
     return variables, []
 
 
 def _is_parts(draws: object) -> bool:
     """A tuple or list of arrays, as pytrees are; lists of numbers are arrays."""
-    return (
-        isinstance(draws, tuple | list)
-        and any(np.ndim(part) > 0 for part in draws)
-        and (
-            hasattr(draws, "_fields")
-            or all(hasattr(part, "shape") or isinstance(part, Mapping) for part in draws)
-        )
-    )
+    if not isinstance(draws, tuple | list) or not any(np.ndim(part) > 0 for part in draws):
+        return False
+    holds = lambda part: hasattr(part, "shape") or isinstance(part, Mapping)
+    return hasattr(draws, "_fields") or all(map(holds, draws))
 
 
 def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
@@ -99,22 +83,10 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
         parts = [(str(number), part) for number, part in enumerate(draws)]
     else:
         return [(path, draws)]
-    if not parts:
+    if not parts or not all(isinstance(name, str) and name for name, _ in parts):
         raise _unknown(draws)
-    if strange := [name for name, _ in parts if not isinstance(name, str) or not name]:
-        raise UsageError(
-            found=f"a variable named {strange[0]!r}",
-            expected="texts",
-            fix="Name the variables.",
-        )
-    return [
-        result
-        for name, part in parts
-        for result in _parts(part, f"{path}{SEPARATOR}{name}" if path else name)
-    ]
-
-
-# --- tables --------------------------------------------------------------------------------------
+    under = lambda name: f"{path}{SEPARATOR}{name}" if path else name
+    return [result for name, part in parts for result in _parts(part, under(name))]
 
 
 def _table(table: Any, chains: Chains) -> list[Variable]:
@@ -127,9 +99,8 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         table = table.reset_index()
     texts = [column for column in table.columns if isinstance(column, str)]
     if len(set(texts)) < len(table.columns):
-        strange = [c for c in table.columns if not isinstance(c, str)] or "some twice"
         raise UsageError(
-            found=f"columns {strange if isinstance(strange, str) else strange[:5]}",
+            found=f"columns {list(table.columns)[:5]}",
             expected="a text for each column, no two alike",
             fix="Rename them; of an ArviZ InferenceData pass itself.",
         )
@@ -163,9 +134,6 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     return [variable(name, of(name), chains) for name in kept]
 
 
-# --- ArviZ and xarray ----------------------------------------------------------------------------
-
-
 def _dataset(data: Any) -> list[Variable]:
     """The group ``posterior``, its coordinates as labels."""
     group = data
@@ -187,17 +155,13 @@ def _dataset(data: Any) -> list[Variable]:
                 fix="Leave it out: data.posterior[[names]] of those that have them.",
             )
         array = array.transpose("chain", "draw", ...)
-        words = [
-            array.coords[axis].values if axis in array.coords else range(array.sizes[axis])
-            for axis in array.dims[2:]
-        ]
+        has = lambda axis, own=array: axis in own.coords
+        axes = array.dims[2:]
+        words = [array.coords[a].values if has(a) else range(array.sizes[a]) for a in axes]
         variables.append(variable(str(name), array.values, "first", words))
     if not variables:
         raise _unknown(data)
     return variables
-
-
-# --- NumPyro -------------------------------------------------------------------------------------
 
 
 def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
@@ -216,8 +180,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     drawn = mcmc.get_samples(group_by_chain=True)
     model = getattr(mcmc.sampler, "model", None)
     if model is None:  # a sampler of a potential alone
-        if not isinstance(drawn, dict):
-            return [variable("", drawn, "first")], []
+        drawn = drawn if isinstance(drawn, dict) else {"": drawn}
         return [variable(name, values, "first") for name, values in drawn.items()], []
     import jax
 

@@ -85,18 +85,18 @@ class Variable:
 
 def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = ()) -> Variable:
     """A variable of draws as they come; on finite numbers until another support is asked for."""
+    called = name or EVENT
     draws = runs(numbers(values, name or "draws"), chains, name or "draws")
-    if not np.isfinite(draws).all():
-        wrong = ~np.isfinite(draws)
+    if (wrong := ~np.isfinite(draws)).any():
         chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
-        at = f"{name or EVENT}[{','.join(map(str, place))}]" if place else name or EVENT
+        at = f"{called}[{','.join(map(str, place))}]" if place else called
         raise ParameterError(
-            found=f"{int(wrong.sum())} draws of {name or EVENT!r} that are NaN or infinite, the "
+            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, the "
             f"first of {at!r} at chain {chain}, draw {draw}",
             expected="finite numbers",
             fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
         )
-    labels = entry_names(name or EVENT, draws.shape[2:], coords)
+    labels = entry_names(called, draws.shape[2:], coords)
     return Variable(name, draws, labels, RealNumbers(draws.shape[2:]))
 
 
@@ -119,25 +119,17 @@ def numbers(values: object, name: str) -> Array:
 def runs(values: Array, chains: Chains, name: str) -> Array:
     """(chains, n, *shape), by what ``chains`` says of the first axes."""
     CHAINS.check(chains=chains)
-    least = 2 if isinstance(chains, str) else 1
-    if values.ndim < least or 0 in values.shape:
+    two = isinstance(chains, str)
+    count = 1 if chains is None or two else int(chains)
+    if values.ndim < 1 + two or 0 in values.shape or len(values) % count:
         raise StructureError(
-            found=f"draws of {name!r} of shape {values.shape}"
-            + (f" with chains={chains!r}" if least == 2 else ""),
-            expected="(chains, draws, ...)" if least == 2 else "(draws, ...)",
-            fix="Put draws on the first axis, or chains and draws on the first two.",
+            found=f"draws of {name!r} of shape {values.shape} with chains={chains!r}",
+            expected="(chains, draws, ...)" if two else "(draws, ...), as many in each chain",
+            fix="Put draws on the first axis, one chain after the other, or chains and draws on "
+            "the first two; cut the longer chains.",
         )
-    if chains == "first":
-        return values
-    if chains == "second":
-        return np.swapaxes(values, 0, 1)
-    count = 1 if chains is None else int(chains)
-    if len(values) % count:
-        raise StructureError(
-            found=f"{len(values)} draws of {name!r} for {count} chains one after the other",
-            expected="as many draws in each chain",
-            fix="Mend chains=, or cut the longer chains.",
-        )
+    if two:
+        return values if chains == "first" else np.swapaxes(values, 0, 1)
     return values.reshape(count, -1, *values.shape[1:])
 
 
@@ -145,12 +137,12 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     """The same variables on the supports that are asked for, of all or by name."""
     if asked is None:
         return list(variables)
-    if not isinstance(asked, Mapping):
-        asked = {v.name: asked for v in variables}
-    if strange := [name for name in asked if name not in {v.name for v in variables}]:
+    known = [v.name for v in variables]
+    asked = asked if isinstance(asked, Mapping) else dict.fromkeys(known, asked)
+    if strange := [name for name in asked if name not in known]:
         raise UsageError(
             found=f"supports for {some(strange)}",
-            expected=f"supports of variables among {some([v.name for v in variables])}",
+            expected=f"supports of variables among {some(known)}",
             fix="Name variables as the draws do; columns of an array have the names= given.",
         )
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
@@ -158,16 +150,16 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
 
 def on(own: Variable, support: Any) -> Variable:
     """One variable on another support, a word or a ``Support``, which must hold all draws."""
-    if isinstance(support, Continuous):
-        support = type(support)
+    support = type(support) if isinstance(support, Continuous) else support
+    called = own.name or EVENT
     if not isinstance(support, type):
-        WORD.check(**{f"support of {own.name or EVENT!r}": support})
+        WORD.check(**{f"support of {called!r}": support})
         support = SUPPORTS[support]
     values, axes = own.values, support.axes
     wrong = axes > len(own.shape) or (axes == 1 and own.shape[-1] < 2)
     if wrong or (axes == 2 and own.shape[-1] != own.shape[-2]):
         raise StructureError(
-            found=f"draws of {own.name or EVENT!r} of shape {own.shape} each",
+            found=f"draws of {called!r} of shape {own.shape} each",
             expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
             fix="Mend support=.",
         )
@@ -182,9 +174,9 @@ def on(own: Variable, support: Any) -> Variable:
     if not inside.all():
         worst = values[np.unravel_index(int(np.argmin(inside)), inside.shape)]
         raise ParameterError(
-            found=f"{int((~inside).sum())} draws of {own.name or EVENT!r} outside of the support, "
+            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, "
             f"such as {np.array2string(np.asarray(worst), precision=6, threshold=9)}",
-            expected=f"{support.name}",
+            expected=support.name,
             fix="Mend support=, or leave out draws that lie on its border.",
         )
     return dataclasses.replace(own, values=values, support=made)

@@ -125,13 +125,12 @@ def read(
             :data:`HEADERS`; or a ``.json`` with ``"mean"``
             and ``"sd"`` or ``"covariance"``, by name or beside ``"names"``.
         covariance: a second table, with the names on its rows and columns, in any order.
-        family: as of :func:`from_table`; a JSON file may name it.
+        family: as of :func:`from_table`, whose errors name the file; a JSON file may name it.
         decimal: ``"."`` or ``","``, where the numbers do not say it.
 
     Raises:
         ArtifactError: a file that cannot be read, or a cell that is no number; it names the
             file, the line and the column.
-        UsageError, StructureError, ParameterError: as of :func:`from_table`, naming the file.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"
@@ -145,14 +144,9 @@ def read(
 
 def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
     """The law of what was read; errors name the file."""
+    options = {"covariance": found.covariance, "family": family or found.family}
     try:
-        return from_table(
-            found.names,
-            found.mean,
-            found.sd,
-            covariance=found.covariance,
-            family=family or found.family,
-        )
+        return from_table(found.names, found.mean, found.sd, **options)
     except PosterityError as error:
         raise error.at(f"table {str(path)!r}") from error
 
@@ -178,9 +172,7 @@ def read_moments(
     columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
     rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
     matrix = cells.numbers(across, decimal)[np.ix_(rows, columns)]
-    if (
-        result.sd is not None
-    ):  # two tables that speak of one fit agree; rounded ones to three digits
+    if result.sd is not None:  # tables of one fit agree; rounded ones to three digits
         wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
         for name, one, other in zip(result.names, result.sd, wide, strict=True):
             if not abs(one - other) <= 0.005 * max(abs(one), other):
@@ -239,9 +231,6 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
     write_file(path, text.getvalue().encode())
 
 
-# --- CSV -----------------------------------------------------------------------------------------
-
-
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = read_cells(path, unnamed=True)
     try:
@@ -279,9 +268,8 @@ def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None
         if not name:
             raise table_error(path, f"no name in line {line}", "a name a parameter")
         if name in seen:
-            raise table_error(
-                path, f"{name!r} in line {seen[name]} and again in line {line}", "it once"
-            )
+            twice = f"{name!r} in line {seen[name]} and again in line {line}"
+            raise table_error(path, twice, "it once")
         seen[name] = line
 
 
@@ -296,10 +284,8 @@ def _check_interval(
 
     Beside a deviation, limits of skewed draws (``Q2.5``) need no middle, and rounding is allowed.
     """
-    sd = values.get("sd")
-    if "variance" in values:
-        sd = np.sqrt(np.maximum(values["variance"], 0))
-    drawn = cells.header[columns["lower"]].lower().startswith("q")
+    alone = not {"sd", "variance"} & values.keys()
+    drawn = cells.header[columns["lower"]].lower().startswith("q") and not alone
     for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
         low, mean, high = (values[role][at] for role in ("lower", "mean", "upper"))
         text = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
@@ -307,29 +293,19 @@ def _check_interval(
             raise table_error(path, text, "an estimate between its limits")
         row = cells.rows[at]
         unit = min(last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
-        slack = 0.0 if sd is None else 2 * unit
-        lopsided = abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low) + slack
-        if lopsided and not (drawn and sd is not None):
-            raise table_error(
-                path,
-                text,
-                "limits as far to either side, as of a Gaussian (of odds ratios take logarithms: "
-                "exponentiate = FALSE)" + ", or a column of standard errors" * (sd is None),
-            )
-        if sd is None or "sd" not in columns:
+        slack = 0.0 if alone else 2 * unit
+        if abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low) + slack and not drawn:
+            expected = "limits as far to either side, as of a Gaussian (of odds ratios take "
+            expected += "logarithms: exponentiate = FALSE)"
+            raise table_error(path, text, expected + ", or a column of standard errors" * alone)
+        if "sd" not in columns:
             continue
-        half, off = last_digit(row[columns["sd"]]) / 2, unit
-        wide = high - low + off >= 2 * _LEAST * (sd[at] - half)
-        if not (wide and high - low - off <= 2 * _MOST * (sd[at] + half)):
-            raise table_error(
-                path,
-                f"{text}, with sd {sd[at]:g}",
-                f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with the "
-                "sd (a standard error of a log odds ratio is none of the odds ratio's)",
-            )
-
-
-# --- JSON ----------------------------------------------------------------------------------------
+        sd, half = values["sd"][at], last_digit(row[columns["sd"]]) / 2
+        wide = high - low + unit >= 2 * _LEAST * (sd - half)
+        if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
+            expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with "
+            expected += "the sd (a standard error of a log odds ratio is none of the odds ratio's)"
+            raise table_error(path, f"{text}, with sd {sd:g}", expected)
 
 
 KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}

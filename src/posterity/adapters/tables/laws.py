@@ -47,11 +47,7 @@ def from_table(
         covariance: (d, d), symmetric and positive definite, in the order of ``names``.
         family: ``"diagonal"`` (the default beside ``sd``), ``"gaussian"`` (the default beside
             ``covariance``), ``"gamma"`` (for what is positive) or ``"beta"`` (for what lies
-            between 0 and 1).
-
-    Returns:
-        A :class:`DiagonalGaussian` or :class:`Gaussian` with the names on it, or a
-        :class:`Product` of one :class:`Gamma` or :class:`Beta` a parameter.
+            between 0 and 1), of which there is a :class:`Product` of one a parameter.
 
     Raises:
         UsageError: neither or both of ``sd`` and ``covariance``, or not a family for them.
@@ -106,33 +102,23 @@ def to_ledger(
             likelihood estimate and its covariance), which is the factor itself.
         site: the name that the factor goes by.
         prior: what the site started from; beside ``flat_prior`` what all sites are to start from,
-            by default ``N(0, 10¹²)`` for every coefficient, in its units.
+            by default ``N(0, 10¹²)`` for every coefficient, in its units. None without
+            ``flat_prior``, or a default beside which an estimate is not small, is a UsageError.
         flat_prior: whether the law owes nothing to a prior.
-
-    Raises:
-        UsageError: neither a prior nor ``flat_prior``, or an estimate beside which the default
-            prior is not flat.
-        StructureError: a prior of another family, shape or with other names.
 
     >>> q = from_table(["age"], [0.31], [0.05])
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
     array([0.31])
     """
-    if not flat_prior:
-        if prior is None:
-            raise UsageError(
-                found="neither a prior nor flat_prior",
-                expected="what the site started from, or that it started from nothing",
-                fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
-            )
+    if not flat_prior and prior is not None:
         return Ledger.of_site(site, prior=prior, posterior=law)
+    if not flat_prior or (prior is None and not isinstance(law, DiagonalGaussian | Gaussian)):
+        raise UsageError(
+            found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
+            expected="what the site started from, or of a Gaussian that it started from nothing",
+            fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
+        )
     if prior is None:
-        if not isinstance(law, DiagonalGaussian | Gaussian):
-            raise UsageError(
-                found=f"a flat prior of a {type(law).__name__}",
-                expected="a prior, which only Gaussians can do without",
-                fix="Pass the prior that all sites are to start from (--prior FILE).",
-            )
         table = to_table(law)
         sd = np.sqrt(np.diagonal(table["covariance"])) if "covariance" in table else table["sd"]
         for name, mean, width in zip(table["names"], table["mean"], sd, strict=True):
@@ -152,17 +138,10 @@ def to_ledger(
 def to_table(law: Any) -> dict[str, Any]:
     """Names, means and standard deviations of a law, and its covariance where it has one.
 
-    Args:
-        law: a law that :func:`from_table` makes (of a ledger its posterior is taken), or a
-            network, whose weights are named by layer. A Gaussian without names has its coordinates
-            numbered, from 0.
-
-    Returns:
-        ``{"family": ..., "names": [...], "mean": [...], "sd": [...]}``, of Gaussians that are
-        not diagonal ``"covariance"`` in place of ``"sd"``.
-
-    Raises:
-        StructureError: a law that has no such table.
+    The law is one that :func:`from_table` makes (of a ledger its posterior is taken), or a network,
+    whose weights are named by layer; others are a StructureError. A Gaussian without names has its
+    coordinates numbered, from 0. One that is not diagonal has ``"covariance"`` in place of
+    ``"sd"``.
 
     >>> to_table(from_table(["age"], [0.31], [0.05]))
     {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
@@ -170,14 +149,13 @@ def to_table(law: Any) -> dict[str, Any]:
     law = law.posterior if isinstance(law, Ledger) else law
     one = getattr(law, "batch_shape", None) == ()
     blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, Product) else {}
-    kinds = {type(block) for block in blocks.values()}
-    if kinds == {Gamma}:
-        mean = [float(block.mean) for block in blocks.values()]
-        sd = [float(block.shape) ** 0.5 / float(block.rate) for block in blocks.values()]
-        return _columns("gamma", list(blocks), mean, sd)
-    if kinds == {Beta}:
-        mean = [float(block.mean) for block in blocks.values()]
-        total = [float(block.a + block.b) for block in blocks.values()]
+    kinds, parts = {type(block) for block in blocks.values()}, blocks.values()
+    if kinds in ({Gamma}, {Beta}):
+        mean = [float(block.mean) for block in parts]
+        if kinds == {Gamma}:
+            sd = [float(block.shape) ** 0.5 / float(block.rate) for block in parts]
+            return _columns("gamma", list(blocks), mean, sd)
+        total = [float(block.a + block.b) for block in parts]
         sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
         return _columns("beta", list(blocks), mean, sd)
     if not one or not isinstance(law, DiagonalGaussian | Gaussian):
@@ -192,15 +170,15 @@ def to_table(law: Any) -> dict[str, Any]:
     names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
     if isinstance(law, DiagonalGaussian):
         return _columns("diagonal", names, law.mean, law.variance**0.5)
-    covariance = [[tidy(value) for value in row] for row in (law.covariance + law.covariance.T) / 2]
-    mean = [tidy(value) for value in law.mean]
+    symmetric = (law.covariance + law.covariance.T) / 2
+    mean, covariance = list(map(tidy, law.mean)), [list(map(tidy, row)) for row in symmetric]
     return {"family": "gaussian", "names": names, "mean": mean, "covariance": covariance}
 
 
 def _columns(
     family: str, names: list[str], mean: Iterable[float], sd: Iterable[float]
 ) -> dict[str, Any]:
-    mean, sd = [tidy(value) for value in mean], [tidy(value) for value in sd]
+    mean, sd = list(map(tidy, mean)), list(map(tidy, sd))
     return {"family": family, "names": names, "mean": mean, "sd": sd}
 
 
@@ -214,26 +192,19 @@ def tidy(value: float) -> float:
     return short if abs(short - value) <= 4 * math.ulp(value) else value
 
 
-# --- moments -------------------------------------------------------------------------------------
-
-
 def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
     """Finite numbers along as many axes, each as long as there are names."""
     size, shape = len(names), (len(names),) * axes
+    expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
+    fix = "Pass a number a parameter."
     try:
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            found=f"{what} {str(values)[:80]}",
-            expected="numbers" + f", in {size} rows of {size}" * (axes > 1),
-            fix="Pass a number a parameter.",
+            found=f"{what} {str(values)[:80]}", expected=expected, fix=fix
         ) from error
     if result.shape != shape:
-        raise StructureError(
-            found=f"{what} of shape {result.shape} for {size} names",
-            expected=f"shape {shape}",
-            fix="Pass a number a parameter.",
-        )
+        raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
     for name, value in zip(names, result, strict=True):
         if not np.isfinite(value).all():
             raise _unfit(name, f"{what} {value}", "a finite number")
@@ -249,21 +220,17 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 
 def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     """Symmetric and positive definite, as its correlations are within rounding."""
-    size = len(names)
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     correlation = matrix / np.outer(sd, sd)
     skew = abs(correlation - correlation.T)
     if skew.max(initial=0) > _EDGE:
-        i, j = divmod(int(np.argmax(skew)), size)
-        raise _unfit(
-            f"{names[i]!r}, {names[j]!r}",
-            f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other",
-            "a symmetric matrix",
-        )
+        i, j = divmod(int(np.argmax(skew)), len(names))
+        both = f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other"
+        raise _unfit(f"{names[i]!r}, {names[j]!r}", both, "a symmetric matrix")
     correlation = (correlation + correlation.T) / 2
     values, vectors = np.linalg.eigh(correlation)
-    if values[0] <= size * np.finfo(float).eps:
+    if values[0] <= len(names) * np.finfo(float).eps:
         most = np.argsort(-abs(vectors[:, 0]))[:3]
         raise ParameterError(
             found=f"a covariance that is not positive definite (smallest eigenvalue of its "
@@ -281,16 +248,12 @@ def _of_moments(family: str, name: str, mean: float, sd: float) -> Gamma | Beta:
         rate = mean / sd / sd
         return Gamma.from_standard(mean * rate, rate)
     if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
-        raise _unfit(
-            name,
-            f"mean {mean} and sd {sd}",
-            "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta",
-        )
+        expected = "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta"
+        raise _unfit(name, f"mean {mean} and sd {sd}", expected)
     count = mean * (1 - mean) / sd**2 - 1
     return Beta.from_standard(mean * count, (1 - mean) * count)
 
 
 def _unfit(name: str, found: str, expected: str) -> ParameterError:
-    return ParameterError(
-        found=f"{found} of parameter {name!r}", expected=expected, fix="Mend the table there."
-    )
+    found = f"{found} of parameter {name!r}"
+    return ParameterError(found=found, expected=expected, fix="Mend the table there.")

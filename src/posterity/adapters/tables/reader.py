@@ -7,6 +7,7 @@ either, is only read where other cells settle it, or the caller does.
 
 import csv
 import io
+import itertools
 import math
 import re
 import unicodedata
@@ -61,11 +62,7 @@ class Cells(NamedTuple):
         return [row[place] for row in self.rows]
 
     def numbers(
-        self,
-        columns: Any,
-        decimal: str | None = None,
-        *,
-        expected: str = "a finite number",
+        self, columns: Any, decimal: str | None = None, *, expected: str = "a finite number"
     ) -> np.ndarray:
         """The finite numbers (rows, columns) of some columns, in the order asked for.
 
@@ -90,25 +87,20 @@ class Cells(NamedTuple):
                 plain, values = False, np.zeros(0)
             if plain and np.isfinite(values).all():
                 return values.reshape(len(columns), len(self.rows)).T
-        values = np.empty((len(self.rows), len(columns)))
-        name = where = ""
+        values, name, where = np.empty((len(self.rows), len(columns))), "", ""
         try:
-            mark = decimal or decimal_mark(
-                (cell for cells in texts for cell in cells), self.delimiter
-            )
+            mark = decimal or decimal_mark(itertools.chain(*texts), self.delimiter)
             for place, (name, cells) in enumerate(zip(columns, texts, strict=True)):
                 for row, (line, cell) in enumerate(zip(self.lines, cells, strict=True)):
                     where = f" in line {line}, column {name!r}"
                     if is_missing(cell):
                         raise ValueError("no value")
                     values[row, place] = number(cell, mark)
-        except AmbiguousNumber as error:
-            text = "one decimal mark: say --decimal . or --decimal ,"
-            raise table_error(self.path, f"{error}{where}", text) from error
         except ValueError as error:
-            raise table_error(
-                self.path, f"{error}{where}", expected.replace("{column}", name)
-            ) from error
+            wanted = expected.replace("{column}", name)
+            if isinstance(error, AmbiguousNumber):
+                wanted = "one decimal mark: say --decimal . or --decimal ,"
+            raise table_error(self.path, f"{error}{where}", wanted) from error
         return values
 
 
@@ -117,10 +109,7 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
 
     A byte order mark, blank lines, blanks about a cell and delimiters that end all lines are no
     matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name,
-    as R's and pandas' indices.
-
-    Raises:
-        ArtifactError: that names the file and the line, for what is no such table.
+    as R's and pandas' indices. What is no such table is an ArtifactError with the file and line.
     """
     if path.suffix.lower() in FRAMES:
         return of_frame(_frame(path), path)
@@ -174,21 +163,13 @@ def _cell(value: Any) -> str:
 
 
 def read_numbers(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names in the header of a table of numbers, and the numbers (rows, names) below them.
-
-    Raises:
-        ArtifactError: as :meth:`Cells.numbers` and :func:`read_cells`.
-    """
+    """The names in the header of a table of numbers, and the numbers (rows, names) below them."""
     cells = read_cells(path)
     return cells.header, cells.numbers(cells.header)
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file in UTF-8, without a byte order mark.
-
-    Raises:
-        ArtifactError: if there is no such file, or something else in it.
-    """
+    """The text of a regular file in UTF-8, without a byte order mark, or an ArtifactError."""
     if path.exists() and not path.is_file():
         raise _unreadable(path, "it is a folder, a pipe or a device")
     content = b""
@@ -240,9 +221,6 @@ def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
         expected=f"a whole {kind} file" if kind else "a text file in UTF-8",
         fix="Mend the path or the file.",
     )
-
-
-# --- cells ---------------------------------------------------------------------------------------
 
 
 def _cells(path: Path, text: str, unnamed: bool) -> Cells:
@@ -302,9 +280,6 @@ def _is_number(text: str) -> bool:
     return "_" not in text
 
 
-# --- numbers -------------------------------------------------------------------------------------
-
-
 def is_missing(text: str) -> bool:
     """True of a cell that says that there is no value."""
     return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
@@ -332,14 +307,11 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
         elif pointed is None and delimiter == ";" and _NUMBER.fullmatch(digits):
             pointed = cell.strip() if POINT in digits else None
     if len(seen) > 1:
-        raise AmbiguousNumber(
-            f"numbers with two decimal marks: both {seen[POINT]!r} and {seen[COMMA]!r}"
-        )
+        both = f"both {seen[POINT]!r} and {seen[COMMA]!r}"
+        raise AmbiguousNumber(f"numbers with two decimal marks: {both}")
     if pointed is not None and not seen:
-        raise AmbiguousNumber(
-            f"numbers with points that may part thousands or decimals: {pointed!r} between "
-            "semicolons"
-        )
+        text = "numbers with points that may part thousands or decimals"
+        raise AmbiguousNumber(f"{text}: {pointed!r} between semicolons")
     return next(iter(seen), None)
 
 

@@ -2,15 +2,14 @@
 
 A kernel has ``init(position) -> state`` and ``step(state, gradient, *, key) -> (state, info)``.
 Positions are pytrees of floating-point arrays, and every step is entry by entry: parallel chains
-are one more axis of every array, first or last, and any of it may be jitted, vmapped and scanned.
-
-The gradient is that of the log density, summed over all records: of a minibatch of ``m`` among
-``n``, ``n / m`` times the sum over it, plus that of the log prior. With it and a step size ``eps``,
+are one more axis of every array, and all may be traced. The gradient is that of the log prior plus
+``n / m`` times that of the log likelihood of a minibatch of ``m`` records among ``n``. With it and
+a step size ``eps``,
 
     theta += (eps s / 2) gradient + sqrt(eps s temperature) noise,
 
-where ``s`` is one, or the ``scale`` that was given to ``init``: a fixed diagonal preconditioner,
-which multiplies the step size entry by entry and leaves the posterior what it is.
+where ``s`` is one, or the ``scale`` of ``init``: a fixed diagonal preconditioner, which leaves the
+posterior what it is.
 """
 
 import abc
@@ -37,26 +36,24 @@ class State(NamedTuple):
 
     position: Any
     step: jax.Array
-    """How many steps were made, int32: schedules are functions of it."""
+    """How many steps were made, int32."""
     scale: Any
-    """The preconditioner, shaped as the position or so that it broadcasts to it; None is one."""
+    """The preconditioner, which broadcasts to the position; None is one."""
     memory: Any
-    """What the kernel keeps, shaped as the position: momentum, or a mean of squares; or None."""
+    """Momentum or a mean of squares, shaped as the position, if the kernel keeps one."""
 
 
 class Info(NamedTuple):
-    """Diagnostics of one step."""
+    """The step size (float32) of one step."""
 
     size: jax.Array
-    """The step size, float32."""
 
 
 class Kernel(abc.ABC):
-    """A rule for the steps of a chain; see the head of this module.
+    """A rule for the steps of a chain.
 
-    Raises:
-        UsageError: for arguments that make no sense; by ``step``, where ``step_size`` is None.
-        StructureError: where position, gradient and scale have not the same structure.
+    A step raises a UsageError where ``step_size`` is None, and a StructureError where position,
+    gradient and scale have not the same structure.
     """
 
     step_size: StepSize | None
@@ -73,7 +70,7 @@ class Kernel(abc.ABC):
         TEMPERATURE.check(temperature=self.temperature)
 
     def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """The state of a chain at rest; ``scale`` multiplies the step size entry by entry."""
+        """The state of a chain at rest."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
             _check(position, scale, "a scale", _broadcasts)
@@ -81,9 +78,27 @@ class Kernel(abc.ABC):
         memory = jax.tree.map(jnp.zeros_like, position) if self.remembers else None
         return State(position, jnp.zeros((), jnp.int32), scale, memory)
 
-    @abc.abstractmethod
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
+        size, move = self._moves(state, gradient, state.scale, key)
+        position = jax.tree.map(jnp.add, state.position, move)
+        return state._replace(position=position, step=state.step + 1), Info(size)
+
+    def _moves(
+        self, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        """The step size, and what Langevin's step with a preconditioner adds to the position."""
+        _check(state.position, gradient, "a gradient", operator.eq)
+        size = size_at(self.step_size, state.step)
+        half, deviation = size / 2, jnp.sqrt(size * size_at(self.temperature, state.step))
+        noise = noises.normal(key, state.position, self.noise)
+
+        def move(slope: Any, white: jax.Array, s: Any = None) -> jax.Array:
+            drift = half * slope if s is None else half * s * slope
+            spread = deviation if s is None else deviation * jnp.sqrt(s)
+            return (drift + spread * white).astype(white.dtype)
+
+        return size, jax.tree.map(move, gradient, noise, *[] if scale is None else [scale])
 
 
 @leaves("step_size", "temperature")
@@ -111,10 +126,6 @@ class SGLD(Kernel):
     noise: str = "binomial"
     temperature: StepSize = 1.0
 
-    def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step, with the gradient of the log density at ``state.position``."""
-        return _langevin(self, state, gradient, state.scale, None, key)
-
 
 @leaves("step_size", "temperature")
 @dataclasses.dataclass(frozen=True)
@@ -124,17 +135,15 @@ class PreconditionedSGLD(Kernel):
     ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) (gradient / records)²`` divided
     by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it.
 
-    The posterior is not left exactly what it is. What the gradient's law depends on, the step size
-    then does too, and the term that mends this, ``Γ_i = Σ_j ∂s_i / ∂theta_j``, is left out, as the
-    paper does, who bound it by a term of order ``(1 - decay) / floor^(3/2)``; entries of few
-    records, whose gradients' squares vary, are off most. To have the posterior exactly, let this
-    find ``s`` and go on with ``SGLD`` and ``init(position, scale=s)``: see :meth:`scale_of`.
+    The posterior is not left exactly what it is: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j`` is left
+    out, as in the paper, which bounds it by one of order ``(1 - decay) / floor^(3/2)``; entries of
+    few records are off most. To have the posterior exactly, let this find ``s`` and go on with
+    ``SGLD`` and ``init(position, scale=s)``: see :meth:`scale_of`.
 
     Args:
         step_size: as of :class:`SGLD`, for an entry whose gradient has a root mean square of one.
         decay: the share of ``V`` that a step leaves, in [0, 1).
-        floor: what is added to the root, positive, in the units of ``gradient / records``; an
-            entry without a gradient moves by noise of variance ``step_size / floor``.
+        floor: what is added to the root, positive, in the units of ``gradient / records``.
         records: what the gradient is divided by before it is squared; with the number of records,
             sizes and floors are as in the paper, whose ``V`` is that of the mean over a minibatch.
         noise, temperature: as of :class:`SGLD`.
@@ -163,13 +172,14 @@ class PreconditionedSGLD(Kernel):
         POSITIVE.check(floor=self.floor, records=self.records)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step, with the gradient of the log density at ``state.position``."""
+        """One step, whose gradient is remembered first."""
         _check(state.position, gradient, "a gradient", operator.eq)
         decay, over = float(self.decay), 1 / float(self.records)
         mean = lambda old, slope: decay * old + (1 - decay) * (slope * over) ** 2
         memory = jax.tree.map(mean, state.memory, gradient)
-        scale = self.scale_of(state._replace(memory=memory, step=state.step + 1))
-        return _langevin(self, state, gradient, scale, memory, key)
+        after = state._replace(memory=memory, step=state.step + 1)
+        size, move = self._moves(state, gradient, self.scale_of(after), key)
+        return after._replace(position=jax.tree.map(jnp.add, state.position, move)), Info(size)
 
     def scale_of(self, state: State) -> Any:
         """The preconditioner, entry by entry, after at least one step."""
@@ -191,11 +201,9 @@ class SGHMC(Kernel):
         theta += v
 
     which is the paper's update with a learning rate ``η = friction eps s / 2`` and a momentum decay
-    ``α = friction``. So a ``step_size`` means what it means for :class:`SGLD`: where the posterior
-    is wide the chain diffuses as fast, and a minibatch's noise weighs as much beside the injected
-    one. A small friction allows larger sizes: on a Gaussian of precision ``λ`` up to
-    ``(8 - 4 friction) / (friction λ)``, and the error of the variance is the smaller the less the
-    friction. With ``friction=1`` it is SGLD.
+    ``α = friction``. So a ``step_size`` means what it means for :class:`SGLD`, which it is with
+    ``friction=1``. A small friction allows larger sizes: on a Gaussian of precision ``λ`` up to
+    ``(8 - 4 friction) / (friction λ)``, and the error of the variance is the smaller.
 
     Args:
         step_size: as of :class:`SGLD`.
@@ -230,40 +238,13 @@ class SGHMC(Kernel):
             )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step, with the gradient of the log density at ``state.position``."""
+        """One step of the momentum, and of the position by it."""
         friction: Any = self.friction
-        size, move = _moves(self, state, gradient, state.scale, key)
+        size, move = self._moves(state, gradient, state.scale, key)
         blend = lambda old, new: (1 - friction) * old + friction * new
         momentum = jax.tree.map(blend, state.memory, move)
         position = jax.tree.map(jnp.add, state.position, momentum)
         return State(position, state.step + 1, state.scale, momentum), Info(size)
-
-
-def _langevin(
-    kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, memory: PyTree, key: jax.Array
-) -> tuple[State, Info]:
-    """Langevin's step with a preconditioner; and the state that has this memory."""
-    size, move = _moves(kernel, state, gradient, scale, key)
-    position = jax.tree.map(jnp.add, state.position, move)
-    return State(position, state.step + 1, state.scale, memory), Info(size)
-
-
-def _moves(
-    kernel: Kernel, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
-) -> tuple[jax.Array, Any]:
-    """The step size, and what Langevin's step adds to the position."""
-    _check(state.position, gradient, "a gradient", operator.eq)
-    size = size_at(kernel.step_size, state.step)
-    temperature = size_at(kernel.temperature, state.step)
-    half, deviation = size / 2, jnp.sqrt(size * temperature)
-    noise = noises.normal(key, state.position, kernel.noise)
-
-    def move(slope: Any, white: jax.Array, s: Any = None) -> jax.Array:
-        drift = half * slope if s is None else half * s * slope
-        spread = deviation if s is None else deviation * jnp.sqrt(s)
-        return (drift + spread * white).astype(white.dtype)
-
-    return size, jax.tree.map(move, gradient, noise, *[] if scale is None else [scale])
 
 
 def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any], bool]) -> None:

@@ -35,16 +35,18 @@ from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
 CHAINS = (16, 4)
-"""Chains of small models and of large ones, each of which takes all there is of a machine: one
-cannot show that another would be elsewhere, and four predict better than any of them."""
+"""Chains of small models and of large ones: four predict better than any of them."""
 LARGE = 20_000
 """Weights from which a model is large."""
 CLIMB = (2000, 6000)
 """Steps by which chains of a small network, or of a large one, climb to where the posterior is."""
 BURN_IN = (1000, (40_000, 5_000))
-"""The least and the most steps that are made before any draw counts, unless told otherwise, the
-most of small models and of large ones."""
+"""The least and the most steps before any draw counts, the most of small models and large ones."""
 CHUNK = 250
+LOOKS = (0, 1, 3, 7, 15)
+"""Chunks of burn-in after which it is seen whether steps suit where chains are."""
+HOT = 0.5
+"""By how much minibatches may heat an array of weights before steps are tuned once more."""
 OFF = 0.15
 """How far a temperature may be from what it should be, as a share."""
 SURE = 4.0
@@ -73,12 +75,12 @@ class State(NamedTuple):
     heat: jax.Array
     """The sum of the temperatures of each group of coordinates and chain (g, c), over steps."""
     origin: Any
-    """The position where draws began to count, from which temperatures are measured: near, as their
-    variance grows with the distance; a chain that has not left it has one of zero."""
+    """Where draws began to count, from which temperatures are measured: near, as their variance
+    grows with the distance; a chain that has not left it has one of zero."""
     level: jax.Array
-    """The log density estimate of each chain, in nats, as it was seen last."""
+    """The log density estimate of each chain, in nats, at its last step."""
     friction: jax.Array
-    """The friction of momentum, where it was found."""
+    """The friction of momentum, where it was tuned."""
     modes: Any
     """The weights at which the first chains of a network's ended their climb, else None."""
 
@@ -91,21 +93,18 @@ class Langevin(Teacher):
         prior: any law of its parameters.
         data: of the posterior, as the model takes them.
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
-            a friction that is found for networks and SGLD for other models, scaled in each
-            coordinate to the posterior's width. Where its ``step_size`` is None it is found, as
-            large as leaves the chain at most five per cent too warm (three with momentum), once for
-            the curvature of its worst direction and once for the minibatch noise of its worst
-            coordinate.
+            a friction that is found for networks and SGLD for other models. A ``step_size`` of None
+            is found, as large as leaves the chain at most five per cent too warm (three with
+            momentum) by the curvature of its worst direction, and as much by the minibatch noise.
         chains: how many; by default 16 of small networks, four of large ones.
         batch_size: records of a minibatch, all where there are fewer; by default 100, and all
             where there are at most 300, whose gradients then have no noise.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass, by
-            default 2,000 of small networks and 6,000 of large ones; other models start at the mode,
-            spread as the curvature says.
-        burn_in: steps that do not count; by default five times the time in which a chain forgets
-            a direction as wide as the scale, from 1,000 to 40,000, or 5,000 of large networks.
-            Rounded up to 250s.
+            default 2,000 of small networks and 6,000 of large ones; other models start at the mode.
+        burn_in: steps that do not count, rounded up to 250s; by default five times the time in
+            which a chain forgets a direction as wide as the scale, from 1,000 to 40,000, or 5,000
+            of large networks.
         scaled: whether to scale coordinates; by default where no step size is given.
 
     Raises:
@@ -160,10 +159,9 @@ class Langevin(Teacher):
 
     def head(self, x: Array) -> Head:
         """The head of how the model predicts."""
-        own = self.target
-        at = own.start(1, key=jax.random.key(0))
-        z = jax.eval_shape(lambda at: jax.tree.map(lambda leaf: leaf[0], own.constrained(at)), at)
-        return Head.of_model(own.model, z, x)
+        event = lambda at: jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
+        z = jax.eval_shape(event, self.target.start(1, key=jax.random.key(0)))
+        return Head.of_model(self.target.model, z, x)
 
     @property
     def layers(self) -> Layers | None:
@@ -190,19 +188,13 @@ class Langevin(Teacher):
             own, sought = self.target, self.kernel.step_size is None
             weights = isinstance(own, WeightsTarget)
             if weights:
-                positions = tuning.climb(own, positions, self.chains, self.climb, key=second)
+                positions = tuning.climb(own, positions, self.climb, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = None, None, self.kernel.friction or 1.0
             if sought or self.scaled:
-                scaled = self.scaled and weights
-                scale, best, friction = tuning.tuned(
-                    own, positions, self.chains, self.kernel.friction, scaled=scaled, key=third
-                )
-                if sought:  # the size that was to be found is in the scale
-                    size, scale = best, jax.tree.map(lambda leaf: best * leaf, scale)
-            state = self._counted(
-                self.kernel.init(positions, scale), friction, self._first(positions)
-            )
+                scale, size, friction = self._tuned(positions, third)
+            kernel = self.kernel.init(positions, scale)
+            state = self._counted(kernel, friction, self._first(positions))
             draws, steps = max(CHUNK // self.thin, 1), self.burn_in
             if steps is None:
                 least, most = BURN_IN[0], BURN_IN[1][_is_large(own.model)]
@@ -210,7 +202,35 @@ class Langevin(Teacher):
             for number in range(-(-steps // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
+                if sought and weights and number in LOOKS:
+                    state = self._cooled(state, jax.random.fold_in(third, number))
             return self._counted(state.kernel, state.friction, state.modes)
+
+    def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float | None, float]:
+        """The scale of each coordinate with the step size in it, that size, and the friction.
+
+        The size is None, and not in the scale, where the kernel has one.
+        """
+        scaled = self.scaled and isinstance(self.target, WeightsTarget)
+        scale, size, friction = tuning.tuned(
+            self.target, positions, self.kernel.friction, scaled=scaled, key=key
+        )
+        if self.kernel.step_size is not None:
+            return scale, None, friction
+        return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
+
+    def _cooled(self, state: State, key: jax.Array) -> State:
+        """The state with shorter steps, if the noise of minibatches heats whole arrays of weights.
+
+        Where the posterior has its mass minibatches differ more than at the end of the climb, where
+        steps were tuned, and above all so under a wide prior.
+        """
+        at, scale = state.kernel.position, state.kernel.scale
+        if tuning.heat(self.target, at, scale, key=key) <= HOT:
+            return state
+        tuned, _, friction = self._tuned(at, key)
+        kernel = state.kernel._replace(scale=jax.tree.map(np.minimum, scale, tuned))
+        return state._replace(kernel=kernel, friction=jnp.float32(friction))
 
     def blank(self) -> State:
         """The shapes of a state: the scale's follow from how it is found."""
@@ -227,12 +247,9 @@ class Langevin(Teacher):
 
     def _kernel(self, friction: jax.Array) -> Kernel:
         """The kernel; with a size of one where the size that was found is in the scale."""
-        fields = vars(self.kernel)
-        if self.kernel.step_size is None:
-            fields = fields | {"step_size": 1.0}
-        if self.kernel.friction is None:
-            fields = fields | {"friction": friction}
-        return rebuilt(type(self.kernel), fields)
+        own = {"step_size": 1.0, "friction": friction}
+        sought = {name: value for name, value in own.items() if getattr(self.kernel, name) is None}
+        return rebuilt(type(self.kernel), vars(self.kernel) | sought)
 
     def _first(self, positions: PyTree) -> Any:
         """The weights of the first chains, if they are of a network of layers."""
@@ -243,8 +260,7 @@ class Langevin(Teacher):
     def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
         """The state from which on draws count."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
-        level = jnp.zeros(self.chains, jnp.float32)
-        heat = jnp.zeros(shape, jnp.float32)
+        heat, level = (jnp.zeros(own, jnp.float32) for own in (shape, self.chains))
         return State(kernel, heat, kernel.position, level, jnp.float32(friction), modes)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
@@ -277,11 +293,7 @@ class Langevin(Teacher):
         return self.target.outputs(draws, x)
 
     def check(self, state: State) -> None:
-        """Raise a ParameterError if a chain diverged.
-
-        Raises:
-            ParameterError: naming the chain and how many steps it made.
-        """
+        """Raise a ParameterError if a chain diverged."""
         finite = np.isfinite(np.asarray(state.level))
         for leaf in jax.tree.leaves(state.kernel.position):
             finite &= np.isfinite(np.asarray(leaf)).reshape(len(leaf), -1).all(1)
@@ -342,9 +354,8 @@ class Langevin(Teacher):
             return None, []
         if series.shape[1] < LEAST:
             return None, ["the temperature of the chains is not known: too few draws"]
-        each, errors = map(
-            np.array, zip(*map(mean_and_error, series.T.swapaxes(1, 2)), strict=True)
-        )
+        pairs = map(mean_and_error, series.T.swapaxes(1, 2))
+        each, errors = map(np.array, zip(*pairs, strict=True))
         off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
         reasons, worst = [], int(errors.argmax())
         if not (known := errors[worst] <= OFF * wanted):
@@ -367,41 +378,31 @@ class Langevin(Teacher):
         return float(each.mean()) if known else None, reasons
 
     def _too_warm(self, state: State) -> list[str]:
-        """Why steps of the last size heat a direction in which many coordinates move together.
-
-        Averages over groups of coordinates do not show it.
-        """
-        wanted = size_at(self.kernel.temperature, state.kernel.step)
+        """Why steps of the last size heat a direction in which many coordinates move together."""
+        wanted = float(size_at(self.kernel.temperature, state.kernel.step))
         if not wanted:
             return []
         kernel, own = self._kernel(state.friction), state.kernel
         scale = kernel.scale_of(own) if isinstance(kernel, PreconditionedSGLD) else own.scale
         if scale is None:
             scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), own.position)
-        size = float(size_at(kernel.step_size, own.step))
+        size, friction = float(size_at(kernel.step_size, own.step)), float(kernel.friction)
         scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
         long, noise = tuning.warmth(
-            self.target,
-            own.position,
-            self.chains,
-            scale,
-            float(kernel.friction),
-            key=jax.random.key(0),
+            self.target, own.position, scale, friction, key=jax.random.key(0)
         )
-        warm = {"a smaller step size": long, "a larger batch_size": noise / float(wanted)}
+        warm = {"a smaller step size": long, "a larger batch_size": noise / wanted}
         if sum(warm.values()) <= OFF:
             return []
         return [
             f"the chains are too warm along some direction (temperature "
-            f"{float(wanted) * (1 + sum(warm.values())):.2g}, not {float(wanted):g}), whatever it "
-            f"is on average: use {max(warm, key=lambda name: warm[name])}"
+            f"{wanted * (1 + sum(warm.values())):.2g}, not {wanted:g}), whatever it is on average: "
+            f"use {max(warm, key=lambda name: warm[name])}"
         ]
 
     def _misfit(self, state: State) -> list[str]:
-        """Why the noise of values may not be what the model says.
-
-        About a draw of the posterior a model that is right has half of the records that it was
-        fitted to in intervals of one half, however many parameters it has. Source: johnson2004.
+        """Why the noise of values may not be what the model says: about a draw of the posterior of
+        a right model half of its records are in intervals of one half. Source: johnson2004.
         """
         model, x = self.target.model, self.inputs()
         if getattr(model, "likelihood", None) != "gaussian" or x is None:
@@ -430,18 +431,14 @@ class Langevin(Teacher):
         key: jax.Array | None = None,
         progress: ProgressCallback | None = None,
     ) -> Draws:
-        """So many draws of every chain, ``thin`` steps apart, to be kept.
+        """So many draws of every chain, ``thin`` steps apart, to be kept in memory.
 
-        Args:
-            samples: draws of each chain; memory grows with them, which :func:`posterity.distill`
-                avoids.
-            key: of the start, the minibatches and the noise; ``jax.random.key(0)`` by default.
-            progress: called now and then, its ``step`` the draws made of each chain.
+        The ``key`` is that of the start, the minibatches and the noise, ``jax.random.key(0)`` by
+        default; ``progress`` is called now and then, its ``step`` the draws made of each chain.
 
         Warns:
-            ConvergenceWarning: for each reason not to rely on the draws: chains that are too warm,
-                still spread or disagree, and too few draws to tell; ``diagnostics`` of what is
-                returned says so too.
+            ConvergenceWarning: for each reason not to rely on the draws, which ``diagnostics`` has
+                too: chains that are too warm, still spread or disagree, and too few draws to tell.
 
         Raises:
             ParameterError: if a chain diverged.
@@ -450,17 +447,15 @@ class Langevin(Teacher):
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
         first, second = jax.random.split(key)
-        parts, series, x = [], [], None
-        if hasattr(self.target.model, "outputs") and getattr(self.target.model, "likelihood", None):
-            x = self.inputs()
-        x = None if x is None else x[:WATCHED]
+        model, parts, series = self.target.model, [], []
+        predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)
+        x = None if not predicts or self.inputs() is None else self.inputs()[:WATCHED]
         with jax.enable_x64(False):
             state = self.begin(key=first)
             for begin in range(0, samples, CHUNK):
                 each = min(CHUNK, samples - begin)
-                state, (drawn, seen) = _kept(
-                    self, state, each, x, jax.random.fold_in(second, begin)
-                )
+                own = jax.random.fold_in(second, begin)
+                state, (drawn, seen) = _kept(self, state, each, x, own)
                 self.check(state)
                 parts.append(jax.tree.map(np.asarray, drawn))
                 series.append(np.asarray(seen))
@@ -473,9 +468,8 @@ class Langevin(Teacher):
                 ConvergenceWarning,
                 stacklevel=4,  # an equinox module calls its methods itself
             )
-        stack = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        stack = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)
-        return Draws(self.target.model, stack, x=self.inputs(), diagnostics=health)
+        flat = lambda *leaves: np.concatenate(leaves).reshape(-1, *leaves[0].shape[2:])
+        return Draws(model, jax.tree.map(flat, *parts), x=self.inputs(), diagnostics=health)
 
 
 def _is_large(model: Model) -> bool:
@@ -485,7 +479,6 @@ def _is_large(model: Model) -> bool:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    """After so many steps."""
     step = lambda state, number: (teacher._step(state, jax.random.fold_in(key, number)), None)
     return jax.lax.scan(step, state, jnp.arange(count))[0]
 

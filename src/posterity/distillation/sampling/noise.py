@@ -1,16 +1,14 @@
 """Random numbers for chains of many cheap steps: noise of the right moments, places of records.
 
-Drawing normals takes most of the time of a Langevin step of a network on a CPU. A chain needs
-less: increments of mean zero, variance one and third moment zero give the law of its long-run
-averages to the same order in the step size as normal ones do (talay1990). The number of ones
-among 32 fair bits has these moments, and its fourth is 2.94 where a normal's is 3.
+Drawing normals takes most of the time of a Langevin step of a network on a CPU. Increments of mean
+zero, variance one and third moment zero give the law of a chain's long-run averages to the same
+order in the step size (talay1990). The number of ones among 32 fair bits has these moments, and its
+fourth is 2.94 where a normal's is 3.
 
-The bits are a hash of where a number lies and of the key. Its two words and the number of the
-leaf are mixed into two others first, once a leaf; one of these is added before the first round,
-one between the rounds, so that two keys have no stretch of numbers in common. Fewer rounds
-were seen in the lags' correlations, more changed nothing that was measured; sixteen bits, or
-one (a sign), took as long as 32, and 64 twice as long. Shapes, key and places are all that goes
-in: a compiler fuses the hash with the sum that the noise goes into, and nothing is stored.
+The bits are a hash of where a number lies, of the leaf and of the key, whose two words are added
+before the first round and between the rounds, so that two keys have no stretch of numbers in
+common. Fewer rounds were seen in the lags' correlations. A compiler fuses the hash with the sum
+that the noise goes into, and nothing is stored.
 """
 
 from typing import Any
@@ -42,14 +40,9 @@ GOLDEN = 0x9E3779B9
 def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
 
-    Leaves, entries and keys are independent of each other. The same key gives the same numbers on
-    every device.
-
-    Args:
-        key: a typed key; leaves are told apart by their order in the tree.
-        like: arrays of floating point, or what has their shape and type.
-        kind: ``"binomial"``, the number of ones among 32 bits, centred and scaled, which is at
-            most 5.7 in size; or ``"normal"``, exact, which takes forty times as long on a CPU.
+    Leaves, entries and keys are independent, and numbers the same on every device. ``kind`` is
+    ``"binomial"``, the number of ones among 32 bits, centred and scaled, which is at most 5.7 in
+    size; or ``"normal"``, exact, which takes forty times as long on a CPU.
 
     Raises:
         UsageError: for another kind, a key that is not typed, and leaves that are not floating.
@@ -70,25 +63,19 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
                 expected="floating point: noise has no whole numbers",
                 fix="Leave what is not sampled out of the position.",
             )
-    if kind == "normal":
-        drawn = [
-            jax.random.normal(jax.random.fold_in(key, index), leaf.shape, leaf.dtype)
-            for index, leaf in enumerate(leaves)
-        ]
-    else:
-        drawn = [
-            _counted(bits(key, leaf.shape, stream=index), leaf.dtype)
-            for index, leaf in enumerate(leaves)
-        ]
-    return jax.tree.unflatten(tree, drawn)
+    exact = lambda index, leaf: jax.random.normal(
+        jax.random.fold_in(key, index), leaf.shape, leaf.dtype
+    )
+    counted = lambda index, leaf: _counted(bits(key, leaf.shape, stream=index), leaf.dtype)
+    draw = exact if kind == "normal" else counted
+    return jax.tree.unflatten(tree, [draw(*pair) for pair in enumerate(leaves)])
 
 
 def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
     """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32.
 
-    They are what 32 random bits leave when divided by ``below``: the chance of one number differs
-    from that of another by at most one in 2³², a share ``below / 2³²`` of it. Under the same key
-    they are independent of :func:`normal`.
+    They are what 32 random bits leave when divided by ``below``, so that chances differ by at most
+    one in 2³². Under the same key they are independent of :func:`normal`.
 
     Raises:
         UsageError: for a key that is not typed, and ``below`` outside [1, 2³¹).
@@ -113,10 +100,7 @@ def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
 
 
 def _words(key: jax.Array, stream: int) -> tuple[jax.Array, jax.Array]:
-    """Two words that depend on every bit of the key and on the stream.
-
-    Keys are often neighbours (0, 1, 2 ...): without this, so would be what comes of them.
-    """
+    """Two words that depend on every bit of the stream and the key, whose neighbours are used."""
     first, second = _word(stream), _word(GOLDEN)
     for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
         first = _mixed(first ^ word)

@@ -1,7 +1,7 @@
-"""Step sizes: a number, or a function of how many steps were made.
+"""Step sizes: a number, or a schedule.
 
 A schedule is any hashable callable that takes the number of the step, an int32 that may be traced,
-and gives the step size; optax's schedules are such, and the ones below compare by value.
+and gives the step size, as optax's; the ones below compare by value.
 """
 
 import dataclasses
@@ -23,33 +23,31 @@ StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
 
-def _is_schedule(value: object) -> bool:
-    return callable(value) and getattr(type(value), "__hash__", None) is not None
-
-
-SCHEDULE = "a hashable function of the number of the step, as optax's or a frozen dataclass"
-STEP_SIZE = Constraint(
-    f"a positive number, or {SCHEDULE}", lambda x: _is_schedule(x) or POSITIVE.allows(x)
-).or_none()
 NONNEGATIVE = Constraint(
     "a number, not negative", lambda x: not isinstance(x, bool) and 0 <= float(x) < float("inf")
 )
-TEMPERATURE = Constraint(
-    f"a number that is not negative, or {SCHEDULE}",
-    lambda x: _is_schedule(x) or NONNEGATIVE.allows(x),
-)
+
+
+def _or_schedule(words: str, number: Constraint) -> Constraint:
+    schedule = lambda x: callable(x) and getattr(type(x), "__hash__", None) is not None
+    return Constraint(
+        f"{words}, or a hashable function of the number of the step, as optax's or a frozen "
+        "dataclass",
+        lambda x: schedule(x) or number.allows(x),
+    )
+
+
+STEP_SIZE = _or_schedule("a positive number", POSITIVE).or_none()
+TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
 
 
 @leaves("a", "b")
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
-    """``a (b + t)^(-gamma)``: sizes whose sum is infinite and whose squares' sum is not.
+    """``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and a ``gamma`` that is not negative.
 
-    That holds for ``gamma`` in (1/2, 1]; averages over the chain, each draw weighted by its size,
-    then converge to the posterior's. ``gamma`` outside this range is allowed: constant at 0.
-
-    Raises:
-        UsageError: unless ``a`` and ``b`` are positive and ``gamma`` is not negative.
+    For ``gamma`` in (1/2, 1] the sum of sizes is infinite and that of their squares is not, so that
+    averages over the chain, each draw weighted by its size, converge to the posterior's.
 
     Source: welling2011, section 4.
 
@@ -75,9 +73,6 @@ class Polynomial:
 @dataclasses.dataclass(frozen=True)
 class Halving:
     """``size``, and after each ``every`` steps half of what it was.
-
-    Raises:
-        UsageError: unless ``size`` is positive and ``every`` a whole number, at least one.
 
     Source: korattikara2015, where steps for tables were halved every 80,000.
 
@@ -105,10 +100,6 @@ class Cyclical:
     The large sizes at the start of a cycle take the chain to another mode, the small ones at its
     end draw from there.
 
-    Raises:
-        UsageError: unless ``size`` is positive, ``least`` from 0 to ``size``, and ``period`` a
-            whole number, at least one.
-
     Source: zhang2020, equation 1.
 
     >>> [round(float(Cyclical(1.0, period=4)(step)), 3) for step in range(5)]
@@ -133,10 +124,7 @@ class Cyclical:
 
 
 def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransformation:
-    """Adam at a rate that stays for ``steady`` of the steps, then falls to zero by half a cosine.
-
-    All three may be traced.
-    """
+    """Adam at a rate that stays for ``steady`` steps, then falls to zero by half a cosine."""
     length = jnp.maximum(jnp.asarray(steps - steady), 1).astype(jnp.float32)
 
     def negative(count: Any) -> jax.Array:

@@ -41,8 +41,7 @@ STEPS = 500
 SCALES = np.array([0.0, 0.1, 0.3, 1.0])
 """Shares of draws of the prior from which modes are sought."""
 WIDEST = 1e3
-"""Standard deviations, in unconstrained coordinates, that nothing is wider than at a mode where
-the curvature says nothing."""
+"""The largest standard deviation, in unconstrained coordinates, at a mode."""
 
 
 class Target(eqx.Module):
@@ -53,9 +52,8 @@ class Target(eqx.Module):
     data: Any
     """Arrays whose first axis counts records, in single precision."""
     count: int = eqx.field(static=True)
-    """Records."""
     batch_size: int = eqx.field(static=True)
-    """Records of a minibatch; all of them where it is ``count``."""
+    """Records of a minibatch; all of them, the ``count``, where it is as large."""
 
     @abc.abstractmethod
     def start(self, chains: int, *, key: jax.Array) -> Any:
@@ -78,9 +76,7 @@ class Target(eqx.Module):
         """Events of the prior, the chains first."""
 
     def minibatch(self, chains: int, *, key: jax.Array) -> Any:
-        """Records for each chain, drawn with replacement, the axes of records and chains first;
-        where a batch has all records, these, without an axis for chains.
-        """
+        """Records (b, c, ...) for each chain, drawn with replacement; or all (b, ...)."""
         if self.batch_size == self.count:
             return self.data
         places = noise.indices(key, (self.batch_size, chains), self.count)
@@ -107,9 +103,7 @@ class Target(eqx.Module):
         over the number of coordinates, for positions ``away`` from some origin.
 
         Under the law with density ``p`` the expectation of each is one, wherever the origin is,
-        also with gradients of minibatches; its variance is the less the nearer that is. A step that
-        is too large for a direction leaves a chain wider there than the law, and its temperature
-        higher.
+        also with gradients of minibatches. Steps that are too large leave it higher.
         """
 
 
@@ -120,9 +114,7 @@ class WeightsTarget(Target):
     """
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
-        """Kernels scaled by the root of their inputs, so that signals neither grow nor vanish, but
-        never wider than the prior; biases of zero.
-        """
+        """Biases of zero, kernels scaled by the root of their inputs, not above the prior's."""
         rng = keys.of_numpy(key)
 
         def one(precision: Any) -> Any:
@@ -133,7 +125,7 @@ class WeightsTarget(Target):
         return jax.tree.map(one, self.prior[1])
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """The log density of independent Gaussians."""
+        """That of independent Gaussians."""
 
         def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
@@ -143,10 +135,8 @@ class WeightsTarget(Target):
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
         """From one batch for each chain, or from all records for every one."""
-        shared = self.batch_size == self.count
-        x, y = minibatch
-        value = self.model.log_likelihood_of
-        of = lambda own, x, y: value(self.model.apply(own, x), y)
+        shared, (x, y) = self.batch_size == self.count, minibatch
+        of = lambda own, x, y: self.model.log_likelihood_of(self.model.apply(own, x), y)
         records = None if shared else 1
         if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
             own = jax.tree.map(lambda leaf: leaf[0], positions)
@@ -228,20 +218,13 @@ class ModelTarget(Target):
 
 
 def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None) -> Target:
-    """The target of a model, a prior and records, as fast as it can be had.
-
-    Raises:
-        UsageError: for a prior that is no law, or not one of the model's parameters.
-        StructureError, ParameterError: for data that the model cannot take.
-    """
+    """The target of a model, a prior and records; errors as of ``Langevin``."""
     COUNT.or_none().check(batch_size=batch_size)
     check_prior(prior)
     records = Records.of_model(model, data)
-    data = jax.tree.map(_single, records.data)
-    count = records.size
+    data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
-    batch_size = count if model.joint else min(own, count)
-    sizes = {"data": data, "count": count, "batch_size": batch_size}
+    sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
     if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
         if prior.event_shape != (model.size,):
             raise StructureError(
@@ -299,10 +282,8 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, 
 
         value = jax.jit(jax.value_and_grad(energy))
 
-        # One program for every curvature that is asked for: compiling takes longer than all else.
-        @jax.jit
+        @jax.jit  # one program for every curvature: compiling takes longer than all else
         def products(u: jax.Array, rows: jax.Array) -> jax.Array:
-            """The curvature times each row (k, d), one after another where they are long."""
             slope = lambda u: jax.grad(energy)(u, seen)
             product = lambda row: jax.jvp(slope, (u,), (row,))[1]
             short = rows.shape[1] <= DENSE

@@ -1,13 +1,11 @@
 """Starting points of a network's chains, and step sizes that suit the posterior there.
 
-Chains start from different random weights and climb by Adam to where the posterior has its mass.
-The size of a step is bounded twice: by the largest curvature of the log density, beyond which the
-discretised chain is too warm and then diverges, and by the noise of minibatch gradients, which
-heats a chain as well. One compiled gradient serves both bounds; the rest is a few sums.
+Chains climb by Adam to where the posterior has its mass. The size of a step is bounded by the
+largest curvature of the log density, beyond which a chain is too warm and then diverges, and by the
+noise of minibatch gradients, which heats a chain as well: one compiled gradient serves both.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -39,28 +37,28 @@ WIDEST = 30.0
 """How much larger than the median a coordinate's scale may be."""
 
 
-@functools.partial(jax.jit, static_argnums=3)
-def _gradient(target: Target, positions: PyTree, key: jax.Array, chains: int) -> Any:
+@jax.jit
+def _gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
+    chains = len(jax.tree.leaves(positions)[0])
     return target.value_and_gradient(positions, target.minibatch(chains, key=key))[1]
 
 
-def climb(target: Target, positions: PyTree, chains: int, steps: int, *, key: jax.Array) -> Any:
+def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
     """Positions after some steps of Adam on the log density, the rate falling to zero."""
     state = positions, adam(-RATE, 0, steps).init(positions)
     for begin in range(0, steps, CHUNK):
         ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
-        state = _climbed(target, state, ends, key, chains)
+        state = _climbed(target, state, ends, key)
     return state[0]
 
 
-@functools.partial(jax.jit, static_argnames="chains")
-def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array, chains: int) -> Any:
+@jax.jit
+def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
     """Positions and Adam's moments, from one step to another of so many."""
 
     def one(number: Any, state: PyTree) -> Any:
         positions, moments = state
-        batch = target.minibatch(chains, key=jax.random.fold_in(key, number))
-        gradient = target.value_and_gradient(positions, batch)[1]
+        gradient = _gradient(target, positions, jax.random.fold_in(key, number))
         moves, moments = adam(-RATE, 0, ends[2]).update(gradient, moments)
         return jax.tree.map(jnp.add, positions, moves), moments
 
@@ -68,13 +66,7 @@ def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array, chains: i
 
 
 def tuned(
-    target: Target,
-    positions: PyTree,
-    chains: int,
-    friction: float | int | None,
-    *,
-    scaled: bool,
-    key: jax.Array,
+    target: Target, positions: PyTree, friction: Any, *, scaled: bool, key: jax.Array
 ) -> tuple[PyTree, float, float]:
     """A scale for each coordinate, the largest safe step in its units, and the friction.
 
@@ -90,18 +82,14 @@ def tuned(
         # Records tell how much they say of a coordinate only where a batch has not all of them.
         few = max(min(target.batch_size, target.count // 4), 1)
         part = dataclasses.replace(target, batch_size=few)
-        scale = _scale(part, _spread(part, positions, chains, first))
+        scale = _scale(part, _spread(part, positions, first))
     root = _root(positions, scale)
     # Minibatches differ: the mean, and two standard errors, of the worst chain.
-    mean, error = _curvature(target, positions, chains, root, second)
-    curvature = float((mean + 2 * error).max())
-    heat = 0.0
+    mean, error = _curvature(target, positions, root, second)
+    curvature, heat = float((mean + 2 * error).max()), 0.0
     if target.batch_size < target.count:
-        noise = jax.tree.map(
-            lambda v, r: v * r.max(0, keepdims=True) ** 2,
-            _spread(target, positions, chains, third),
-            root,
-        )
+        widest = lambda v, r: v * r.max(0, keepdims=True) ** 2
+        noise = jax.tree.map(widest, _spread(target, positions, third), root)
         heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
     curvature, excess = max(curvature, 1e-30), EXCESS[friction != 1]
     if friction is None:
@@ -112,37 +100,30 @@ def tuned(
 
 
 def warmth(
-    target: Target,
-    positions: PyTree,
-    chains: int,
-    scale: PyTree,
-    friction: float,
-    *,
-    key: jax.Array,
+    target: Target, positions: PyTree, scale: PyTree, friction: float, *, key: jax.Array
 ) -> tuple[float, float]:
-    """By how much chains exceed their temperature, on average over chains, in each one's worst
-    direction.
+    """The mean over chains of how far each exceeds its temperature in its worst direction.
 
-    The first number, relative, is because steps are long beside the curvature: steps of size ``s``
-    leave the variance of a direction of curvature ``c`` at ``1 / (1 - f s c / (4 (2 - f)))`` times
-    what it should be; infinite where they are unstable. The second, in units of temperature, is
-    because of the noise of minibatch gradients, of variance ``n``: ``s n / 4``. The direction of
-    the largest noise is found with one half of the minibatches, and measured with the other.
-    ``scale`` is the step size of each coordinate.
+    The first number, relative, is because steps are long beside the curvature, as of :func:`tuned`;
+    infinite where they are unstable. The second, in units of temperature, is because of the noise
+    of minibatch gradients, of variance ``n``: ``s n / 4``. The direction of the largest noise is
+    found with one half of the minibatches, and measured with the other. ``scale`` is the step size
+    of each coordinate.
     """
     first, second = jax.random.split(key)
     root = _root(positions, scale)
-    curvature = _curvature(target, positions, chains, root, first)[0].mean()
+    curvature = _curvature(target, positions, root, first)[0].mean()
     share = float(curvature) * friction / (8 - 4 * friction)
     long = share / (1 - share) if share < 1 else np.inf
     if target.batch_size == target.count:
         return long, 0.0
     size = sum(leaf[0].size for leaf in jax.tree.leaves(root))
+    chains = len(jax.tree.leaves(root)[0])
     several = max(min(FEW, chains, NUMBERS // (GRADIENTS * size)), 1)
     count = max(min(GRADIENTS, NUMBERS // size // 2 * 2), 8)
     drawn = np.empty((several, count, size), np.float32)
     for place, own in enumerate(_keys(second, count)):
-        gradient = jax.tree.map(np.multiply, root, _gradients(target, positions, chains, own))
+        gradient = jax.tree.map(np.multiply, root, _gradients(target, positions, own))
         leaves = [leaf[:several].reshape(several, -1) for leaf in jax.tree.leaves(gradient)]
         np.concatenate(leaves, 1, out=drawn[:, place])
     parts = drawn.reshape(several, 2, count // 2, size)
@@ -153,6 +134,18 @@ def warmth(
         along = other @ (direction / max(np.linalg.norm(direction), 1e-30))
         noise.append(along.var(ddof=1))
     return long, float(np.mean(noise)) / 4
+
+
+def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
+    """By how much the noise of minibatches raises the temperature of the warmest array's mean.
+
+    ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
+    minibatch gradient add ``s n / 4``.
+    """
+    if target.batch_size == target.count:
+        return 0.0
+    noise = jax.tree.map(np.multiply, _spread(target, positions, key), scale)
+    return max(float(leaf.mean()) for leaf in jax.tree.leaves(noise)) / 4
 
 
 def _root(positions: PyTree, scale: PyTree) -> Any:
@@ -166,15 +159,15 @@ def _keys(key: jax.Array, count: int) -> list[jax.Array]:
     return [jax.random.wrap_key_data(own) for own in words]
 
 
-def _gradients(target: Target, positions: PyTree, chains: int, key: jax.Array) -> Any:
-    return jax.tree.map(np.asarray, _gradient(target, positions, key, chains))
+def _gradients(target: Target, positions: PyTree, key: jax.Array) -> Any:
+    return jax.tree.map(np.asarray, _gradient(target, positions, key))
 
 
-def _spread(target: Target, positions: PyTree, chains: int, key: jax.Array) -> Any:
+def _spread(target: Target, positions: PyTree, key: jax.Array) -> Any:
     """The variance of minibatch gradients of each coordinate, over batches, a mean over chains."""
     total = square = jax.tree.map(np.zeros_like, jax.tree.map(np.asarray, positions))
     for own in _keys(key, GRADIENTS):
-        gradient = _gradients(target, positions, chains, own)
+        gradient = _gradients(target, positions, own)
         total = jax.tree.map(np.add, total, gradient)
         square = jax.tree.map(lambda old, new: old + np.square(new), square, gradient)
 
@@ -190,17 +183,14 @@ def _scale(target: Target, spread: PyTree) -> Any:
     information of the records, which minibatch gradients show (the Fisher information).
     """
     share = target.batch_size / target.count
-    variances = jax.tree.map(
-        lambda leaf, own: 1 / (np.asarray(own) + leaf * share),
-        spread,
-        target.prior[1],
-    )
+    variance = lambda leaf, own: 1 / (np.asarray(own) + leaf * share)
+    variances = jax.tree.map(variance, spread, target.prior[1])
     middle = np.median(np.concatenate([v.ravel() for v in jax.tree.leaves(variances)]))
     return jax.tree.map(lambda v: np.minimum(v, WIDEST * middle), variances)
 
 
 def _curvature(
-    target: Target, positions: PyTree, chains: int, root: PyTree, key: jax.Array
+    target: Target, positions: PyTree, root: PyTree, key: jax.Array
 ) -> tuple[np.ndarray, np.ndarray]:
     """The largest curvature of each chain in units of the scale, and its error: power iteration.
 
@@ -214,12 +204,12 @@ def _curvature(
     for own in _keys(key, POWERS):
         direction = _unit(direction)
         moved = jax.tree.map(lambda r, v, reach=reach: reach * r * v, root, direction)
-        ends = [
-            _gradients(target, jax.tree.map(shift, at, moved), chains, own)
+        up, down = (
+            _gradients(target, jax.tree.map(shift, at, moved), own)
             for shift in (lambda a, b: np.float32(a + b), lambda a, b: np.float32(a - b))
-        ]
+        )
         scaled = lambda one, other, r, reach=reach: r * (other - one) / (2 * reach)
-        product = jax.tree.map(scaled, ends[0], ends[1], root)
+        product = jax.tree.map(scaled, up, down, root)
         values.append(np.abs(_sums(direction, product)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product

@@ -139,10 +139,7 @@ class Participant:
 
     Each method takes all letters that have come so far, in any order, and returns the site's next.
     Called again, after a crash say, it returns the same one, or refuses to say another thing.
-    Delete the folder once the sum is known.
-
-    Raises:
-        Refusal: if the folder is that of another aggregation.
+    Delete the folder once the sum is known. A Refusal if the folder is that of another aggregation.
     """
 
     def __init__(self, plan: Plan, site: str, key: PrivateKey, folder: str | os.PathLike[str]):
@@ -160,11 +157,9 @@ class Participant:
         return self._letter("keys", key=_text(self._secret.public_key().public_bytes_raw()))
 
     def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:
-        """The second letter, for those whose keys came: the factor, and what hides it.
-
-        Raises:
-            ParameterError, StructureError: if the factor is not finite, or not like the prior.
-            Refusal: if a number is too large, or there are fewer keys than the plan's least.
+        """The second letter, for those whose keys came: the factor, and what hides it. A
+        ParameterError or StructureError if the factor is not finite, or not like the prior; a
+        Refusal if a number is too large, or there are fewer keys than the plan's least.
         """
         numbers = _integers(self.plan, factor)
         keys = {site: content["key"] for site, content in _read(self.plan, letters)["keys"].items()}
@@ -180,12 +175,9 @@ class Participant:
         return self._letter("masked", roster=keys, words=_text(raw))
 
     def survivors(self, letters: Iterable[bytes]) -> bytes:
-        """The third letter: whose masked factors there are, this site's among them.
-
-        From here on a site that is not among them is left out, whatever comes late.
-
-        Raises:
-            Refusal: if they are fewer than the plan's least, or of other keys than this site's.
+        """The third letter: whose masked factors there are, this site's among them. From here on a
+        site that is not among them is left out, whatever comes late. A Refusal if they are fewer
+        than the plan's least, or of other keys than this site's.
         """
         mine = self._sent("masked")
         masked = {**_read(self.plan, letters)["masked"], self.site: mine}
@@ -198,10 +190,8 @@ class Participant:
         )
 
     def opening(self, letters: Iterable[bytes]) -> bytes:
-        """The last letter: this site's own mask, and its masks with those who dropped out.
-
-        Raises:
-            Refusal: unless all survivors sent one and the same list.
+        """The last letter: this site's own mask, and its masks with those who dropped out; a
+        Refusal unless all survivors sent one and the same list.
         """
         mine, keys = self._sent("survivors")["masked"], self._sent("masked")["roster"]
         lists = {**_read(self.plan, letters)["survivors"], self.site: {"masked": mine}}
@@ -257,10 +247,8 @@ class Participant:
 
 
 def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
-    """The sum, from all letters; whoever has them can tell it.
-
-    Raises:
-        Refusal: if an opening of a survivor is missing, or the letters do not fit together.
+    """The sum, from all letters; whoever has them can tell it; a Refusal if an opening of a
+    survivor is missing, or the letters do not fit together.
     """
     content = _read(plan, letters)
     openings, masked = content["opening"], content["masked"]
@@ -300,10 +288,6 @@ def _integers(plan: Plan, factor: ExponentialFamily) -> Any:
         size = f"a natural parameter of magnitude {np.abs(flat).max():.3g}"
         raise Refusal.of(size, f"at most {plan.most:.3g}", "magnitude")
     return np.array([int(number) for number in np.rint(flat * GRID)], dtype=object)
-
-
-def _size(plan: Plan) -> int:
-    return sum(np.size(leaf) for leaf in leaves(plan.prior))
 
 
 def _tree(like: ExponentialFamily, flat: np.ndarray) -> Any:
@@ -359,7 +343,8 @@ def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
         case "keys", {"key": key, **more}:
             return is_key(key) and not more
         case "masked", {"roster": roster, "words": words, **more}:
-            return every(is_key, roster) and len(_raw(words)) == 16 * _size(plan) and not more
+            size = sum(np.size(leaf) for leaf in leaves(plan.prior))
+            return every(is_key, roster) and len(_raw(words)) == 16 * size and not more
         case "survivors", {"masked": masked, **more}:
             return every(is_sha, masked) and not more
         case "opening", {"masked": masked, "own": own, "dropped": gone, **more}:

@@ -43,10 +43,8 @@ class Membership:
 
     @classmethod
     def of(cls, members: ArrayLike, nonmembers: ArrayLike, confidence: float = 0.95) -> Self:
-        """From the scores (m,) and (n,) of an attack, higher for "is a member".
-
-        Raises:
-            ParameterError: unless there are two finite scores of each at least.
+        """From the scores (m,) and (n,) of an attack, higher for "is a member"; a ParameterError
+        unless there are two finite scores of each at least.
         """
         BETWEEN.check(confidence=confidence)
         auc = attack_auc(members, nonmembers)
@@ -178,7 +176,6 @@ def auc_difference(
 
 
 def _estimate(wins: Float[np.ndarray, "m n"]) -> Estimate:
-    """The mean, and its standard error over members and over non-members."""
     m, n = wins.shape
     variance = wins.mean(axis=1).var(ddof=1) / m + wins.mean(axis=0).var(ddof=1) / n
     return Estimate(float(wins.mean()), float(np.sqrt(variance)))

@@ -92,14 +92,18 @@ class GaussianMechanism:
         releases: int = 1,
         **options: Any,
     ) -> Self:
-        """The mechanism whose ``releases`` together have this ``epsilon``, or hardly less.
-
-        Raises:
-            MissingExtraError: without the extra ``privacy``.
+        """The mechanism whose ``releases`` together have this ``epsilon``, or hardly less. A
+        MissingExtraError without the extra ``privacy``.
         """
         POSITIVE.check(epsilon=epsilon)
         BETWEEN.check(delta=delta)
-        exceeds = lambda log_noise: _delta(math.exp(log_noise), epsilon) - delta
+
+        def exceeds(log_noise: float) -> float:
+            """The delta of one release, less the one that is allowed (balle2018, theorem 8)."""
+            noise = math.exp(log_noise)
+            half, far = 0.5 / noise, epsilon * noise
+            return float(ndtr(half - far) - math.exp(log_ndtr(-half - far) + epsilon)) - delta
+
         noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
         mechanism = cls(reference, clip, noise, **options)
         while mechanism.epsilon(delta, releases) > epsilon:  # by the accountant
@@ -111,9 +115,7 @@ class GaussianMechanism:
 
         Of one contribution (``relation``) that may be in each of them; of releases from different
         records it is the greatest. Exact to four digits up to about 19, and an upper bound beyond.
-
-        Raises:
-            MissingExtraError: without the extra ``privacy``.
+        A MissingExtraError without the extra ``privacy``.
         """
         BETWEEN.check(delta=delta)
         COUNT.check(releases=releases)
@@ -141,10 +143,8 @@ class GaussianMechanism:
 
         Each row is one unit of privacy, flat as ``natural_parameters`` are. A generator is for
         experiments: who knows its seed takes the noise off again. Without one the noise is made of
-        the system's own randomness.
-
-        Raises:
-            ParameterError, StructureError: for rows that are not finite, or of another length.
+        the system's own randomness. A ParameterError or StructureError for rows that are not
+        finite, or of another length.
         """
         total = self.clipped(contributions).sum(0)
         total = total + self.deviation * _normal(len(total), rng)
@@ -261,12 +261,6 @@ def _raised(prior: Any, factor: Any) -> Any:
             leaf = np.maximum(leaf, 0.0)
         made[name] = leaf
     return type(factor)(**made)
-
-
-def _delta(noise: float, epsilon: float) -> float:
-    """The delta of one release for this epsilon (balle2018, theorem 8)."""
-    beyond = log_ndtr(-0.5 / noise - epsilon * noise) + epsilon
-    return float(ndtr(0.5 / noise - epsilon * noise) - math.exp(beyond))
 
 
 def _accounting() -> Any:

@@ -58,9 +58,8 @@ _log = logging.getLogger(__name__)
 
 
 def write_app(folder: Path, *, rounds: int = 0) -> Path:
-    """Write the app that ``flwr run`` takes; it names what is installed, and holds no code.
-
-    It ends after so many ``rounds`` of messages, or with zero when it is stopped.
+    """Write the app that ``flwr run`` takes; it names what is installed, and holds no code. It ends
+    after so many ``rounds`` of messages, or with zero when it is stopped.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(APP.format(rounds=rounds))
@@ -116,10 +115,9 @@ class Routes:
         return letters
 
     def asked(self, nodes: Iterable[int]) -> dict[int, Letters]:
-        """The nodes of a round with the letters that each gets.
-
-        Letters to a site that is at none of the nodes are dropped: its agent's peers send them
-        again. In the first round nobody knows who is where, and all are asked.
+        """The nodes of a round with the letters that each gets. Letters to a site that is at none
+        of the nodes are dropped: its agent's peers send them again. In the first round nobody knows
+        who is where, and all are asked.
         """
         mine, self.waiting = self.waiting, [each for each in self.waiting if each[0] == SERVER]
         asked: dict[int, Letters] = {node: [] for node in nodes}

@@ -119,9 +119,8 @@ class Site(Courier):
 
 
 class Server(Courier):
-    """The part of a job at NVFlare's server, which starts the others and waits.
-
-    It ends after so many ``seconds``, so that a job that hangs does not do so for ever.
+    """The part of a job at NVFlare's server, which starts the others and waits. It ends after so
+    many ``seconds``, so that a job that hangs does not do so for ever.
     """
 
     def __init__(self, encrypted: bool = True, seconds: float = 3600.0):
@@ -145,7 +144,6 @@ def write_job(
     folder: Path, sites: Iterable[str], *, encrypted: bool = True, seconds: float = 3600.0
 ) -> Path:
     """Write the job that carries letters between ``sites``, clients of NVFlare; returns its folder.
-
     It names classes that are installed at the sites, and holds no code.
     """
     path = "posterity.engine.transports.nvflare."
@@ -178,10 +176,8 @@ def write_job(
 
 
 def allow(kit: Path) -> None:
-    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``.
-
-    Raises:
-        ArtifactError: if the folder is no kit that NVFlare provisioned.
+    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``; an
+    ArtifactError if the folder is no kit that NVFlare provisioned.
     """
     own, default = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
     try:
@@ -205,10 +201,8 @@ def submit(
 
     ``kit`` is the folder that NVFlare provisioned for an administrator. A new job follows whenever
     one ends, because a site was lost or its ``seconds`` are over, and when a site comes that it
-    lacks. ``tell`` is given a line for each thing that happens.
-
-    Raises:
-        ArtifactError: if the folder is no such kit.
+    lacks. ``tell`` is given a line for each thing that happens. An ArtifactError if the folder is
+    no such kit.
     """
     until = until or threading.Event()
     try:
@@ -240,7 +234,6 @@ def _keep(
     tell: Callable[[str], None],
     until: threading.Event,
 ) -> None:
-    """Submit one job after the other, each for the clients that are there."""
     pause, sites = PAUSE, frozenset[str]()
     while sites := _settled(session, until, sites):
         began = time.monotonic()
@@ -267,7 +260,6 @@ def _keep(
 
 def _settled(session: Session, until: threading.Event, before: frozenset[str]) -> frozenset[str]:
     """The clients that are there: those that were ``before``, or others once none comes or goes.
-
     There are none if it is to end.
     """
     there, since = frozenset[str](), time.monotonic()
@@ -281,11 +273,8 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
 
 
 def _there(session: Session) -> frozenset[str]:
-    """The clients that were heard from of late."""
-    clients = session.get_system_info().client_info
-    return frozenset(
-        each.name for each in clients if (each.last_connect_time or 0) > time.time() - HEARD
-    )
+    clients, since = session.get_system_info().client_info, time.time() - HEARD
+    return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 
 def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:

@@ -78,12 +78,8 @@ def framed(raw: socket.socket, seconds: float) -> Connection:
 
 
 def received(connection: Connection, most: int) -> bytes:
-    """The next message.
-
-    Raises:
-        Refusal: if it has more than ``most`` bytes, of which none is read.
-        OSError: if it does not come in time.
-        EOFError: if the connection ends.
+    """The next message; a Refusal if it has more than ``most`` bytes, of which none is read, an
+    OSError if it does not come in time, an EOFError if the connection ends.
     """
     try:
         return connection.recv_bytes(most)
@@ -110,8 +106,7 @@ def of_error(head: Any) -> PosterityError:
     """The error that :func:`as_error` tells of; a SiteError if it is of no kind that is known."""
     head = head if isinstance(head, dict) else {}
     sentences: Any = {name: str(head.get(name, "?")) for name in ("found", "expected", "fix")}
-    name = str(head.get("kind"))
-    kind = Refusal if name == "Refusal" else getattr(errors, name, SiteError)
+    kind: Any = {**vars(errors), "Refusal": Refusal}.get(str(head.get("kind")))
     known = isinstance(kind, type) and issubclass(kind, PosterityError)
     return (kind if known else SiteError)(**sentences)
 
@@ -158,9 +153,8 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self.close()
 
     def close(self) -> None:
-        """End it, and take the socket away if it is its own.
-
-        Requests that came before are answered, for which it waits a second.
+        """End it, and take the socket away if it is its own. Requests that came before are
+        answered, for which it waits a second.
         """
         self.shutdown()
         self.server_close()
@@ -224,13 +218,8 @@ class Client:
     def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
         """The head and the body that answer a request.
 
-        A connection that was kept, and that the agent has ended since, is made anew.
-
-        Args:
-            do: What is asked for.
-            body: What goes with it, such as a letter.
-            arguments: What else the head of the request says; ``wait`` are seconds, beside the
-                client's ``timeout``, that the agent may take to answer.
+        A connection that was kept, and that the agent has ended since, is made anew. The argument
+        ``wait`` are seconds, beside the client's ``timeout``, that the agent may take to answer.
 
         Raises:
             Absent: if nobody listens.
@@ -299,12 +288,9 @@ class Client:
     ) -> list[tuple[str, bytes]]:
         """Letters that are due, each with its receiver, for a courier that carries them there.
 
-        Args:
-            wait: Seconds that the agent may wait for one.
-            most: How many at most.
-            encrypted: Whether the courier encrypts them so that only the receiver can read them.
-            to: Receivers, all by default.
-            again: Whether letters that others took and did not bring are due at once.
+        The agent may ``wait`` so many seconds for one ``to`` these receivers, all by default. The
+        courier tells whether it encrypts letters so that the receiver alone can read them, and
+        whether those that others took and did not bring are due ``again`` at once.
         """
         options = {"most": most, "encrypted": encrypted, "to": to and list(to), "again": again}
         head, body = self.ask("collect", wait=wait, **options)

@@ -11,14 +11,21 @@ import scipy.linalg
 from posterity.arrays.typing import Float
 from posterity.families.layers import Conv, Layers
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.networks.locals import Arrays, Labels, Local, Placed, placed
-from posterity.fusion.networks.targets import Targets, after, features, preactivation
+from posterity.fusion.networks.targets import (
+    Arrays,
+    Labels,
+    Local,
+    Placed,
+    Targets,
+    after,
+    features,
+    placed,
+    preactivation,
+)
 
 Array = np.ndarray
-ROWS = 20_000
-"""Places of images that a refit looks at, at most."""
-KEPT = 2**18
-"""Numbers of all sites' last layers, which each factor of a ledger has a place for."""
+ROWS = 20_000  # Places of images that a refit looks at, at most
+KEPT = 2**18  # Numbers of all sites' last layers, which each factor of a ledger has a place for
 RIDGE = 1e-4
 """How strongly a refit holds on to its start, relative to the units' mean square output."""
 
@@ -27,9 +34,7 @@ class FusedLayer(NamedTuple):
     """One layer of the fused network, rows being inputs, with a last one for the bias.
 
     Attributes:
-        mean: (rows, units).
-        variance: (rows, units).
-        share: (sites, units), how much each site counts in each unit.
+        share: how much each site counts in each unit.
         parts: (sites, rows, units), each site's part of the mean, which add up to it; or their
             sum alone (1, rows, units).
     """
@@ -81,10 +86,9 @@ def later_layer(
 ) -> FusedLayer:
     """Sums of the sites' weights, each by its share; a site has zero where it has no unit.
 
-    A weight of one site among several then has its share of that site's mean and variance, so
-    that a sum over units is as large and as unsure as a site's is on average. Where no site has
-    it, or as far as they do not, zero is as sure as the surest weight of the layer. ``pooled``
-    gives the sum's variance where sites err independently, each by its share: a product's.
+    A weight of one site among several then has its share of that site's mean and variance. Where
+    no site has it, or as far as they do not, zero is as sure as the surest weight of the layer.
+    ``pooled`` gives the sum's variance where sites err independently, each by its share.
     """
     variance: Any = 0.0
     whole: Any = 0.0
@@ -147,8 +151,8 @@ def as_arrays(layers: Layers, index: int, rows: Float[Array, "rows units"]) -> d
 class Builder:
     """Builds the fused network layer after layer, as its units are matched.
 
-    ``flow`` is what comes out of the layers built so far, on the inputs of a refit; with
-    ``apart`` each site's part of everything is kept, with ``pooled`` variances are a product's.
+    ``flow`` is what comes out of the layers so far, on the inputs of a refit; with ``apart`` each
+    site's part of everything is kept, with ``pooled`` variances are a product's.
     """
 
     def __init__(
@@ -189,12 +193,11 @@ class Builder:
 
     def last(self) -> Combined:
         """Adds the last layer, which ends it."""
-        labels = [np.arange(self.layers.outputs)] * len(self.locals)
-        share = self.targets.shares
-        sites = self._placed(labels, self.layers.outputs)
-        layer = self.outgoing(sites, share)
-        pairs = zip(share, self.targets.pre, strict=True)
-        layer = self._refitted(layer, (counts * pre[-1] for counts, pre in pairs))
+        targets, outputs = self.targets, np.arange(self.layers.outputs)
+        sites = self._placed([outputs] * len(self.locals), len(outputs))
+        pairs = zip(targets.shares, targets.pre, strict=True)
+        wanted = (counts * pre[-1] for counts, pre in pairs)
+        layer = self._refitted(self.outgoing(sites, targets.shares), wanted)
         return Combined(self.layers, [*self.fused, layer], self.labels)
 
     def outgoing(self, sites: Iterable[Placed], share: Float[Array, "sites units"]) -> FusedLayer:
@@ -217,10 +220,8 @@ class Builder:
             yield target
 
     def _refitted(self, layer: FusedLayer, wanted: Iterable[Array]) -> FusedLayer:
-        """Ridge regression of what each site wants of the units, towards where they start.
-
-        ``wanted`` is each site's part (n, *places, units) of the target. The whole is linear in
-        them, so that each site has its part of the outcome.
+        """Ridge regression of the sites' parts of the target (n, *places, units) on the units'
+        outputs, towards where the layer starts: linear in the parts, which it keeps.
         """
         if not self.refit:
             return layer
@@ -247,9 +248,8 @@ class Builder:
 def incoming_cost(
     locals_: Sequence[Local], combined: Combined, index: int, divergence: Divergence
 ) -> float:
-    """Summed KL in nats between what comes into fused units and into the sites' own.
-
-    Over the weights that a site has, on the side of ``divergence``.
+    """Summed KL in nats, on one side, between what comes into fused units and into the sites' own,
+    over the weights that a site has.
     """
     layers, total = combined.layers, 0.0
     fused = combined.fused[index]

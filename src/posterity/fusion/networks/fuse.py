@@ -14,27 +14,29 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.network import Network
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.divergences.discrepancy import Discrepancy
+from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
-from posterity.fusion.matching import Matching
+from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
-from posterity.fusion.networks.ledgers import RECORD, as_ledger, beside, fused_prior, rebased
-from posterity.fusion.networks.locals import Labels, Local, in_order
+from posterity.fusion.networks.ledgers import RECORD, as_ledger, beside, fused_prior, of_other_prior
 from posterity.fusion.networks.options import Options, Widths, by_layer
-from posterity.fusion.networks.targets import Targets, output_shares, pair_of_inputs
+from posterity.fusion.networks.targets import (
+    Labels,
+    Local,
+    Targets,
+    in_order,
+    output_shares,
+    pair_of_inputs,
+)
 from posterity.fusion.networks.units import Units, masses, same_units
 from posterity.fusion.result import Fusion
-from posterity.fusion.rules import Rule
 from posterity.fusion.sites import Site
 from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
-ONE_LAYER, SEVERAL_LAYERS = 0.005, 0.02
-"""The tolerances of networks unless one is asked for."""
-GROWTH = 1.25
-"""How much wider the next try is, until one is good enough."""
-RESOLUTION = 0.02
-"""Share of its width up to which the narrowest is looked for."""
+ONE_LAYER, SEVERAL_LAYERS = 0.005, 0.02  # The tolerances of networks unless one is asked for
+GROWTH = 1.25  # How much wider the next try is, until one is good enough
+RESOLUTION = 0.02  # Share of its width up to which the narrowest is looked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +75,13 @@ class NetworkFusion(Fusion):
 
 def fuse_networks(
     sites: Mapping[str, Site],
+    importance: Float[Array, " sites"],
     *,
     components: int | Widths | None,
     rule: Rule,
     divergence: Divergence | Discrepancy,
     matching: Matching,
     prior: ExponentialFamily | None,
-    importance: Float[Array, " sites"],
     absorb: bool | None,
     budget: int | None,
     options: Options | None,
@@ -91,19 +93,15 @@ def fuse_networks(
         UserWarning: where the widest network that may be taken does not meet the tolerance.
     """
     options = Options() if options is None else options
-    refused = {
-        f"divergence={divergence.value!r}": not isinstance(divergence, Divergence),
-        "absorb=True": absorb,
-        f"budget={budget}": budget is not None,
-    }
-    if any(refused.values()):
+    refused = [f"divergence={divergence.value!r}"] * (not isinstance(divergence, Divergence))
+    refused += ["absorb=True"] * bool(absorb) + [f"budget={budget}"] * (budget is not None)
+    if refused or not isinstance(divergence, Divergence):
         raise UsageError(
-            found=f"{next(name for name, wrong in refused.items() if wrong)} for networks",
+            found=f"{refused[0]} for networks",
             expected="divergence='reverse' or 'forward', and neither absorb nor budget: "
             "networks are matched in memory, and two units of one site are never one",
             fix="Leave it out.",
         )
-    assert isinstance(divergence, Divergence)
     if prior is not None and not isinstance(prior, Network):
         raise StructureError(
             found=f"a {type(prior).__name__} as prior",
@@ -119,9 +117,9 @@ def fuse_networks(
             fix="Leave one of them out.",
         )
     locals_ = in_order(sites, importance, keep=matching is Matching.IDENTITY)
+    layers = locals_[0].layers
     if (tolerance := options.tolerance) is None:
-        several = len(locals_[0].layers) > 2 and not locals_[0].layers.windows
-        tolerance = SEVERAL_LAYERS if several else ONE_LAYER
+        tolerance = SEVERAL_LAYERS if len(layers) > 2 and not layers.windows else ONE_LAYER
         options = dataclasses.replace(options, tolerance=tolerance)
     search = Search(locals_, options, divergence, matching)
     tried: dict[Widths, float] = {}
@@ -138,18 +136,17 @@ def fuse_networks(
         combined = search.build(None if components is None else widths_wanted(components, locals_))
         kl(combined)
         return search.result(combined, tried, rule, prior)
-    low = tuple(np.max([local.layers.widths for local in locals_], axis=0).tolist())
     high = _side_by_side(locals_)
     if options.most is not None:
-        high = tuple(map(min, high, by_layer(options.most, locals_[0].layers, "most")))
-    least = dict(enumerate(map(min, low, high)))
-    if windows := locals_[0].layers.windows:
-        # Random images say little of what real ones lose with a unit: no window goes, and no more
-        # than half of what comes after.
-        least = {k: max(own, -(-high[k] // 2)) for k, own in least.items() if k >= windows}
-    widths = narrowest(
-        tuple(map(min, low, high)), high, tolerance, lambda w: kl(search.build(w)), least
-    )
+        high = tuple(map(min, high, by_layer(options.most, layers, "most")))
+    low = np.max([local.layers.widths for local in locals_], axis=0).tolist()
+    low = tuple(map(min, low, high))
+    # Random images say little of what real ones lose with a unit: no window goes, and no more
+    # than half of what comes after.
+    windows = layers.windows
+    after = lambda k, own: max(own, -(-high[k] // 2)) if windows else own
+    least = {k: after(k, own) for k, own in enumerate(low) if k >= windows}
+    widths = narrowest(low, high, tolerance, lambda w: kl(search.build(w)), least)
     if not tried[widths] <= tolerance:
         warnings.warn(
             f"widths {widths} still predict {tried[widths]:.3g} nats from the weighted "
@@ -159,9 +156,6 @@ def fuse_networks(
             stacklevel=4,
         )
     return search.result(search.build(widths), tried, rule, prior)
-
-
-# --- widths ---------------------------------------------------------------------------------------
 
 
 def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
@@ -224,9 +218,6 @@ def narrowest(
     return widths
 
 
-# --- networks of any width ------------------------------------------------------------------------
-
-
 class Search:
     """Networks of any width, built on one set of inputs and compared on another."""
 
@@ -253,9 +244,8 @@ class Search:
         labels: Sequence[Labels] | None = None,
         rule: Rule = Rule.BARYCENTER,
     ) -> Combined:
-        """The fused network of these widths, or of those that the matching finds.
-
-        With ``labels`` known, that of these, with each site's part of it by the ``rule``.
+        """The fused network of these widths, or of those that the matching finds; with ``labels``
+        known, that of these, with each site's part of it by the ``rule``.
         """
         apart, pooled = labels is not None, rule is Rule.PRODUCT
         builder = self.builder(self.fit, self.side, self.options.refit, apart, pooled)
@@ -297,21 +287,21 @@ class Search:
             posterior = cast(Network, ledger.posterior)
         check_proper(posterior, "the fused posterior")
         shares = {local.name: own for local, own in zip(self.locals, self.fit.shares, strict=True)}
+        plates, priors = {}, {local.name: local.prior for local in self.locals}
+        for index, units in enumerate(combined.labels):
+            pairs = zip(self.locals, units, strict=True)
+            own = {local.name: labels[np.argsort(local.order[index])] for local, labels in pairs}
+            cost = incoming_cost(self.locals, combined, index, self.side)
+            width = combined.layers.widths[index]
+            plates[str(index)] = Alignment(dict(sorted(own.items())), width, cost, ())
         return NetworkFusion(
             posterior=posterior,
             ledger=ledger,
-            plates={str(i): self._alignment(combined, i) for i in range(len(self.masses))},
+            plates=plates,
             rule=rule,
             divergence=self.side,
-            rebased=() if base is None else rebased(self.locals, base),
+            rebased=() if base is None else of_other_prior(priors, base),
             predictive_kl=tried,
             shares=dict(sorted(shares.items())),
             options=self.options,
         )
-
-    def _alignment(self, combined: Combined, index: int) -> Alignment:
-        """The matching of a hidden layer, by site and in the order of its own units."""
-        pairs = zip(self.locals, combined.labels[index], strict=True)
-        labels = {local.name: own[np.argsort(local.order[index])] for local, own in pairs}
-        cost = incoming_cost(self.locals, combined, index, self.side)
-        return Alignment(dict(sorted(labels.items())), combined.layers.widths[index], cost, ())

@@ -8,9 +8,9 @@ import numpy as np
 from posterity.arrays.canonical import canonical_mean
 from posterity.families.layers import Layers
 from posterity.families.network import Network
+from posterity.fusion.matching import Rule
 from posterity.fusion.networks.combine import Combined, as_arrays
-from posterity.fusion.networks.locals import Local, placed
-from posterity.fusion.rules import Rule
+from posterity.fusion.networks.targets import Local, placed
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -18,8 +18,7 @@ LEAVES = ("precision_mean", "precision")
 RECORD = 2.0**-30
 """The precision of what is kept of the sites beside the weights, which is next to none: a power of
 two, so that products with it are exact."""
-SAME = 1e-9
-"""Priors that agree to so many digits were meant to be one."""
+SAME = 1e-9  # Priors that agree to so many digits were meant to be one
 
 
 def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers) -> Network | None:
@@ -37,22 +36,15 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
     return Network(mean, precision, layers)
 
 
-def rebased(locals_: Sequence[Local], common: Network) -> tuple[str, ...]:
-    """The sites whose own prior is not the common one."""
-    return others({local.name: local.prior for local in locals_}, common)
-
-
-def of_one_prior(priors: Mapping[str, Any]) -> bool:
-    """Whether networks, of whatever widths, started from one prior, by site."""
-    return not others(priors, next(iter(priors.values())))
-
-
-def others(priors: Mapping[str, Any], common: Network) -> tuple[str, ...]:
-    """The sites whose prior is another, beside all units of a layer being alike."""
+def of_other_prior(priors: Mapping[str, Any], common: Network | None = None) -> tuple[str, ...]:
+    """The sites whose prior is not the common one, by default the first's, beside all units of a
+    layer being alike; priors may be of any widths.
+    """
+    base: Any = next(iter(priors.values())) if common is None else common
     names = []
     for name, mine in priors.items():
-        alike = (_alike([(common.layers, getattr(common, name))], mine.layers) for name in LEAVES)
-        pairs = zip(alike, (getattr(mine, name) for name in LEAVES), strict=True)
+        alike = (_alike([(base.layers, getattr(base, leaf))], mine.layers) for leaf in LEAVES)
+        pairs = zip(alike, (getattr(mine, leaf) for leaf in LEAVES), strict=True)
         if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
             names.append(name)
     return tuple(sorted(names))
@@ -89,13 +81,11 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
 
     The mean of every weight is a sum of the sites' parts, through the refit as well, which is
     linear. With the barycentre's precision ``Λ`` and prior precision ``Λ₀``, site ``j`` of share
-    ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``. Without a site the others' parts
-    of the mean stay, over a precision that lost that site's share: where the prior is weak beside
-    the data this is the sum of the others' over the sum of their shares, which is how they would
-    be combined alone. The first layer of a product has what each site's posterior gained as
-    precisions instead. What a refit found of a unit that only one site has is that site's part,
-    so that without it the unit, which is then as its prior, adds nothing to any output. Each
-    site's own last layer is in its factor.
+    ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``: without a site the others' parts
+    of the mean stay, over a precision that lost that site's share. The first layer of a product has
+    what each site's posterior gained as precisions instead. What a refit found of a unit that only
+    one site has is that site's part, so that without it the unit, which is then as its prior, adds
+    nothing to any output. Each site's own last layer is in its factor.
     """
     layers, kept = combined.kept()
     flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.fused))]
@@ -115,14 +105,15 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
 def _parts(
     combined: Combined, index: int, locals_: Sequence[Local], prior: Network, rule: Rule
 ) -> tuple[Array, Array]:
+    """Both leaves (sites, rows, units) of each site's factor, of one layer."""
     layer, base = combined.fused[index], _rows(prior, index)
     weight = layer.share[:, None, :]
     if rule is Rule.PRODUCT and index == 0:
         before, size = combined.layers.by_unit(0)[1:]  # what each gained, placed like means
-        known = [local._replace(mean=local.gained() or []) for local in locals_]
-        pairs = zip(known, combined.labels[0], strict=True)
-        here = np.arange(before)
-        gained = np.stack([placed(own, 0, here, to, (before, size)).mean for own, to in pairs])
+        pairs = zip(locals_, combined.labels[0], strict=True)
+        known = ((local._replace(mean=local.gained() or []), to) for local, to in pairs)
+        here, sizes = np.arange(before), (before, size)
+        gained = np.stack([placed(own, 0, here, to, sizes).mean for own, to in known])
         total = base[1] + gained.sum(0)
     else:
         total = 1 / layer.variance
@@ -148,11 +139,9 @@ def _owned(combined: Combined, index: int) -> Array:
     return parts
 
 
-def _rows(network: Network, index: int) -> tuple[Array, Array]:
+def _rows(network: Network, index: int) -> list[Array]:
     """Both leaves of a layer as rows of inputs, the bias last."""
-    both = []
-    for name in LEAVES:
-        own = network.layers.unravel(np.asarray(getattr(network, name)))[index]
-        kernel = own["kernel"].reshape(-1, own["kernel"].shape[-1])
-        both.append(np.concatenate([kernel, own["bias"][None]]) if "bias" in own else kernel)
-    return both[0], both[1]
+    both = [network.layers.unravel(np.asarray(getattr(network, n)))[index] for n in LEAVES]
+    rows = [[own["kernel"].reshape(-1, own["kernel"].shape[-1])] for own in both]
+    biases = [[own["bias"][None]] if "bias" in own else [] for own in both]
+    return [np.concatenate(kernel + bias) for kernel, bias in zip(rows, biases, strict=True)]

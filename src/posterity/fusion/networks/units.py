@@ -13,16 +13,12 @@ from posterity.families import DiagonalGaussian
 from posterity.families.network import Network
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
-from posterity.fusion.networks.locals import Labels, Local, placed
-from posterity.fusion.networks.targets import Targets
+from posterity.fusion.networks.targets import Labels, Local, Targets, placed
 
 Array = np.ndarray
-LEAST = 1e-6
-"""What a unit weighs at least, of what units weigh on average: none is of no account."""
-SWEEPS = 3
-"""Times that each site's units are assigned anew; the sum hardly falls after the second."""
-ENOUGH = 1e-3
-"""A sweep that lowers the sum by a smaller share of it was the last."""
+LEAST = 1e-6  # What a unit weighs at least, of what units weigh on average: none is of no account
+SWEEPS = 3  # Times that each site's units are assigned anew; the sum hardly falls after the second
+ENOUGH = 1e-3  # A sweep that lowers the sum by a smaller share of it was the last
 
 
 class Units:
@@ -125,9 +121,6 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
             fix="Leave matching out, or components.",
         )
     return [np.arange(widths[0])] * len(locals_)
-
-
-# --- Ward's tree, and assignments -----------------------------------------------------------------
 
 
 class Tree(NamedTuple):
@@ -257,9 +250,6 @@ def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]
         far[~kept | (count[labels] < 2)] = -1.0
         labels[int(far.argmax())] = empty
     return labels
-
-
-# --- two networks of one shape --------------------------------------------------------------------
 
 
 def in_order_of(network: Network, like: Network) -> Network:

@@ -7,16 +7,23 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arguments import Constraint, at_least
-from posterity.errors import LedgerError, StructureError, UsageError
+from posterity.artifact.architecture import Architecture
+from posterity.artifact.registry import enrol_data
+from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
 from posterity.ledger import Ledger
 from posterity.models.data import check_column, labels
 from posterity.networks.predictive import Prediction
-from posterity.pursuit.learning import statistics
-from posterity.pursuit.learning.features import Features, default_features
-from posterity.pursuit.learning.readout import DEGREES, Readout, evidence
+from posterity.pursuit.learning import readout as sums
+from posterity.pursuit.learning.features import (
+    NAME,
+    Features,
+    OwnFeatures,
+    VectorFeatures,
+    default_features,
+)
+from posterity.pursuit.learning.readout import DEGREES, ROWS, Readout
 
 CLASSES = at_least(2)
-NAME = Constraint("a text that names it", lambda own: isinstance(own, str) and own != "")
 ORIGINALS = Constraint(
     "a whole number for each record",
     lambda own: own is not None and own.dtype.kind in "iu",
@@ -32,7 +39,6 @@ DRAWS = 8
 """Draws of a score's error, half of them mirrored, that a prediction averages over."""
 NEGLIGIBLE = 1e-2
 """Degrees of sharpness that are less likely are left out."""
-ROWS = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,24 +46,18 @@ class ConjugateLearner:
     """Learns sums: no record is kept, the order of tasks does not matter, any can be forgotten.
 
     A learner is a value, as a ledger and a posterior are: :meth:`observe` and :meth:`forget` give
-    another one and leave this one as it is. So what was saved, sent or branched off stays what it
-    was, a task that fails in the middle changes nothing, and "the learner that never saw the
-    task" is something that one can have and compare with. :func:`posterity.save` writes it,
-    :func:`posterity.load` reads it.
+    another one and leave this one as it is. Files hold it (:func:`posterity.save`). Classes are
+    numbered from 0 on, with one head for all: a prediction does not need to know which task an
+    input is of. A class that no task held so far has no chance, ``log_chances`` of minus infinity.
 
-    Classes are numbered from 0 on, with one head for all: a prediction does not need to know which
-    task an input is of. A class that no task held so far has no chance, ``log_chances`` of minus
-    infinity.
-
-    What a task adds is a factor of a conjugate posterior (:mod:`.statistics`), kept in a
-    :class:`~posterity.Ledger` with one entry a task. Sums of a ledger are exact and rounded once;
-    so the order of tasks changes no bit, and a learner that forgot a task predicts, to the last
-    bit, as one that never saw it. A task and a hospital are the same to a ledger: learners of
-    several sites :meth:`merge`, and one task of one of them can be forgotten afterwards.
+    What a task adds is a factor of a conjugate posterior, kept in a :class:`~posterity.Ledger` with
+    one entry a task, whose sums are exact and rounded once; so a learner that forgot a task
+    predicts, to the last bit, as one that never saw it. Learners of several sites :meth:`merge`,
+    and one task of one of them can be forgotten afterwards.
 
     What is learned are scores linear in fixed features; the ridge is chosen from the sums alone,
     and chances come from a law over the scores' sharpness, which tasks learn on records that were
-    held out (:func:`.readout.evidence`). Predictions average over what sums leave open.
+    held out. Predictions average over what sums leave open.
 
     Args:
         classes: how many there will ever be; tasks hold any of them.
@@ -95,7 +95,7 @@ class ConjugateLearner:
                 fix="Pass them too.",
             )
         if self.features is not None:
-            prior = statistics.prior(self.classes, self.features.size)
+            prior = sums.prior(self.classes, self.features.size)
             if self.ledger is None:
                 object.__setattr__(self, "ledger", Ledger(prior))
             elif self.ledger.prior != prior:
@@ -115,7 +115,7 @@ class ConjugateLearner:
         """Records of each class, (classes,)."""
         if self.ledger is None:
             return np.zeros(self.classes)
-        return statistics.counted(self.ledger.total, self.ledger.prior)
+        return sums.counted(self.ledger.total, self.ledger.prior)
 
     def observe(self, task: str, x: Any, y: Any, originals: Any = None) -> Self:
         """A learner that knows this task too; the records are not needed again.
@@ -146,13 +146,12 @@ class ConjugateLearner:
         if originals is not None:
             originals = np.asarray(originals)
             ORIGINALS.check(originals=originals if originals.shape == (len(y),) else None)
-        known = evidence(own, y, self.classes, features.own_units, originals)
-        factor = statistics.factor(own, y, self.classes, known)
+        known = sums.evidence(own, y, self.classes, features.own_units, originals)
+        factor = sums.factor(own, y, self.classes, known)
         past = ledger.entries.get(task)  # one that was forgotten comes back in a new epoch
         epoch = None if past is None else past.epoch + 1
-        return dataclasses.replace(
-            start, ledger=ledger.update(task, factor, epoch=epoch, independent=True)
-        )
+        ledger = ledger.update(task, factor, epoch=epoch, independent=True)
+        return dataclasses.replace(start, ledger=ledger)
 
     def forget(self, *tasks: str) -> Self:
         """A learner that, to the last bit, does not know these tasks; its ledger knows they left.
@@ -226,9 +225,9 @@ class ConjugateLearner:
         """Scores of the classes that were seen, from the sums of all tasks."""
         assert self.ledger is not None, "who knows a task has a ledger"
         assert self.features is not None, "who has a ledger has features"
-        sums, seen = statistics.summed(self.ledger.total, self.ledger.prior), self.seen
+        squares, seen = sums.summed(self.ledger.total, self.ledger.prior), self.seen
         k, own = self.classes, self.features.own_units
-        return Readout.of_sums(self.counts[seen], sums[seen, k:], sums[k:, k:], own)
+        return Readout.of_sums(self.counts[seen], squares[seen, k:], squares[k:, k:], own)
 
     @functools.cached_property
     def sharpness(self) -> np.ndarray:
@@ -306,3 +305,40 @@ def _noise(classes: int) -> np.ndarray:
     """Standard normal errors of the scores, each with its mirror image: (draws, classes)."""
     half = np.random.RandomState(classes).standard_normal((DRAWS // 2, classes))
     return np.concatenate([half, -half])
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _written(features: Any) -> dict[str, Any]:
+    """The fields of features, and their digest, by which they are known when made again."""
+    if isinstance(features, OwnFeatures) and not isinstance(features.function, Architecture):
+        raise ArtifactError(
+            found=f"features that are a function of one's own, {features.name!r}",
+            expected="features that files can describe",
+            fix="Register what makes them: register_architecture(name, lambda parameters: "
+            "function), and pass OwnFeatures(Architecture(name, options, parameters), ...).",
+        )
+    fields = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
+    return fields | {"digest": features.digest}
+
+
+def _read(kind: type[Features], fields: dict[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in fields.items() if name != "digest"}
+    if kind(**own).digest != fields.get("digest"):
+        raise ArtifactError(
+            found=f"a {kind.__name__} with the digest of another",
+            expected="the features whose sums the learner holds",
+            fix="Read it with the release of posterity that wrote it.",
+        )
+    return own
+
+
+for _features in (VectorFeatures, OwnFeatures):
+    enrol_data(_features, write=_written, read=functools.partial(_read, _features))
+enrol_data(
+    ConjugateLearner,
+    types={"features": Features | None, "ledger": Ledger | None},
+    check=lambda fields: None,  # a ledger that is only checked comes without its entries
+    whole=True,
+)

@@ -1,7 +1,6 @@
 """Features of inputs that are fixed before any data are seen: seeded, the same at every site.
 
-What a conjugate learner knows is sums of features, so the features must not depend on the data:
-there are no means or deviations of columns here that a task or a site would tell another. Random
+What a conjugate learner knows is sums of features, so these must not depend on the data. Random
 units are drawn by a generator whose numbers NumPy promises never to change; a digest of features
 tells whether two learners have the same ones.
 """
@@ -28,7 +27,7 @@ Array = np.ndarray
 
 VECTOR_WIDTH = 300
 NAME = Constraint(
-    "a text that tells features, and their version, from others",
+    "a text that names it",
     lambda name: isinstance(name, str) and name != "",
 )
 ROWS = 4096
@@ -98,17 +97,10 @@ class Features(abc.ABC):
 class VectorFeatures(Features):
     """The columns themselves, and random rectified units of them; the default of vectors.
 
-    The columns themselves are fitted whatever their units; the random units are meant for columns
-    of a scale near one. ``shift`` and ``scale`` make them so, and must be what all sites know
-    beforehand (a normal range, a physical constant), never moments of somebody's data: those would
-    make what was learned depend on which task came first, also after it was forgotten.
-
-    Args:
-        columns: of an input.
-        shift: subtracted from each column (d,), or from all.
-        scale: what is left is divided by it.
-        width: random units; 0 for the columns alone.
-        seed: of the random units.
+    The columns themselves are fitted whatever their units; the random units, ``width`` of them, are
+    meant for columns of a scale near one. ``shift`` and ``scale``, one for all or one a column,
+    make them so, and must be what all sites know beforehand (a normal range, a physical constant):
+    what was learned would depend on moments of somebody's data also after these were forgotten.
 
     Source: rahimi2008.
 
@@ -150,7 +142,7 @@ class VectorFeatures(Features):
         return digest_of("vectors", own)
 
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """Columns in their units, and random units of them."""
+        """The columns, and random units of them."""
         z = (np.asarray(x, np.float64) - self.shift) / self.scale
         if not self.width:
             return z
@@ -177,11 +169,9 @@ class VectorFeatures(Features):
 class OwnFeatures(Features):
     """Any function of a batch, such as a pretrained network that nobody trains on.
 
-    Args:
-        function: from inputs (n, ...) to features (n, size), always the same ones; an
-            :class:`~posterity.artifact.architecture.Architecture` can be saved, a function not.
-        size: how many features it gives.
-        name: what tells it from others; learners merge only where names are equal.
+    The ``function`` gives features (n, size), always the same ones, of inputs (n, ...); an
+    :class:`~posterity.artifact.architecture.Architecture` can be saved, another function not.
+    Learners merge only where names are equal.
 
     >>> OwnFeatures(lambda x: x.reshape(len(x), -1) ** 2, 4, "squares")(np.ones((3, 2, 2))).shape
     (3, 4)
@@ -201,9 +191,8 @@ class OwnFeatures(Features):
         own = self.function
         if isinstance(own, Architecture):
             arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(own.parameters))]
-            return digest_of(
-                "architecture", (self.name, own.name, sorted(own.options.items()), arrays)
-            )
+            parts = self.name, own.name, sorted(own.options.items()), arrays
+            return digest_of("architecture", parts)
         return digest_of("own", (self.name, self.size))
 
     @functools.cached_property
@@ -218,11 +207,7 @@ class OwnFeatures(Features):
 
 
 def default_features(x: Any) -> Features:
-    """Those of vectors, for inputs (n, d): nothing of the data but their shape is in them.
-
-    Raises:
-        StructureError: for inputs of other axes.
-    """
+    """Those of vectors (n, d), by their shape alone; a StructureError for other axes."""
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])

@@ -1,31 +1,28 @@
-"""From sums to scores of classes, and how sharp the chances are that follow from them.
+"""Sufficient statistics of a task, the scores of classes that follow, and how sharp chances are.
 
-Scores are the linear regression of classes on features, with its ridge chosen.
+A record is the vector ``(e_y, φ(x))``: which class it is of, as a one and zeros, beside its
+features. Of a Gaussian with mean zero the Wishart is the conjugate posterior of the precision, and
+its one matrix, the sum of squares of such vectors, holds the count of every class, the sum of its
+features, and the squares of all features.
 
-All of it is a function of the sums that a ledger holds. The ridge is chosen by generalised
-cross-validation, which estimates the error on a record that was left out from sums alone
-(golub1979): no record needs to be kept for it.
-
-Regression on ones and zeros says how near a record is to each class, as numbers that sum to one
-but are no probabilities. ``softmax(β s)`` of these scores are, for the right ``β``. What is right
-hardly depends on the features, on how many records there were, or on how many classes are told
-apart: measured, from 5 to 13 in all of nine tables and sets of images and their pairs of classes.
-So a task can learn it from its own classes alone, on quarters of its records that were not fitted:
-log likelihoods of a grid of degrees, which add up over tasks as every conjugate factor does.
-
-A task of two classes finds a degree about a quarter below what is right for four or ten, so
-tasks of few classes leave the learner somewhat too cautious, never too bold.
+Scores are the linear regression of ``e_y`` on features, whose ridge is chosen by generalised
+cross-validation, from sums alone (golub1979). They sum to one but are no probabilities; ``softmax(β
+s)`` are, for the right degree ``β``, which hardly depends on the features and on the number of
+records or classes: measured, from 5 to 13 in nine tables and sets of images and their pairs of
+classes. So a task learns it from its own classes alone, on quarters of its records that were not
+fitted: log likelihoods of a grid of degrees add up over tasks as every conjugate factor does. A
+task of two classes finds a degree about a quarter below what is right for four or ten.
 """
 
 import dataclasses
 from typing import Self
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 from scipy.special import logsumexp
 
 from posterity.arrays.linear_algebra import symmetric
-from posterity.families import Categorical
+from posterity.families import Categorical, Dirichlet, Product, Wishart
 
 Array = np.ndarray
 
@@ -47,23 +44,77 @@ RECORDS = 4000
 FEATURES = 500
 """Features that are used: the first ones, since the right degree hardly depends on them."""
 FOLDS = 4
-FEWEST = FOLDS
-"""Records of a class below which parts of them say nothing."""
+"""Parts of a task; fewer records of a class say nothing."""
+WEAK = 1e-6
+"""Squares that the prior has seen of each coordinate: enough to be a law, and no more."""
+ROWS = 4096
 
-PRIOR = Categorical(
-    -0.5 * (np.log(DEGREES / MIDDLE)[:-1] / SPREAD) ** 2
-    + 0.5 * (np.log(DEGREES[-1] / MIDDLE) / SPREAD) ** 2
-)
+
+# --- sums -----------------------------------------------------------------------------------------
+
+
+def prior(classes: int, size: int) -> Product:
+    """The law before any task, of so many classes and features: the same at all sites.
+
+    >>> sorted(prior(2, 3).blocks)
+    ['classes', 'records', 'sharpness']
+    """
+    levels = -0.5 * (np.log(DEGREES / MIDDLE) / SPREAD) ** 2
+    return Product(
+        classes=Dirichlet.from_standard(np.ones(classes)),
+        records=Wishart(np.array(0.0), WEAK * np.eye(classes + size)),
+        sharpness=Categorical(levels[:-1] - levels[-1]),
+    )
+
+
+def factor(
+    features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, known: Float[Array, " j"]
+) -> Product:
+    """The factor that the records of one task add to the prior, with their :func:`evidence`."""
+    return Product(
+        classes=Dirichlet(np.bincount(y, minlength=classes).astype(np.float64)),
+        records=Wishart(np.array(float(len(y))), squares(features, y, classes)),
+        sharpness=Categorical(known[:-1] - known[-1]),
+    )
+
+
+def squares(
+    features: Float[Array, "n d"], y: Int[Array, " n"], classes: int
+) -> Float[Array, "m m"]:
+    """The sum of ``v vᵀ`` of ``v = (e_y, φ)``, exactly symmetric."""
+    size = features.shape[1]
+    sums = np.zeros((classes + size, classes + size))
+    for at in range(0, len(y), ROWS):
+        part = features[at : at + ROWS]
+        sums[classes:, classes:] += part.T @ part
+    for label in range(classes):
+        own = features[y == label]
+        sums[label, label] = len(own)
+        sums[label, classes:] = sums[classes:, label] = own.sum(0)
+    upper = np.triu(sums)
+    return upper + np.triu(sums, 1).T
+
+
+def counted(total: PyTree, prior: PyTree) -> Float[Array, " k"]:
+    """Records of each class, whole numbers, from a posterior and its prior."""
+    return np.rint(np.asarray(total.classes.concentration) - prior.classes.concentration)
+
+
+def summed(total: PyTree, prior: PyTree) -> Float[Array, "m m"]:
+    """The squares of all records, from a posterior and its prior."""
+    return total.records.inverse_scale - prior.records.inverse_scale
+
+
+# --- scores ---------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Readout:
     """Scores of classes, one number each near one for its own records and near zero for others'.
 
-    ``shift`` (d,) and ``axes`` (d, r) turn features into independent coordinates, ``slopes``
-    (r, k) and ``level`` (k,) these into scores; ``narrow`` (r,) says how well each coordinate is
-    known, ``noise`` (k,) is the variance of a record about its score, ``records`` how many there
-    were.
+    ``shift`` and ``axes`` turn features into independent coordinates, ``slopes`` and ``level``
+    these into scores; ``narrow`` says how well each coordinate is known, ``noise`` is the variance
+    of a record about its score, ``records`` how many there were.
     """
 
     shift: Float[Array, " d"]
@@ -94,7 +145,7 @@ class Readout:
         """From counts of classes, all positive, sums of their features, and sums of squares.
 
         The first ``own_units`` features have units of their own, and are brought to the spread of
-        the others. These stay as they are: one that is hardly ever on would become large.
+        the others.
         """
         n = counts.sum()
         level, mean = counts / n, sums.sum(0) / n
@@ -172,7 +223,7 @@ def evidence(
     ``originals`` numbers what each record is a copy of: copies of one are in one quarter.
     Zeros, which say nothing, of a task that has fewer than two classes of four records.
     """
-    common = np.flatnonzero(np.bincount(y, minlength=classes) >= FEWEST)
+    common = np.flatnonzero(np.bincount(y, minlength=classes) >= FOLDS)
     places = np.flatnonzero(np.isin(y, common))
     if len(places) > RECORDS:
         places = places[np.linspace(0, len(places) - 1, RECORDS).astype(int)]

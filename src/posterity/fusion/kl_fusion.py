@@ -1,0 +1,397 @@
+"""KL-fusion in the setting of its paper: equation (9), solved as it stands (claici2020).
+
+Sites j = 1..J hold L_j components each, G global components are given, and C_j[l, g] =
+KL(global g ‖ component l of site j). Equation (9) at fixed globals is
+
+    minimise  Σ_j ⟨C_j, P_j⟩ + λ Σ_g ‖(P_1[:, g], …, P_J[:, g])‖₂
+    over      P_j ≥ 0,  Σ_g P_j[l, g] = 1,  Σ_l P_j[l, g] ≤ 1.
+
+With one dual Y for the norm (a ball of radius λ a column) and one V ≥ 0 for the columns it is
+the saddle point
+
+    min_P max_{Y, V}  ⟨C + Y + V, P⟩ − Σ V,      the rows of P on the simplex,
+
+which the primal-dual method of chambolle2011 solves with nothing but projections. Every pair
+(Y, V) bounds the optimum from below by Σ_rows min_g (C + Y + V) − Σ V and every feasible P
+bounds it from above, so the result carries its own proof. All sites are stacked in one
+(rows, columns) matrix, rows = Σ_j L_j and columns = G.
+
+It is kept for comparison: its number of components depends on the regularisation, and its literal
+setting finds too many when sites differ (``docs/decisions.md``).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from posterity.arrays.typing import Float, Int
+from posterity.fusion.clustering import Clustering
+from posterity.fusion.components import LocalComponents
+from posterity.fusion.geometry import finite
+from posterity.fusion.search import SearchResult, search
+
+Array = np.ndarray
+ITERATIONS, REGULARIZATION = 10, 0.1
+"""As in the paper; the regularisation is in standard deviations of the costs."""
+# Of the solver, measured on random, clustered, heavy-tailed, tight and duplicated instances: the
+# counts of iterations are flat around these values.
+OVER_RELAXATION = 1.8  # in (0, 2): half the iterations of the plain method
+CHECK_EVERY = 20  # iterations between certificates, which cost about three iterations
+LONGEST_RUN = 0.2  # restart at the latest after this share of all the iterations so far
+WEIGHT_SMOOTHING = 0.8  # share of the newly seen primal weight, on the log scale
+NEGLIGIBLE = 1e-7  # objectives below this many typical margins a row count as zero
+ROW_ERROR = 1e-13  # Newton's tolerance on the sum of a row
+SMALLEST_GAIN = 1e-12  # relative gains that are rounding and would let a sweep of descent cycle
+
+
+def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchResult:
+    """Alternate the relaxed assignment (9) and relaxed barycentres; then round.
+
+    ``components`` is an upper bound; None takes twice the components of the largest site, plus two.
+    The trace holds the objective of (9) in units of the costs' standard deviation; iteration
+    stops when it rises, which rounding of the solver's gap alone can cause.
+    """
+    points, ends = local.points, local.starts[1:-1]
+    bound = components or min(len(points), 2 * local.largest() + 2)
+    centroids = search(local, components=bound).clustering.centroids
+    costs = finite(points.divergences(centroids))
+    scale = float(costs.std()) or 1.0
+    trace, plans = [], []
+    for _ in range(ITERATIONS):
+        relaxed = relax(np.split(costs / scale, ends), REGULARIZATION)
+        if trace and relaxed.objective >= trace[-1]:
+            break
+        trace.append(relaxed.objective)
+        plans = relaxed.plans
+        plan, coordinates = np.concatenate(plans), centroids.coordinates.copy()
+        mass = plan.sum(0)
+        # A column that nothing is assigned to has no barycentre: it stays where it was.
+        used = mass > 1e-9
+        coordinates[used] = (plan.T @ points.coordinates)[used] / mass[used, None]
+        centroids = points.centroids(coordinates)
+        costs = finite(points.divergences(centroids))
+    # Rounding leaves columns that a few more exchanges would empty.
+    descent = assign_descent(np.split(costs / scale, ends), REGULARIZATION, round_plan(plans))
+    labels = np.unique(np.concatenate(descent.assignments), return_inverse=True)[1]
+    return SearchResult(Clustering(local, labels), trace)
+
+
+class Relaxation(NamedTuple):
+    """A feasible plan and a proof of how far it is from optimal.
+
+    Attributes:
+        plans: one (L_j, G) array a site: non-negative, rows sum to one, columns to at most one.
+        objective: value of the problem at `plans`, an upper bound on the optimum.
+        lower_bound: value of a dual feasible point, a lower bound on the optimum.
+        gap: (objective − lower_bound) / |objective|; for an objective within rounding of zero
+            the denominator is 1e-7 times the typical margin between columns, a row.
+        iterations: primal-dual steps taken.
+        converged: whether `gap` is within the tolerance that was asked for.
+    """
+
+    plans: list[Float[Array, "_ columns"]]
+    objective: float
+    lower_bound: float
+    gap: float
+    iterations: int
+    converged: bool
+
+
+def relax(
+    costs: Sequence[Float[Array, "_ columns"]],
+    regularization: float,
+    *,
+    tolerance: float = 1e-4,
+    max_iterations: int = 20_000,
+) -> Relaxation:
+    """Solves equation (9) of claici2020 to a certified relative gap.
+
+    Over-relaxed primal-dual steps chambolle2011, restarted from the better of the last and
+    the average iterate as the gap closes. Deterministic; the order of sites, of components and
+    of columns changes nothing but rounding.
+
+    Args:
+        costs: one (L_j, G) array a site, L_j ≤ G. Any values up to 1e100 in size; scaled inside.
+        regularization: λ ≥ 0, in the units of the costs.
+        tolerance: relative gap to stop at.
+        max_iterations: steps after which the best certificate so far is returned.
+
+    Example:
+        >>> result = relax([np.array([[0.0, 2.0], [2.0, 0.0]]), np.array([[0.1, 2.0]])], 0.5)
+        >>> [plan.argmax(1).tolist() for plan in result.plans], result.converged
+        ([[0, 1], [0]], True)
+    """
+    program = _Program(costs, regularization)
+    iterations = _solve(program, tolerance, max_iterations)
+    lower, gap = min(program.lower, program.upper), program.gap()  # they cross by rounding only
+    lower, upper = (program.offset + program.scale * bound for bound in (lower, program.upper))
+    plans = np.split(program.best, program.starts[1:])
+    return Relaxation(plans, upper, lower, gap, iterations, gap <= tolerance)
+
+
+def round_plan(plans: Sequence[Float[Array, "_ columns"]]) -> list[Int[Array, " _"]]:
+    """The column of each row, all different, that is closest to each plan (kuhn1955).
+
+    Example:
+        >>> round_plan([np.array([[0.6, 0.4], [0.9, 0.1]])])[0].tolist()
+        [1, 0]
+    """
+    return [scipy.optimize.linear_sum_assignment(-np.asarray(plan))[1] for plan in plans]
+
+
+class _Point(NamedTuple):
+    """A primal-dual point: P and Y are (rows, columns), V is (sites, columns)."""
+
+    plan: Array
+    group: Array
+    column: Array
+
+
+class _Program:
+    """Equation (9) stacked over the sites, in units where typical costs are near one; the best
+    feasible plan seen, its objective ``upper``, and the best ``lower`` bound.
+
+    A constant added to a row changes the objective by that constant, so each row's smallest
+    cost is taken out (into `offset`): what is left is exact and free of large common terms.
+    """
+
+    def __init__(self, sites: Sequence[Array], regularization: float):
+        stacked = np.concatenate(sites)
+        least = stacked.min(axis=1, keepdims=True)
+        reduced = stacked - least
+        margin = _typical_margin(reduced)
+        # A power of two: scaling rounds nothing.
+        self.scale = float(2.0 ** np.round(np.log2(margin + regularization or 1.0)))
+        self.costs, self.margin = reduced / self.scale, margin / self.scale
+        self.regularization, self.offset = regularization / self.scale, float(least.sum())
+        self.sizes = np.array([len(cost) for cost in sites])
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.site = np.repeat(np.arange(len(sites)), self.sizes)
+        self.best, self.upper, self.lower = reduced, np.inf, -np.inf
+
+    def site_sums(self, plan: Array) -> Float[Array, "sites columns"]:
+        return np.add.reduceat(plan, self.starts, axis=0)
+
+    def prices(self, point: _Point) -> Float[Array, "rows columns"]:
+        """C + Y + V, what a unit of each entry of the plan costs at these duals."""
+        prices = point.column[self.site]
+        prices += point.group
+        prices += self.costs
+        return prices
+
+    def feasible(self, plan: Array) -> Float[Array, "rows columns"]:
+        """The plan scaled into the columns, the mass this frees spread over their slack.
+
+        As columns >= components, the slack of a site is never less than its freed mass, so the
+        result meets every constraint to rounding.
+        """
+        plan = plan / np.maximum(self.site_sums(plan), 1.0)[self.site]
+        freed = np.maximum(1.0 - plan.sum(axis=1, keepdims=True), 0.0)
+        slack = np.maximum(1.0 - self.site_sums(plan), 0.0)
+        slack /= np.maximum(slack.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        return plan + freed * slack[self.site]
+
+    def offer(self, point: _Point) -> float:
+        """Keeps what improves the bounds and returns the gap of this point alone."""
+        plan = self.feasible(point.plan)
+        norms = np.sqrt(np.einsum("rg,rg->g", plan, plan))
+        upper = float(np.vdot(self.costs, plan) + self.regularization * norms.sum())
+        # Σ_rows min_g (C + Y + V) − Σ V: the saddle function minimised over P.
+        lower = float(self.prices(point).min(axis=1).sum() - point.column.sum())
+        if upper < self.upper:
+            self.best, self.upper = plan, upper
+        self.lower = max(self.lower, lower)
+        return upper - lower
+
+    def gap(self) -> float:
+        """Relative gap in the caller's units, row constants included."""
+        shift = self.offset / self.scale
+        floor = NEGLIGIBLE * len(self.costs) * (self.margin + self.regularization)
+        magnitude = max(abs(shift + self.upper), abs(shift + self.lower), floor)
+        return max(self.upper - self.lower, 0.0) / magnitude if magnitude > 0 else 0.0
+
+
+def _typical_margin(reduced: Float[Array, "rows columns"]) -> float:
+    """Median over the rows of the cost of a row's second choice; robust to huge costs."""
+    if reduced.shape[1] == 1:
+        return 0.0
+    for sample in (np.partition(reduced, 1, axis=1)[:, 1], reduced):
+        if (sample > 0).any():
+            return float(np.median(sample[sample > 0]))
+    return 0.0
+
+
+def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
+    """Iterations until the gap is within the tolerance; each run goes from restart to restart."""
+    (rows, columns), sites = program.costs.shape, len(program.sizes)
+    # The uniform plan and no duals: the one start that knows no order.
+    plan = np.full((rows, columns), 1.0 / columns)
+    origin = point = _Point(plan, np.zeros_like(plan), np.zeros((sites, columns)))
+    # The size of the duals: Y is near λ/√sites in a used column, V near a margin.
+    weight = program.regularization / np.sqrt(sites) + 0.5 * program.margin or 1.0
+    threshold, begun, previous = np.zeros(rows), np.inf, np.inf  # gaps of the run
+    total, length = [np.zeros_like(x) for x in point], 0
+    for iteration in range(1, max_iterations + 1):
+        new, threshold = _step(program, point, weight, threshold)
+        length += 1
+        for own, x in zip(total, new, strict=True):
+            own += x
+        point = _Point(*(x + OVER_RELAXATION * (y - x) for x, y in zip(point, new, strict=True)))
+        if iteration % CHECK_EVERY and iteration < max_iterations:
+            continue
+        candidates = (new, _Point(*(own / length for own in total)))
+        gaps = [program.offer(candidate) for candidate in candidates]
+        if program.gap() <= tolerance:
+            return iteration
+        gap, stalled = min(gaps), min(gaps) <= 0.8 * begun and min(gaps) > previous
+        previous = gap
+        # Enough gained, or some gained and no longer gaining, or too long.
+        if gap <= 0.2 * begun or stalled or length >= LONGEST_RUN * iteration:
+            point = candidates[int(np.argmin(gaps))]
+            # Towards the ratio of the distances that duals and plan travelled in the run.
+            pairs = zip(point, origin, strict=True)
+            travelled, group, column = (float(np.linalg.norm(x - y)) for x, y in pairs)
+            dual = np.hypot(group, column)
+            if min(travelled, dual) > 1e-10:
+                ratio = (dual / travelled) ** WEIGHT_SMOOTHING
+                weight = float(ratio * weight ** (1.0 - WEIGHT_SMOOTHING))
+            origin, begun, previous = point, gap, np.inf
+            total, length = [np.zeros_like(x) for x in point], 0
+    return max_iterations
+
+
+def _step(
+    program: _Program, point: _Point, weight: float, threshold: Array
+) -> tuple[_Point, Array]:
+    """One step of algorithm 1 of chambolle2011, its steps fitted to each constraint.
+
+    The operator is P ↦ (P, site sums of P). Steps 1/2 for P, 1 for Y and 1/L_j for V make its
+    scaled norm at most one; `weight` trades the primal step for the dual ones.
+    """
+    tried = point.plan - (0.5 / weight) * program.prices(point)
+    plan, threshold = project_simplex(tried, threshold)
+    ahead = 2.0 * plan - point.plan
+    group = project_balls(point.group + weight * ahead, program.regularization)
+    step = weight / program.sizes[:, None]
+    column = np.maximum(point.column + step * (program.site_sums(ahead) - 1.0), 0.0)
+    return _Point(plan, group, column), threshold
+
+
+def project_simplex(
+    points: Float[Array, "rows columns"], threshold: Float[Array, " rows"]
+) -> tuple[Float[Array, "rows columns"], Float[Array, " rows"]]:
+    """Each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
+
+    Newton on Σ max(x − θ, 0) = 1, convex and piecewise linear in θ: it ends exactly after a few
+    passes from the θ of the step before, where a sort would look at everything.
+    """
+    ones, projected = np.ones(points.shape[1]), points
+    for _ in range(100):
+        projected = np.maximum(points - threshold[:, None], 0.0)
+        excess = projected @ ones - 1.0
+        if np.abs(excess).max() <= ROW_ERROR:
+            break
+        active = (projected > 0).astype(float) @ ones
+        threshold = threshold + excess / np.maximum(active, 1.0)
+        if not active.all():  # θ beyond the row: start left of the root
+            lost = active == 0
+            threshold[lost] = points[lost].max(axis=1) - 1.0
+    return projected, threshold
+
+
+def project_balls(
+    points: Float[Array, "rows columns"], radius: float
+) -> Float[Array, "rows columns"]:
+    """Each column's closest point in the Euclidean ball of this radius."""
+    norms = np.sqrt(np.einsum("rg,rg->g", points, points))
+    return points * (radius / np.maximum(norms, max(radius, np.finfo(float).tiny)))
+
+
+class Descent(NamedTuple):
+    """A binary assignment that no site can improve on its own: for each site the global component
+    (L_j,) of each local one; its objective; and that at the start and after every sweep.
+    """
+
+    assignments: list[Int[Array, " _"]]
+    objective: float
+    trace: list[float]
+
+
+def assign_descent(
+    costs: Sequence[Float[Array, "_ columns"]],
+    regularization: float,
+    start: Sequence[Int[Array, " _"]],
+    max_sweeps: int = 100,
+) -> Descent:
+    """Improves one site at a time, each exactly, until a whole sweep changes nothing.
+
+    For a binary P the group norm of column g is √n_g, n_g the number of sites that use g. With
+    the other sites fixed, using g costs one site C[l, g] plus λ(√(n_g + 1) − √n_g), n_g counted
+    over the others: its best answer is one rectangular linear assignment (kuhn1955).
+
+    The order of sites, components and globals changes not even a bit: it runs on a canonical copy,
+    where sites, rows and columns are sorted by the bytes of their *sorted* costs, which no
+    permutation changes and no sum rounds. Equal contents are told apart by their costs or uses at
+    the start; what is then still equal, without being interchangeable, does not come from data.
+
+    Args:
+        costs: one (L_j, G) array a site, L_j ≤ G, finite.
+        regularization: λ ≥ 0, in the units of the costs.
+        start: one (L_j,) array a site, columns all different within it, as `round_plan` makes.
+        max_sweeps: sweeps after which to stop; few are ever needed.
+
+    Example:
+        >>> costs = [np.array([[0.0, 0.3], [5.0, 0.0]]), np.array([[0.4, 0.3]])]
+        >>> found = assign_descent(costs, 0.5, [np.array([0, 1]), np.array([0])])
+        >>> [site.tolist() for site in found.assignments], round(found.objective, 6)
+        ([[0, 1], [1]], 1.507107)
+    """
+    stacked, pairs = np.concatenate(costs), list(zip(costs, start, strict=True))
+    uses = np.bincount(np.concatenate(start), minlength=stacked.shape[1])
+    begin = [cost[np.arange(len(cost)), at] for cost, at in pairs]
+    sites = _ranked(
+        [np.hstack([np.sort(c.ravel()), np.sort(own)]) for c, own in zip(costs, begin, strict=True)]
+    )
+    keys = lambda values, tie: np.hstack([np.sort(values, axis=1), tie[:, None]])
+    rows = [_ranked(keys(c, own)) for c, own in zip(costs, begin, strict=True)]
+    columns = np.array(_ranked(keys(stacked.T, uses)))
+    place = np.argsort(columns)
+    copies = [costs[site][rows[site]][:, columns] for site in sites]
+    chosen = [place[start[site][rows[site]]] for site in sites]
+    counts, trace = uses[columns], [binary_objective(copies, chosen, regularization)]
+    for _ in range(max_sweeps):
+        smallest, moved = SMALLEST_GAIN * abs(trace[-1]), False
+        for index, cost in enumerate(copies):
+            old = chosen[index]
+            counts[old] -= 1
+            price = cost + regularization * (np.sqrt(counts + 1.0) - np.sqrt(counts))
+            all_rows, new = scipy.optimize.linear_sum_assignment(price)
+            if price[all_rows, new].sum() < price[all_rows, old].sum() - smallest:
+                chosen[index], moved = new, True
+            counts[chosen[index]] += 1
+        trace.append(binary_objective(copies, chosen, regularization))
+        if not moved:
+            break
+    found = {
+        site: columns[at[np.argsort(rows[site])]] for site, at in zip(sites, chosen, strict=True)
+    }
+    return Descent([found[site] for site in range(len(costs))], trace[-1], trace)
+
+
+def _ranked(keys: Iterable[Array]) -> list[int]:
+    """The order of keys by their bytes; adding 0.0 makes -0.0 and 0.0 the same."""
+    contents = [(key + 0.0).tobytes() for key in keys]
+    return sorted(range(len(contents)), key=contents.__getitem__)
+
+
+def binary_objective(
+    costs: Sequence[Float[Array, "_ columns"]],
+    assignments: Sequence[Int[Array, " _"]],
+    regularization: float,
+) -> float:
+    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g."""
+    chosen = [cost[np.arange(len(at)), at] for cost, at in zip(costs, assignments, strict=True)]
+    counts = np.bincount(np.concatenate(assignments))
+    return float(np.concatenate(chosen).sum() + regularization * np.sqrt(counts).sum())
