@@ -189,7 +189,7 @@ def test_other_misuse_is_refused() -> None:
         MODEL.check((np.zeros((2, 4, 2)), np.array([1])))
 
 
-# --- sums and maxima over paths, against all paths one by one --------------------------------------
+# --- sums and maxima over paths, against all paths one by one ---------------------------------
 
 
 def chain(seed: int, steps: int, states: int) -> Potentials:
@@ -255,7 +255,7 @@ def test_single_precision_is_single_precision() -> None:
     assert log_normalizer(own, 4).dtype == np.float32
 
 
-# --- a user's own family as what the states of a chain emit ----------------------------------------
+# --- a user's own family as what the states of a chain emit -----------------------------------
 
 
 class PoissonRate(Gamma, Emitting):
