@@ -234,9 +234,7 @@ class Ledger:
         Raises:
             ParameterError, StructureError: if a factor is not finite, or not like the prior.
         """
-        factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
-        rested = dict(zip(factors, all_at_rest(self.prior, factors), strict=True))
-        return self._with({s: Entry(e[0], e[1], rested.get(s), e[3]) for s, e in entries.items()})
+        return self._with(self._at_rest(entries))
 
     def __repr__(self) -> str:
         """One line: its sites and its posterior, quickly whatever it holds; never an error."""
@@ -308,15 +306,12 @@ class Ledger:
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The entries, checked and at rest."""
         numbered = {site: checked(site, entry) for site, entry in entries.items()}
-        factors = {
-            site: self._unlabelled(site, e.factor)
-            for site, e in numbered.items()
-            if e.factor is not None
-        }
-        for site, factor in zip(factors, all_at_rest(self.prior, factors), strict=True):
-            epoch, sequence, _, independent = numbered[site]
-            numbered[site] = Entry(epoch, sequence, factor, independent)
-        return numbered
+        return self._at_rest(with_factors(numbered, self._unlabelled))
+
+    def _at_rest(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+        factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
+        rested = dict(zip(factors, all_at_rest(self.prior, factors), strict=True))
+        return with_factors(entries, lambda site, _: rested[site])
 
     def _unlabelled(self, site: str, factor: Any) -> Any:
         """A factor in the order of the prior's names, which alone are kept."""
@@ -345,11 +340,10 @@ class Ledger:
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
     """The prior under the names that factors have, where it has none itself."""
-    factors = (entry.factor for entry in entries.values())
     own = names = names_of(prior)
-    for law in factors:
-        if isinstance(law, ExponentialFamily):
-            names = {**names_of(law), **names}
+    for entry in entries.values():
+        if isinstance(entry.factor, ExponentialFamily):
+            names = {**names_of(entry.factor), **names}
     return prior if names == own else with_names(prior, names)
 
 
