@@ -55,21 +55,14 @@ def three(z: Any) -> Any:
 
 def log_three(x: Any) -> Any:
     """The normalised density, by SciPy."""
-    return np.log(
-        sum(
-            weight * scipy.stats.norm.pdf(x / SCALE, mean, deviation) / SCALE
-            for weight, mean, deviation in zip(WEIGHTS, MEANS, DEVIATIONS, strict=True)
-        )
-    )
+    each = scipy.stats.norm.pdf(x[:, None] / SCALE, MEANS, DEVIATIONS) / SCALE
+    return np.log(each @ WEIGHTS)
 
 
 def divergences(q: Any) -> tuple[float, float]:
     """KL both ways, by quadrature."""
-    log_p, log_q, width = (
-        log_three(SCALE * X),
-        q.log_prob(SCALE * X[:, None]),
-        SCALE * (X[1] - X[0]),
-    )
+    log_p, log_q = log_three(SCALE * X), q.log_prob(SCALE * X[:, None])
+    width = SCALE * (X[1] - X[0])
     p, q = np.exp(log_p), np.exp(log_q)
     there = np.where(q > 0, q * (log_q - log_p), 0.0).sum() * width
     return float(there), float(np.where(p > 0, p * (log_p - log_q), 0.0).sum() * width)
@@ -124,9 +117,7 @@ def test_the_trace_says_what_happened(found: Pursuit, reports: list[Progress]) -
     assert reports[0].result.posterior.size == 1
     assert reports[-1].result.posterior == found.posterior
     assert reports[-1].objective == found.elbo
-    for text in (str(found), repr(found), str(found.status)):
-        assert "converged" in text
-    assert "refused" in str(found)
+    assert "converged" in repr(found) and "refused" in str(found)
 
 
 def test_the_mixture_is_a_law_like_any_other(found: Pursuit, tmp_path: Any) -> None:
@@ -138,13 +129,6 @@ def test_the_mixture_is_a_law_like_any_other(found: Pursuit, tmp_path: Any) -> N
     assert np.ravel(diff(found.posterior, loaded, key=KEY).kl.ab) == 0
 
 
-def test_the_same_key_gives_the_same_mixture(found: Pursuit) -> None:
-    again = pursued()
-    assert again.posterior == found.posterior
-    assert str(again) == str(found)
-
-
-@pytest.mark.slow
 def test_the_greedy_steps_alone_are_worse_than_all_weights_anew(found: Pursuit) -> None:
     """Each on its own, and every rule ends with a mixture that is one."""
     bounds = {}
@@ -152,6 +136,7 @@ def test_the_greedy_steps_alone_are_worse_than_all_weights_anew(found: Pursuit) 
         run = pursued(weights=rule, polish=None, schedule=Fixed(1.0), components=4)
         assert run.posterior.weights.sum() == pytest.approx(1)
         bounds[rule] = run.elbo
+    np.testing.assert_allclose(sorted(run.posterior.weights), [0.1, 0.2, 0.3, 0.4])
     assert bounds["corrective"] >= bounds["line"] - 0.01
     assert bounds["line"] > bounds["harmonic"] - 0.01
     assert found.elbo > max(bounds.values())
@@ -211,17 +196,11 @@ def test_a_conjugate_posterior_comes_out_and_nothing_is_added() -> None:
     prior = Gaussian.from_standard(np.zeros(3), np.diag([100.0, 1e6, 1.0]))
     run = pursue(Joint(LinearRegression(1.0), prior, (x, y)), "full", key=KEY, components=2)
     wanted = np.linalg.inv(x.T @ x + np.diag([0.01, 1e-6, 1.0]))
-    assert run.posterior.size == 1
-    law = run.posterior.components[0].law
-    deviations = np.sqrt(np.diag(wanted))
+    law, deviations = run.posterior.components[0].law, np.sqrt(np.diag(wanted))
     assert np.all(abs(law.mean - wanted @ (x.T @ y)) < 1e-4 * deviations)
-    np.testing.assert_allclose(
-        law.covariance / np.outer(deviations, deviations),
-        wanted / np.outer(deviations, deviations),
-        atol=1e-4,
-    )
-    assert run.status.converged
-    assert run.effective > 0.99
+    unit = np.outer(deviations, deviations)
+    np.testing.assert_allclose(law.covariance / unit, wanted / unit, atol=1e-4)
+    assert run.posterior.size == 1 and run.status.converged and run.effective > 0.99
 
 
 def gammas(z: Any) -> Any:
@@ -318,6 +297,8 @@ def test_a_pole_is_not_believed() -> None:
     ({"polish": "often"}, UsageError, "each"),
     ({"samples": 1}, UsageError, "at least 2"),
     ({"nodes": 2}, UsageError, "at least 8"),
+    ({"temper": 1}, UsageError, "schedule"), ({"steps": 1}, UsageError, "iterations"),
+    ({"go_on": 1}, UsageError, "start"),
 ])  # fmt: skip
 def test_bad_arguments(changes: dict[str, Any], error: type[Exception], words: str) -> None:
     given: dict[str, Any] = {"target": lambda z: -(z[0] ** 2), "base": ONE, "key": KEY, **changes}
@@ -408,26 +389,11 @@ def test_a_mode_far_outside_of_the_base_is_found() -> None:
     assert run.status.converged and "draws lead to" in str(run)
 
 
-def test_the_classic_step_is_taken_whatever_it_does() -> None:
-    run = pursued(weights="harmonic", polish=None, schedule=Fixed(1.0), components=4)
-    np.testing.assert_allclose(sorted(run.posterior.weights), [0.1, 0.2, 0.3, 0.4])
-
-
 def test_a_mixture_of_other_laws_is_no_start(found: Pursuit) -> None:
-    for base in (
-        Gaussian.from_standard([0.0], [[1.0]]),
-        LowRankGaussian.from_standard([0.0], [[1.0]], [1.0]),
-    ):
+    other = LowRankGaussian.from_standard([0.0], [[1.0]], [1.0])
+    for base, start in ((other, found.posterior), (BASE, BASE)):
         with pytest.raises(UsageError, match="laws like the base"):
-            pursue(three, base, key=KEY, start=found.posterior)
-    with pytest.raises(UsageError, match="laws like the base"):
-        pursue(three, BASE, key=KEY, start=BASE)  # type: ignore[arg-type]
-
-
-def test_old_names_say_the_new_ones() -> None:
-    for old, new in {"temper": "schedule", "steps": "iterations", "go_on": "start"}.items():
-        with pytest.raises(UsageError, match=new):
-            pursue(three, BASE, **{old: 1})
+            pursue(three, base, key=KEY, start=start)
 
 
 def test_a_schedule_is_asked_for_later_components_alone() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,4 +38,4 @@ def test_what_weights_cannot_mend_is_said() -> None:
     assert reweighted(MIXTURE, lambda z: MIXTURE.log_prob(z) + 3.0).effective == pytest.approx(1)
     for bad in (-jnp.inf, jnp.nan, jnp.inf):
         with pytest.raises(ParameterError, match="finite at no draw"):
-            reweighted(MIXTURE, lambda z, bad=bad: bad + 0 * z[0])
+            reweighted(MIXTURE, jax.tree_util.Partial(lambda bad, z: bad + 0 * z[0], bad))

@@ -165,7 +165,7 @@ def evaluate(settings: Settings) -> Data:
         names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
     if plot is not None:
-        from posterity.plots.calibration import plot_calibration
+        from posterity.plots.traces import plot_calibration
 
         if "calibration" not in whole:
             raise UsageError(

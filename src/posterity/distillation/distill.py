@@ -35,9 +35,7 @@ from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
 
-STEPS = 10_000
-BATCH_SIZE = 64
-LEARNING_RATE = 3e-3
+STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3
 """The share of the steps in which Adam's rate stays; then it falls to zero by half a cosine."""
 TOLERANCE = 0.01
@@ -428,8 +426,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    own = state.scaling  # whose inputs are in single precision
-    scaling = dataclasses.replace(run.scaling, y_shift=own.y_shift, y_scale=own.y_scale)
+    names = ("y_shift", "y_scale") if state.scaling.y_shift is not None else ()
+    outputs = {name: np.asarray(getattr(state.scaling, name), np.float64) for name in names}
+    scaling = dataclasses.replace(run.scaling, **outputs)
     return Distillation(
         student=students.finish(run.network, state.parameters, run.plan.head, scaling, run.domain),
         status=Status.of(gap, run.tolerance, tuple(reasons)),

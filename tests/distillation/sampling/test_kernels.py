@@ -83,10 +83,9 @@ def test_momentum_blends_langevin_steps(scale):
     close(state.position, jax.tree.map(lambda *own: sum(own), POSITION, first, second))
 
 
-@pytest.mark.parametrize("scale", [None, SCALE])
-def test_full_friction_is_langevin_exactly(scale):
-    ours, told = steps(SGHMC(0.3, friction=1), 3, scale=scale)
-    theirs, said = steps(SGLD(0.3), 3, scale=scale)
+def test_full_friction_is_langevin_exactly():
+    ours, told = steps(SGHMC(0.3, friction=1), 3, scale=SCALE)
+    theirs, said = steps(SGLD(0.3), 3, scale=SCALE)
     jax.tree.map(np.testing.assert_array_equal, ours.position, theirs.position)
     close(told, said)
 
@@ -99,9 +98,8 @@ def test_no_temperature_is_no_noise(make):
     close(ours.position, theirs.position)
 
 
-@pytest.mark.parametrize("make", KERNELS)
-def test_scans_jits_and_vmaps_to_the_same(make):
-    kernel = make(Polynomial(0.1, 5, 0.5))
+def test_scans_jits_and_vmaps_to_the_same():
+    kernel = PreconditionedSGLD(Polynomial(0.1, 5, 0.5))
     keys = jax.random.split(jax.random.key(0), 4)
 
     def run(position, keys):
@@ -132,10 +130,9 @@ def test_schedule_and_temperature_follow_the_step():
     assert sizes == [1.0, 1.0, 0.5, 0.5] and moved == [False, False, True, True]
 
 
-@pytest.mark.parametrize("make", KERNELS)
-def test_double_precision_stays_double(make):
+def test_double_precision_stays_double():
     with jax.enable_x64(True):
-        kernel, start = make(0.1), np.zeros(3)
+        kernel, start = PreconditionedSGLD(0.1), np.zeros(3)
         begun = init(kernel, start, 2.0 + start)
         state, _ = step(kernel, begun, start + 1, jax.random.key(0))
         assert state.position.dtype == jnp.float64
@@ -149,22 +146,14 @@ def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
         kernel.step(init(kernel, POSITION), GRADIENT, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: SGLD(-1.0),
-        lambda: SGLD(0.1, noise="none"),
-        lambda: SGLD(0.1, temperature=-1.0),
-        lambda: SGHMC(0.1, friction=0.0),
-        lambda: SGHMC(0.1, friction=1.5),
-        lambda: PreconditionedSGLD(0.1, decay=1.0),
-        lambda: PreconditionedSGLD(0.1, floor=0.0),
-        lambda: PreconditionedSGLD(0.1, records=0),
-    ],
-)
-def test_kernels_that_make_no_sense_are_refused(make):
+@pytest.mark.parametrize(("make", "options"), [
+    (SGLD, {"step_size": -1.0}), (SGLD, {"noise": "none"}), (SGLD, {"temperature": -1.0}),
+    (SGHMC, {"friction": 0.0}), (SGHMC, {"friction": 1.5}), (PreconditionedSGLD, {"decay": 1.0}),
+    (PreconditionedSGLD, {"floor": 0.0}), (PreconditionedSGLD, {"records": 0}),
+])  # fmt: skip
+def test_kernels_that_make_no_sense_are_refused(make, options):
     with pytest.raises(UsageError):
-        make()
+        make(**{"step_size": 0.1, **options})
 
 
 def test_trees_that_do_not_fit_are_refused():
@@ -178,7 +167,7 @@ def test_trees_that_do_not_fit_are_refused():
             kernel.init(jnp.ones((2, 3)), jnp.ones(shape))
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (2, 3)])
+@pytest.mark.parametrize("shape", [(), (2, 1)])
 def test_a_scale_may_stand_for_several_entries(shape):
     kernel, key = SGHMC(0.1), jax.random.key(0)
     start = single(np.ones((2, 3)))

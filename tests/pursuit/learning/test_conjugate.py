@@ -132,21 +132,9 @@ def test_hospitals_fuse_and_one_task_of_one_is_forgotten() -> None:
     # The site's own copy still has the task; merging it does not bring it back.
     assert same(left | north, left)
     assert same(conjugate() | north, north)
-
-
-def test_a_forgotten_task_can_come_back() -> None:
-    given = tasks()
-    learner = all_three()
-    again = learner.forget("low").observe("low", *given["low"])
-    assert same(again, learner)
-
-
-def test_a_class_that_no_task_held_has_no_chance() -> None:
-    learner = conjugate().observe("low", *tasks()["low"])
-    found = learner.predict(X)
-    assert learner.seen.tolist() == [0, 1]
-    assert (found.mean[:, 2:] == 0).all()
-    assert np.isneginf(found.log_chances[:, 2:]).all()  # type: ignore[index]
+    assert same(left.observe("north/low", *given["low"]), both)  # it can come back
+    found = north.forget("north/high").predict(X)  # classes that no task held have no chance
+    assert (found.mean[:, 2:] == 0).all() and np.isneginf(found.log_chances[:, 2:]).all()
     assert found.entropy is not None and np.isfinite(found.entropy).all()
 
 

@@ -18,7 +18,7 @@ from posterity.arguments import COUNT, POSITIVE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.errors import UsageError
 
-Number = float | np.number | jax.Array
+Number = float | int | np.number | jax.Array
 StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A size, or a function from the number of the step to it."""
 
