@@ -57,7 +57,7 @@ test-data: $(VENV)/.test ## run the tests that need the larger data sets (POSTER
 
 test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, which others skip
 	$(BIN)/python -c 'import torch'
-	$(PYTEST) -n 0 tests/adapters/test_torch.py tests/adapters/test_torch_posterior.py
+	$(PYTEST) -n 0 -m 'not browser' tests/adapters/test_onnx.py $(wildcard tests/adapters/test_torch*.py)
 
 test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
 	$(PYTEST) -n 0 -m wheel tests/anywhere

@@ -159,20 +159,15 @@ def test_strength_of_each_match_is_seen():
     ]
     note = texts(figure)[-1].replace("\n", " ")
     assert "The next best number of components, 2, is 1.5 nats worse: doubtful." in note
-    assert {"12%", "25%", "62%"} <= set(texts(figure))
+    assert {"12%", "25%", "62%", "held\nno data"} <= set(texts(figure))
+    no_data = found({"a": [0, 1], "b": [0, 1]}, {"a": [9, 9], "b": [9, 9]})
+    assert "held\nno data" not in texts(plot_matching(no_data))
 
 
 def test_a_doubtful_picture_has_a_broken_frame(images):
     pictures = {site: np.ones((len(own), 2, 2)) for site, own in three().matching.items()}
     frames = coloured(plot_matching(three(), images=pictures), Kind.AMBIGUOUS)
     assert [(frame.get_linestyle(), frame.get_fill()) for frame in frames] == [((0, (2, 1)), False)]
-
-
-def test_what_held_no_data_lies_apart():
-    figure = plot_matching(three())
-    assert "held\nno data" in texts(figure)
-    no_data = found({"a": [0, 1], "b": [0, 1]}, {"a": [9, 9], "b": [9, 9]})
-    assert "held\nno data" not in texts(plot_matching(no_data))
 
 
 def test_two_components_of_a_site_share_a_cell():
@@ -198,11 +193,10 @@ def test_names_are_written_in_their_order_and_titles_small_below():
 def test_numbers_in_names_are_sorted_as_numbers():
     labels = np.arange(12)
     fusion = found({"a": labels, "b": labels}, {"a": labels, "b": labels})
-    place = {t.get_text(): t.get_position()[0] for t in plot_matching(fusion).axes[0].texts}
-    assert place["2"] < place["10"]
-    named = plot_matching(fusion, names=[f"c{12 - g}" for g in range(12)])
-    place = {t.get_text(): t.get_position()[0] for t in named.axes[0].texts}
-    assert place["c2"] < place["c10"]
+    for names in (None, [f"{12 - g}" for g in range(12)]):
+        drawn = plot_matching(fusion, names=names).axes[0].texts
+        place = {t.get_text(): t.get_position()[0] for t in drawn}
+        assert place["2"] < place["10"]
 
 
 # --- many sites ----------------------------------------------------------------------------------
@@ -251,21 +245,7 @@ def test_groups_of_alike_sites_are_a_partition(sites, components, most, random):
         assert any(same[group].sum() == same.sum() for group in groups)
 
 
-def test_regions_are_found_as_groups():
-    north, south = [True, True, False, False], [False, False, True, True]
-    held = np.array([north, south] * 30)
-    groups = prevalence.alike(held, 10)
-    assert sorted(held[group[0]].tolist() for group in groups) == [south, north]
-
-
 # --- figures, plates and what is refused ---------------------------------------------------------
-
-
-def test_saves_and_draws_into_given_axes(fusion, tmp_path):
-    axes = Figure().add_subplot()
-    path = tmp_path / "matching.png"
-    assert plot_matching(fusion, path, ax=axes) is axes.figure
-    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_plate_of_several_is_named():
@@ -312,7 +292,10 @@ def test_paths_that_cannot_be_written_are_refused(fusion, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
 
 
-def test_missing_library_names_the_extra(fusion, monkeypatch):
+def test_pictures_are_saved_drawn_into_axes_and_need_the_extra(fusion, tmp_path, monkeypatch):
+    axes, path = Figure().add_subplot(), tmp_path / "matching.png"
+    assert plot_matching(fusion, path, ax=axes) is axes.figure
+    assert path.read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[plots\]"):
         plot_matching(fusion)
@@ -359,6 +342,8 @@ def test_a_picture_of_closing_in_shows_trace_tolerance_and_error():
 
 def test_a_picture_of_a_trace_alone():
     trace = distilled([1.0, 0.5]).trace
+    title = plot_distillation(distilled([1.0, 0.5])).axes[0].get_title(loc="left")
+    assert title.startswith("Not converged: 0.5 nats")
     figure = plot_distillation(trace, title="so far")
     assert figure.axes[0].get_title(loc="left") == "so far"
     assert INK not in lines(figure)
@@ -376,18 +361,12 @@ def test_a_gap_of_nothing_can_be_drawn(gaps, tmp_path):
     assert path.exists() if gaps == [0.0] else shows_data(path)
 
 
-def test_not_converged_is_said():
-    title = plot_distillation(distilled([1.0, 0.5])).axes[0].get_title(loc="left")
-    assert title.startswith("Not converged: 0.5 nats")
-
-
-@pytest.mark.parametrize("trace", [[], [distillation.Row(1, np.nan, 1.0)]])
-def test_no_picture_without_a_trace(trace):
-    with pytest.raises(UsageError, match="a trace of"):
-        plot_distillation(trace)
-
-
-def test_no_picture_of_closing_in_where_none_can_be_written(tmp_path):
+@pytest.mark.parametrize("plot", [plot_distillation, plot_pursuit])
+def test_no_picture_of_no_trace(plot, tmp_path):
+    nan = [distillation.Row(1, np.nan, 1.0)], [Row(1, np.nan, *[0.1, 1.0] * 4)]
+    for trace in ([], nan[plot is plot_pursuit]):
+        with pytest.raises(UsageError, match="a trace of"):
+            plot(trace)
     with pytest.raises(UsageError, match="its ending names no format"):
         plot_distillation(distilled([1.0]), tmp_path / "convergence.gif")
 
@@ -429,9 +408,3 @@ def test_growth_of_nothing_can_be_drawn(gains, tmp_path):
     assert figure.get_suptitle().startswith("Not converged: ")
     assert path is None or shows_data(path)
     assert plot_pursuit(grown(*gains).trace, title="so far").get_suptitle() == "so far"
-
-
-@pytest.mark.parametrize("trace", [[], [Row(1, np.nan, 0.1, 1.0, 0.1, 1.0, 1.0, 1.0, 1.0, 1)]])
-def test_no_picture_of_growth_without_a_trace(trace):
-    with pytest.raises(UsageError, match="a trace of"):
-        plot_pursuit(trace)

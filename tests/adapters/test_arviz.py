@@ -108,7 +108,7 @@ def test_names_of_the_law_are_coordinates(arviz: Any) -> None:
     assert list(found.coords["0_dim_1"].values) == ["a", "b", "c"]
 
 
-def test_what_is_refused(arviz: Any) -> None:
+def test_what_is_refused(arviz: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="expected one law"):
         to_arviz(DiagonalGaussian.from_standard(np.zeros((2, 1)), np.ones((2, 1))), key=KEY)
     factor = DiagonalGaussian.from_standard([0.0], [1.0])
@@ -116,9 +116,6 @@ def test_what_is_refused(arviz: Any) -> None:
         to_arviz(factor - factor, key=KEY)
     with pytest.raises(UsageError, match="draws=0"):
         to_arviz(factor, key=KEY, draws=0)
-
-
-def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[arviz\]"):
-        to_arviz(Gamma.from_standard(2.0, 1.0), key=KEY)
+        to_arviz(factor, key=KEY)

@@ -208,20 +208,18 @@ def test_the_prior_is_in_no_factor() -> None:
         linear(y, mode, prior=1e4, x=z)
 
 
-def test_the_diagonal_factor_is_the_likelihood() -> None:
+def test_the_diagonal_factor_is_the_likelihood_and_chunks_change_nothing(monkeypatch: Any) -> None:
     module, params, _, f = network(1)
     q = from_module(module, X, labels(f), variables=params, **CLASSES)
+    with monkeypatch.context() as patch:
+        patch.setattr(fisher, "AT_ONCE", 400)
+        parts = from_module(module, X, labels(f), variables=params, **CLASSES)
+    np.testing.assert_allclose(together(parts), together(q), rtol=1e-6)
     factor = to_ledger(module, "a", X, labels(f), variables=params, **CLASSES).factor("a")
     mean = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
     np.testing.assert_allclose(together(factor), together(q) - 0.5, rtol=1e-9)
     slope = together(factor, "precision_mean") - together(factor) * mean
     np.testing.assert_allclose(slope, 0.5 * mean, atol=0.02)  # at a mode: λθ
-
-
-def test_chances_of_one_column_are_refused() -> None:
-    _, params, apply, f = network(1)
-    with pytest.raises(StructureError, match="Leave the sigmoid out"):
-        from_params(params, lambda p, x: jax.nn.sigmoid(apply(p, x)), X, labels(f), **CLASSES)
 
 
 def test_a_law_goes_through_a_file_and_back_into_the_module(tmp_path: Any) -> None:
@@ -324,15 +322,7 @@ def test_other_precisions_and_counters() -> None:
         from_params({"w": params, "count": np.zeros((), int)}, apply, X, labels(f), **CLASSES)
 
 
-def test_chunks_change_nothing(monkeypatch: Any) -> None:
-    module, params, _, f = network(3)
-    whole = from_module(module, X, labels(f), variables=params, **CLASSES)
-    monkeypatch.setattr(fisher, "AT_ONCE", 400)
-    parts = from_module(module, X, labels(f), variables=params, **CLASSES)
-    np.testing.assert_allclose(together(parts), together(whole), rtol=1e-6)
-
-
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_refused(monkeypatch: Any) -> None:
     module, params, apply, f = network(3)
     y = labels(f)
     fit = lambda x=X, y=y, **task: from_params(params, apply, x, y, **(CLASSES | task))
@@ -352,6 +342,9 @@ def test_bad_input_is_refused() -> None:
         fit(y=y[:5])
     with pytest.raises(StructureError, match="Leave the softmax out"):
         from_params(params, lambda p, x: jax.nn.softmax(apply(p, x)), X, y, **CLASSES)
+    _, one, odds, f1 = network(1)
+    with pytest.raises(StructureError, match="Leave the sigmoid out"):
+        from_params(one, lambda p, x: jax.nn.sigmoid(odds(p, x)), X, labels(f1), **CLASSES)
     with pytest.raises(ParameterError, match="NaN or infinity in the outputs"):
         fit(x=np.where(np.arange(30)[:, None] == 3, np.nan, X))
     broken = jax.tree.map(
@@ -373,9 +366,6 @@ def test_bad_input_is_refused() -> None:
         to_params(q, {"Dense_0": {"bias": np.zeros(7, np.float32)}})
     with pytest.raises(StructureError, match="this adapter made"):
         to_params(DiagonalGaussian.from_standard([0.0], [1.0]), params)
-
-
-def test_flax_is_an_extra(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "flax", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[flax\]"):
         from_module(None, X, X[:, 0], **CLASSES)

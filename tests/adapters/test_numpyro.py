@@ -268,7 +268,7 @@ def test_models_that_are_refused(model: Any, data: Any, words: str) -> None:
         joint(model, *data)
 
 
-def test_guides_that_are_refused() -> None:
+def test_guides_that_are_refused_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="has not been run"):
         from_guide(autoguide.AutoNormal(every), {})
     guide, params = fitted("AutoNormal")
@@ -281,9 +281,6 @@ def test_guides_that_are_refused() -> None:
         from_guide(3, {})
     with pytest.raises(UsageError, match="arguments of the model for AutoNormal"):
         from_guide(guide, params, X, y=Y)
-
-
-def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpyro", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[numpyro\]"):
         joint(coins, 9, 10)

@@ -161,42 +161,6 @@ def test_inference_data_in_a_file(tmp_path: Path) -> None:
     same(from_samples(arviz.from_netcdf(str(tmp_path / "run.nc"))))
 
 
-HEADER = """\
-# stan_version_major = 2
-# model = lines_model
-# method = sample (Default)
-#   sample
-#     num_samples = 200
-#     num_warmup = 100
-#     save_warmup = false (Default)
-#     thin = 1 (Default)
-#     algorithm = hmc (Default)
-# id = {chain}
-"""
-
-
-def stan_file(path: Path, chain: int) -> str:
-    """As CmdStan writes one chain."""
-    own = ["lp__", "accept_stat__", "stepsize__", "treedepth__", "n_leapfrog__", "divergent__"]
-    own += ["energy__", "beta.1", "beta.2", "sigma"]
-    rows = np.column_stack([np.tile([-5.0, 0.9, 0.5, 3, 7, 0, 6.0], (200, 1)), BETA[chain]])
-    rows = np.column_stack([rows, SIGMA[chain]])
-    lines = [",".join(own), "# Adaptation terminated", "# Step size = 0.5"]
-    lines += [",".join(f"{value:.17g}" for value in row) for row in rows]
-    path.write_text(HEADER.format(chain=chain + 1) + "\n".join(lines) + "\n# Elapsed Time: 1\n")
-    return str(path)
-
-
-def test_files_of_cmdstan(tmp_path: Path) -> None:
-    """By ArviZ before its release 1, and as a table of one chain."""
-    files = [stan_file(tmp_path / f"lines-{chain + 1}.csv", chain) for chain in range(2)]
-    if FIRST:
-        same(from_samples(arviz.from_cmdstan(files)), ("beta[0]", "beta[1]", "sigma"))
-    one = from_samples(pd.read_csv(files[0], comment="#"))
-    assert one.posterior.names == ("beta.1", "beta.2", "sigma")
-    assert np.allclose(one.posterior.mean[:2], BETA[0].mean(0))  # type: ignore[attr-defined]
-
-
 def test_what_gives_a_table_of_its_draws() -> None:
     """As CmdStanPy's fits do, with its columns; CmdStan itself is not there."""
 

@@ -84,18 +84,21 @@ def test_mixture_comes_back(kind, weights, tmp_path):
     points, labels = again.sample(20)
     assert points.shape == (20, 4)
     np.testing.assert_array_equal(labels, model.sample(20)[1])
-
-
-@pytest.mark.parametrize("kind", ["full", "diag"])
-@pytest.mark.parametrize("weights", ["dirichlet_distribution", "dirichlet_process"])
-def test_without_its_ledger_the_mixture_predicts_the_same(kind, weights):
-    model = mixture(kind, weights)
-    again = to_estimator(to_ledger(model, "north").posterior)
-    np.testing.assert_allclose(again.score_samples(IRIS), model.score_samples(IRIS), **CLOSE)
+    alone = to_estimator(to_ledger(model, "north").posterior)  # without its ledger
+    np.testing.assert_allclose(alone.score_samples(IRIS), model.score_samples(IRIS), **CLOSE)
     # Stated defaults: the mixture's own moments, near those of the data.
-    np.testing.assert_allclose(again.mean_prior_, IRIS.mean(0), rtol=0.05)
-    assert again.covariance_prior_.shape == model.covariance_prior_.shape
-    assert again.get_params()["mean_prior"] is None
+    np.testing.assert_allclose(alone.mean_prior_, IRIS.mean(0), rtol=0.05)
+    assert alone.covariance_prior_.shape == model.covariance_prior_.shape
+    assert alone.get_params()["mean_prior"] is None
+    plate = to_ledger(model, "a").posterior
+    assert isinstance(plate.weights, Beta if weights == "dirichlet_process" else Dirichlet)
+    if kind == "full":
+        assert isinstance(plate.members, NormalWishart)
+        expected = plate.members.wishart.mean
+    else:
+        assert isinstance(plate.members, NormalGamma)
+        expected = plate.members.degrees_of_freedom / plate.members.inverse_scale
+    np.testing.assert_allclose(expected, model.precisions_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -113,19 +116,20 @@ def test_topics_come_back(dtype, method):
     np.testing.assert_allclose(
         again.exp_dirichlet_component_, model.exp_dirichlet_component_, **close
     )
+    if dtype is np.float64 and method == "batch":
+        alone = to_estimator(ledger.posterior, doc_topic_prior=0.25)  # without its ledger
+        np.testing.assert_allclose(alone.transform(COUNTS), model.transform(COUNTS), **CLOSE)
+        assert alone.topic_word_prior_ == 1 / 4
+        total = ledger.factor("north").members.concentration_minus_one.sum()
+        assert total == pytest.approx(COUNTS.sum(), rel=1e-6)
+        assert np.isfinite(again.partial_fit(COUNTS).score(COUNTS))  # learning goes on
+        again = to_estimator(ledger, random_state=0)
     if dtype is np.float64:
         check_attributes(model, again, TOPIC_ATTRIBUTES)
         for ask in ("transform", "score", "perplexity"):
             np.testing.assert_allclose(
                 getattr(again, ask)(COUNTS), getattr(model, ask)(COUNTS), **CLOSE
             )
-
-
-def test_topics_without_their_ledger():
-    model = topics()
-    again = to_estimator(to_ledger(model, "north").posterior, doc_topic_prior=0.25)
-    np.testing.assert_allclose(again.transform(COUNTS), model.transform(COUNTS), **CLOSE)
-    assert again.topic_word_prior_ == 1 / 4
 
 
 def test_parameters_tell_the_prior_and_can_fit_again():
@@ -136,18 +140,10 @@ def test_parameters_tell_the_prior_and_can_fit_again():
     assert parameters["weight_concentration_prior"] == pytest.approx(0.1, abs=1e-12)
     np.testing.assert_allclose(parameters["covariance_prior"], model.covariance_prior_, **CLOSE)
     np.testing.assert_allclose(again.fit(IRIS).means_, model.means_, rtol=1e-6)
-
-
-def test_a_warm_start_goes_on_from_the_posterior():
     model = mixture("full", max_iter=200)
     again = to_estimator(to_ledger(model, "north"), warm_start=True).fit(IRIS)
     assert again.n_iter_ < model.n_iter_
     assert again.score(IRIS) == pytest.approx(model.score(IRIS), abs=0.05)
-
-
-def test_online_learning_goes_on_from_the_topics():
-    again = to_estimator(to_ledger(topics(), "north")).partial_fit(COUNTS)
-    assert np.isfinite(again.score(COUNTS))
 
 
 @pytest.mark.parametrize("kind", ["full", "diag"])
@@ -174,31 +170,6 @@ def test_contributions_are_sufficient_statistics(kind):
     np.testing.assert_allclose(factor.members.precision_mean[0], x.sum(0), **CLOSE)
     np.testing.assert_allclose(factor.members.scatter[0], squares, **CLOSE)
     np.testing.assert_allclose(factor.weights.concentration_minus_one, [50.0], **CLOSE)
-
-
-@pytest.mark.parametrize("kind", ["full", "diag"])
-def test_expected_precisions_are_the_estimators(kind):
-    model = mixture(kind)
-    members = to_ledger(model, "a").posterior.members
-    if kind == "full":
-        assert isinstance(members, NormalWishart)
-        expected = members.wishart.mean
-    else:
-        assert isinstance(members, NormalGamma)
-        expected = members.degrees_of_freedom / members.inverse_scale
-    np.testing.assert_allclose(expected, model.precisions_, rtol=1e-9)
-
-
-def test_topics_contribute_word_counts():
-    factor = to_ledger(topics(), "a").factor("a")
-    total = factor.members.concentration_minus_one.sum()
-    assert total == pytest.approx(COUNTS.sum(), rel=1e-6)
-
-
-def test_sticks_are_a_dirichlet_process():
-    plate = to_ledger(mixture("full", "dirichlet_process"), "a").posterior
-    assert isinstance(plate.weights, Beta)
-    assert to_ledger(mixture("full"), "a").posterior.weights.concentration_minus_one.shape == (5,)
 
 
 # --- fusion --------------------------------------------------------------------------------------
@@ -236,48 +207,6 @@ def test_fused_mixtures_predict(kind, weights):
 
     forgot = to_estimator(fusion.ledger.forget("south"))
     assert forgot.mean_precision_.sum() < fused.mean_precision_.sum()
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("weights", ["dirichlet_distribution", "dirichlet_process"])
-@pytest.mark.slow
-def test_default_priors_are_fused_too(weights, seed):
-    """Each site's are taken from its own data; there are more components than clusters."""
-    key = np.random.default_rng(seed)
-    held = {"east": [0, 1, 2], "north": [1, 2, 3, 0], "south": [0, 3], "west": [2, 3]}
-    sites = []
-    for site, own in held.items():
-        x = CENTRES[key.choice(own, key.integers(300, 601))]
-        x = x + key.normal(size=x.shape)
-        model = mixture(weights=weights, x=x, n_components=key.integers(6, 11), max_iter=300)
-        sites.append(to_ledger(model, site))
-    with pytest.warns(UserWarning, match="priors differ: those of 'east', 'north', 'south' and 1"):
-        fusion = posterity.fuse(sites, rule="product")
-    assert posterity.fuse(sites).components == fusion.components == 4
-    # Concentrations of one over the number of components are one in all.
-    assert fusion.ledger.prior.weights.total(fusion.ledger.prior.weights) == pytest.approx(
-        1.0 if weights == "dirichlet_distribution" else np.mean([1 / s.prior.size for s in sites])
-    )
-    labels = to_estimator(fusion.ledger).predict(clusters(9, CENTRES)).reshape(4, -1)
-    assert (labels == labels[:, :1]).all() and len(set(labels[:, 0])) == 4
-
-
-@pytest.mark.parametrize("seed", [4, 13, 16])
-@pytest.mark.slow
-def test_a_cluster_that_a_site_split_is_one(seed):
-    """Default priors; at these seeds a site has a cluster in two."""
-    key = np.random.default_rng(seed)
-    held = [key.choice(4, key.integers(2, 5), replace=False) for _ in range(4)]
-    sites = []
-    for index, own in enumerate(held):
-        size, components = int(key.integers(300, 601)), int(key.integers(6, 11))
-        x = CENTRES[key.choice(own, size)] + key.normal(size=(size, 2))
-        model = BayesianGaussianMixture(n_components=components, random_state=seed, max_iter=500)
-        sites.append(to_ledger(model.fit(x), f"s{index}"))
-    assert posterity.fuse(sites, absorb=False).components == 5
-    fusion = posterity.fuse(sites)
-    assert fusion.components == 4
-    assert sum(map(len, fusion.absorbed.values())) == 1
 
 
 def test_product_of_single_components_is_the_pooled_fit():
@@ -320,48 +249,10 @@ def test_fused_topics_transform():
 # --- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["tied", "spherical"])
-def test_other_covariances_are_refused_by_name(kind):
-    with pytest.raises(StructureError, match=f"{kind}.*covariance_type='full'"):
-        to_ledger(mixture(kind), "north")
-
-
-@pytest.mark.parametrize("model", [BayesianGaussianMixture(), LatentDirichletAllocation()])
-def test_unfitted_estimators_are_refused(model):
-    with pytest.raises(UsageError, match=f"{type(model).__name__} that is not fitted.*fit first"):
-        to_ledger(model, "north")
-
-
-def test_point_estimates_are_refused():
-    with pytest.raises(UsageError, match="GaussianMixture; expected a fitted Bayesian"):
-        to_ledger(GaussianMixture().fit(IRIS), "north")
-
-
-def test_a_fit_gone_wrong_is_refused():
-    model = mixture()
-    model.means_[0, 0] = np.nan
-    with pytest.raises(ParameterError, match=r"nan.*north"):
-        to_ledger(model, "north")
-
-
 def gamma_plate(kappa=1.0, nu=5.0):
     wide = np.ones((3, 2))
     members = NormalGamma.from_standard(0 * wide, kappa * wide, wide, nu * wide)
     return Plate(members, Dirichlet.from_standard(np.ones(3)))
-
-
-@pytest.mark.parametrize("name", ["mean_precision", "degrees_of_freedom"])
-def test_unshared_precision_is_refused_by_name(name):
-    unshared = np.array([3.0, 4.0])
-    plate = gamma_plate(**{"kappa" if name == "mean_precision" else "nu": unshared})
-    with pytest.raises(StructureError, match=f"{name} differs between features"):
-        to_estimator(plate)
-
-
-def test_few_degrees_of_freedom_are_refused():
-    assert to_estimator(gamma_plate(nu=1.5)).covariance_type == "diag"
-    with pytest.raises(StructureError, match="1 degrees of freedom in 2 dimensions"):
-        to_estimator(gamma_plate(nu=1.0))
 
 
 def ledger_of(members, weights=None):
@@ -370,55 +261,85 @@ def ledger_of(members, weights=None):
     return Ledger(prior).update("a", plate - prior)
 
 
-def test_priors_that_differ_are_refused():
-    members = gamma_plate(kappa=np.array([[0.1], [0.2], [0.2]])).members
-    with pytest.raises(StructureError, match="a prior whose components differ"):
-        to_estimator(ledger_of(members))
-    weights = Dirichlet.from_standard(np.array([0.1, 0.2, 0.2]))
-    with pytest.raises(StructureError, match="prefers some components"):
-        to_estimator(ledger_of(gamma_plate(kappa=0.1).members, weights))
-    words = Plate(Dirichlet.from_standard(np.array([[0.1, 0.2], [0.1, 0.2]])))
-    with pytest.raises(StructureError, match="prefers some of them"):
-        to_estimator(Ledger(words))
+def broken():
+    model = mixture()
+    model.means_[0, 0] = np.nan
+    return model
 
 
-def test_weights_where_they_do_not_belong_are_refused():
-    with pytest.raises(StructureError, match="without mixing weights"):
-        to_estimator(Plate(gamma_plate().members))
-    with pytest.raises(StructureError, match="Dirichlet with Dirichlet weights"):
-        to_estimator(Plate(Dirichlet.from_standard(np.ones((3, 4))), gamma_plate().weights))
+UNEQUAL = np.array([0.1, 0.2, 0.2])
 
 
 @pytest.mark.parametrize(
-    "posterior", [Dirichlet.from_standard(np.ones(3)), Plate(Beta.from_standard(*np.ones((2, 3))))]
+    "make, error, words",
+    [
+        (lambda: mixture("tied"), StructureError, "tied.*covariance_type='full'"),
+        (lambda: mixture("spherical"), StructureError, "spherical.*covariance_type='full'"),
+        (BayesianGaussianMixture, UsageError, "Mixture that is not fitted.*fit first"),
+        (LatentDirichletAllocation, UsageError, "Allocation that is not fitted.*fit first"),
+        (lambda: GaussianMixture().fit(IRIS), UsageError, "GaussianMixture; expected a fitted"),
+        (broken, ParameterError, "nan.*north"),
+    ],
 )
-def test_other_posteriors_are_refused(posterior):
-    with pytest.raises(StructureError, match="expected a Plate of NormalWishart"):
-        to_estimator(posterior)
+def test_estimators_that_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        to_ledger(make(), "north")
 
 
-def test_batches_of_plates_are_refused():
-    batch = Plate(Dirichlet.from_standard(np.ones((2, 3, 4))))
-    with pytest.raises(StructureError, match=r"a batch of shape \(2,\)"):
-        to_estimator(batch)
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: gamma_plate(kappa=UNEQUAL[:2]), StructureError, "mean_precision differs"),
+        (lambda: gamma_plate(nu=np.array([3.0, 4.0])), StructureError, "of_freedom differs"),
+        (lambda: gamma_plate(nu=1.0), StructureError, "1 degrees of freedom in 2 dimensions"),
+        (
+            lambda: ledger_of(gamma_plate(kappa=UNEQUAL[:, None]).members),
+            StructureError,
+            "a prior whose components differ",
+        ),
+        (
+            lambda: ledger_of(gamma_plate(kappa=0.1).members, Dirichlet.from_standard(UNEQUAL)),
+            StructureError,
+            "prefers some components",
+        ),
+        (
+            lambda: Ledger(Plate(Dirichlet.from_standard([UNEQUAL, UNEQUAL]))),
+            StructureError,
+            "prefers some of them",
+        ),
+        (lambda: Plate(gamma_plate().members), StructureError, "without mixing weights"),
+        (
+            lambda: Plate(Dirichlet.from_standard(np.ones((3, 4))), gamma_plate().weights),
+            StructureError,
+            "Dirichlet with Dirichlet weights",
+        ),
+        (lambda: Dirichlet.from_standard(UNEQUAL), StructureError, "expected a Plate of Normal"),
+        (
+            lambda: Plate(Beta.from_standard(*np.ones((2, 3)))),
+            StructureError,
+            "expected a Plate of NormalWishart",
+        ),
+        (
+            lambda: Plate(Dirichlet.from_standard(np.ones((2, 3, 4)))),
+            StructureError,
+            r"a batch of shape \(2,\)",
+        ),
+        (lambda: gamma_plate() - gamma_plate(), ParameterError, "posterior for scikit-learn"),
+    ],
+)
+def test_posteriors_that_no_estimator_holds(make, error, words):
+    with pytest.raises(error, match=words):
+        to_estimator(make())
 
 
-def test_improper_posteriors_are_refused():
-    with pytest.raises(ParameterError, match="posterior for scikit-learn"):
-        to_estimator(gamma_plate() - gamma_plate())
-
-
-def test_parameters_that_the_posterior_determines_are_refused():
+def test_parameters_that_the_posterior_determines_and_no_library(monkeypatch):
+    assert to_estimator(gamma_plate(nu=1.5)).covariance_type == "diag"
     with pytest.raises(UsageError, match=r"n_components.*Leave them out"):
         to_estimator(gamma_plate(), n_components=3)
-
-
-def test_missing_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.mixture", None)
-    with pytest.raises(MissingExtraError, match=r"posterity\[sklearn\]"):
-        to_ledger(object(), "north")
-    with pytest.raises(MissingExtraError, match=r"posterity\[sklearn\]"):
-        to_estimator(gamma_plate())
+    for ask in (lambda: to_ledger(object(), "north"), lambda: to_estimator(gamma_plate())):
+        with pytest.raises(MissingExtraError, match=r"posterity\[sklearn\]"):
+            ask()
 
 
 # --- names ---------------------------------------------------------------------------------------

@@ -28,11 +28,7 @@ from posterity.sklearn import (
     FusedGaussianMixture,
 )
 
-REGRESSIONS = (
-    FederatedLinearRegression,
-    FederatedLogisticRegression,
-    FederatedPoissonRegression,
-)
+REGRESSIONS = (FederatedLinearRegression, FederatedLogisticRegression, FederatedPoissonRegression)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
 SITES = np.array(["east", "north", "west"])[np.arange(60) % 3]
@@ -193,8 +189,7 @@ def test_noise_that_nothing_tells_of_is_taken_for_large():
 
 
 @pytest.mark.parametrize(
-    "sites, match",
-    [(SITES[:5], "shape"), ([None] * 60, "texts"), (np.full(60, np.nan), "texts")],
+    "sites, match", [(SITES[:5], "shape"), ([None] * 60, "texts"), (np.full(60, np.nan), "texts")]
 )
 def test_sites_that_name_no_site_are_refused(sites, match):
     with pytest.raises(ValueError, match=match):

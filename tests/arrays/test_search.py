@@ -37,10 +37,10 @@ def test_a_batch_of_searches_ends_at_every_minimum_as_each_does_alone() -> None:
 
 
 def test_jax_and_numpy_search_alike() -> None:
+    look = lambda z: cosh_at(z, CENTRES[0])
     with jax.enable_x64(True):
-        run = jax.jit(lambda z: search(lambda z: cosh_at(z, CENTRES[0]), z, most=2000))
-        traced = run(jnp.zeros(3))
-    plain = search(lambda z: cosh_at(z, CENTRES[0]), np.zeros(3), most=2000)
+        traced = jax.jit(lambda z: search(look, z, most=2000))(jnp.zeros(3))
+    plain = search(look, np.zeros(3), most=2000)
     np.testing.assert_allclose(traced.best.at, plain.best.at, atol=1e-7)
 
 

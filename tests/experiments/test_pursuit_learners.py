@@ -1,8 +1,12 @@
-"""Features and deformations of images."""
+"""Features and deformations of images, and classes in pairs on optical digits."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from experiments.continual import run as continual
 from experiments.pursuit.image_features import ImageFeatures, oriented_gradients
 from experiments.pursuit.replay import deformed, kept_records
 from posterity.pursuit.learning import ConjugateLearner
@@ -33,6 +37,24 @@ def test_images_are_learned_from_gradients() -> None:
     x, y = bars()
     found = ConjugateLearner(2, ImageFeatures((16, 16))).observe("bars", x[:40], y[:40])
     assert (found.predict(x[40:]).mean.argmax(1) == y[40:]).mean() > 0.9
+
+
+def test_pairs_of_optical_digits_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By fewer random units than in the results that are kept, in the same form."""
+    monkeypatch.setattr(continual, "WIDTH", 400)
+    arguments = ["--seeds", "0", "--data", "optical digits"]
+    continual.main([*arguments, "--results", str(tmp_path)])
+    written, ours = (
+        json.loads((folder / "unseen.json").read_text())["after five tasks"]["optical digits"]
+        for folder in (continual.RESULTS, tmp_path)
+    )
+    assert ours.keys() == written.keys()
+    accuracy = {name: row["accuracy"]["mean"] for name, row in ours.items()}
+    peers = accuracy["ridge, pixels"], accuracy["streaming LDA, pixels"]
+    assert accuracy["conjugate learner"] > max(peers) + 1 > 90  # of 359 test records
+    assert ours["conjugate learner"]["log loss"]["mean"] < 0.2
 
 
 def test_gradients_turn_with_their_image() -> None:

@@ -58,9 +58,6 @@ def said(*arguments: Any, **options: Any) -> list[str]:
     return [str(w.message) for w in caught if w.category is IdentificationWarning]
 
 
-# --- margins -------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @settings(max_examples=6)
 @given(
@@ -160,9 +157,6 @@ def test_an_alignment_that_kept_no_components_knows_no_margins() -> None:
     assert streamed.reasons() == ["how sure the matches are was not looked for"]
 
 
-# --- the number of components --------------------------------------------------------------------
-
-
 @settings(max_examples=6)
 @given(seed=SEEDS, spread=st.sampled_from([0.3, 2.0]))
 def test_there_is_evidence_for_every_number_near_the_one_found(seed: int, spread: float) -> None:
@@ -201,9 +195,6 @@ def test_a_component_without_data_has_no_margin() -> None:
     fused = fuse([empty, full], rule="barycenter")
     assert np.isnan(fused.margins["a"][1]) and fused.matching["a"][1] == -1
     assert fused.margins["a"][0] > 0
-
-
-# --- warnings ------------------------------------------------------------------------------------
 
 
 def test_what_is_plain_to_see_is_not_warned_of() -> None:

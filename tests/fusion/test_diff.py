@@ -157,9 +157,6 @@ def test_blocks_of_any_name_stay_apart():
     assert found.kl == (pytest.approx(one.kl(two)), pytest.approx(two.kl(one)))
 
 
-# --- mixtures ------------------------------------------------------------------------------------
-
-
 def on_a_line(weights, means, variances):
     components = DiagonalGaussian.from_standard(np.c_[means], np.c_[variances])
     return Mixture.from_standard(weights, components)

@@ -1,7 +1,6 @@
 """The verb: its laws and its rules; what it refuses is in test_refusals.py."""
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,14 @@ from posterity import (
     Beta,
     DiagonalGaussian,
     Dirichlet,
-    ExponentialFamily,
     Gamma,
     Gaussian,
     Ledger,
     Plate,
     Product,
     fuse,
-    save,
 )
 from posterity.arrays.tree import leaves
-from posterity.families import stack
 from posterity.fusion import search
 from posterity.fusion.divergences import barycenter
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
@@ -35,9 +31,6 @@ def clusters(seed: int) -> Ledger:
     rng = np.random.default_rng(seed)
     data = [rng.normal(9 * k, 1.0, (30, 2)) for k in rng.permutation(3)]
     return conjugate_site(f"s{seed}", Dirichlet.from_standard(np.full(3, 0.5)), data)
-
-
-# --- laws ----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=4)
@@ -145,15 +138,6 @@ def test_the_number_of_components_can_be_given(components: int) -> None:
     assert fused.components == wanted == fused.posterior.size  # type: ignore[attr-defined]
 
 
-def test_a_site_with_more_components_than_all_others_is_served() -> None:
-    few = {f"s{j}": Plate(points([0.0, 10.0])) for j in range(3)}
-    fused = fuse({**few, "rich": Plate(points(np.arange(9) * 10.0))})
-    assert fused.components == 9
-
-
-# --- rules ---------------------------------------------------------------------------------------
-
-
 UNLABELLED = ("Plate", "Product-", "Network", "HiddenMarkov")
 
 
@@ -177,12 +161,6 @@ def test_relaxed_weights_enter_the_barycentre() -> None:
     np.testing.assert_allclose(mean.rate, [(1 + 0.75 + 2.5) / 1.75, (2.25 + 2.5) / 1.25])
     weighted = barycenter(q, np.array([0, 0, 1]), weights=np.array([1.0, 3.0, 9.0]))
     np.testing.assert_allclose(weighted.rate, [(1.0 + 9.0) / 4, 5.0])
-
-
-def test_weights_of_sites() -> None:
-    a, b = Gamma.from_standard(2.0, 1.0), Gamma.from_standard(4.0, 5.0)
-    fused = fuse({"a": a, "b": b}, weights={"a": 3.0, "b": 1.0})
-    np.testing.assert_allclose(fused.posterior.rate, 2.0)  # type: ignore[attr-defined]
 
 
 @settings(max_examples=20)
@@ -218,20 +196,6 @@ def test_a_product_can_forget_what_it_fused() -> None:
     )
 
 
-def test_unused_components_match_nothing() -> None:
-    base = Dirichlet.from_standard(np.full(3, 0.5))
-    rng = np.random.default_rng(0)
-    empty = np.zeros((0, 2))
-    ledgers = [
-        conjugate_site("a", base, [rng.normal(0, 1, (30, 2)), empty, rng.normal(9, 1, (30, 2))]),
-        conjugate_site("b", base, [empty, rng.normal(0, 1, (30, 2)), empty]),
-    ]
-    fused = fuse(ledgers)
-    assert fused.components == 2
-    assert fused.matching["a"][1] == -1 and (fused.matching["b"][[0, 2]] == -1).all()
-    assert fused.matching["a"][0] == fused.matching["b"][1]
-
-
 def test_hungarian_matches_permutations() -> None:
     rng = np.random.default_rng(0)
     orders = [rng.permutation(7) for _ in range(5)]
@@ -264,15 +228,6 @@ def test_blocks_fuse_as_they_would_alone() -> None:
     # Rows of a plate were found in the others' company; blocks alone are their sites' own.
     assert fused.ledger is not None and not fused.ledger.independent
     assert apart[1].ledger is not None and apart[1].ledger.independent
-
-
-def test_files_and_ledgers_and_families_are_one(tmp_path: Path) -> None:
-    original = site_plates(2)
-    for name, held in original.items():
-        save(held, tmp_path / f"{name}.safetensors")
-    read = fuse([tmp_path / f"{name}.safetensors" for name in original])
-    assert set(read.matching) == set(original)
-    assert read.posterior == fuse(original).posterior
 
 
 def test_a_thousand_components_go_beyond_the_sample_that_is_compared_in_pairs() -> None:
@@ -332,19 +287,6 @@ def test_plates_of_products_keep_their_digits(family: Any, offset: float, diverg
     np.testing.assert_allclose(far.cost, near.cost, rtol=1e-6 * offset / 1e6)
 
 
-@pytest.mark.parametrize("family", [DiagonalGaussian, Gaussian])
-def test_forward_barycentres_keep_their_digits_far_from_the_origin(family: Any) -> None:
-    spread = 1e-4 * np.eye(1) if family is Gaussian else np.full(1, 1e-4)
-    near = fuse(
-        [family.from_standard(np.array([m]), spread) for m in (0.0, 5.0)], divergence="forward"
-    )
-    far = fuse(
-        [family.from_standard(np.array([1e6 + m]), spread) for m in (0.0, 5.0)],
-        divergence="forward",
-    )
-    np.testing.assert_allclose(far.posterior.precision, near.posterior.precision, rtol=1e-6)  # type: ignore[attr-defined]
-
-
 def test_more_components_than_the_sample_holds() -> None:
     rng = np.random.default_rng(0)
     plates = [Plate(points(10.0 * rng.integers(0, 5, 1) + rng.normal(size=1))) for _ in range(400)]
@@ -360,11 +302,6 @@ def test_blocks_may_bear_any_name() -> None:
     assert set(fused.plates) == {"a%2Fb", "a/b"}
     means = fused.posterior.blocks["a/b"].members.mean[:, 0]  # type: ignore[attr-defined]
     np.testing.assert_allclose(np.sort(means), [7.0, 90.05])
-
-
-def test_two_sites_with_one_posterior_have_it_as_barycentre() -> None:
-    q: ExponentialFamily = stack([Gamma.from_standard(2.0, 3.0)])[0]
-    assert fuse({"a": q, "b": q}).posterior == q
 
 
 def test_a_fusion_goes_to_another_process() -> None:

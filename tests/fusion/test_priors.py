@@ -155,16 +155,6 @@ def test_forgetting_is_exact_only_of_a_prior_that_was_given(budget: int | None) 
         assert (ledger.forget("c").posterior == others) is (prior is not None)
 
 
-@pytest.mark.filterwarnings(IGNORED)
-def test_regions_of_priors_that_differ_are_not_exact_either() -> None:
-    coast = gamma_ledger("a", 1.0, rate=2.0) | gamma_ledger("b", 2.0, rate=2.0)
-    plain = gamma_ledger("c", 9.0, rate=4.0)
-    for prior in (None, Gamma.from_standard(1.0, 1.0)):
-        ledger = fuse([coast, plain], rule="product", prior=prior).ledger
-        assert ledger is not None
-        assert {e.independent for e in ledger.entries.values()} == {prior is not None}
-
-
 @pytest.mark.parametrize("budget", [None, 2**20])
 def test_an_average_of_much_weight_has_the_prior_of_its_site(budget: int | None) -> None:
     rng = np.random.default_rng(0)
@@ -218,17 +208,6 @@ def test_what_differs_is_named(budget: int | None) -> None:
     ]
     with pytest.warns(UserWarning, match="^priors over mixing weights differ: those of 'a', 'b'"):
         fuse(sites, rule="product", budget=budget)
-
-
-def test_one_prior_stays_as_it_is_to_the_last_bit() -> None:
-    prior = Gamma.from_standard(0.1, 0.7)
-    gains = [Gamma(n, 0.3) for n in (1.0, 2.0, 4.0)]
-    sites = [
-        Ledger.of_site(s, prior=prior, posterior=prior + gain)
-        for s, gain in zip("abc", gains, strict=True)
-    ]
-    fused = fuse(sites, rule="product")
-    assert fused.ledger is not None and fused.ledger.prior == prior and not fused.rebased
 
 
 CALLER = """

@@ -20,7 +20,6 @@ from posterity import (
     Gamma,
     Gaussian,
     Ledger,
-    NormalWishart,
     Plate,
     Product,
     checkpoint,
@@ -99,9 +98,6 @@ def identical(one: Any, other: Any) -> bool:
     return one.posterior == other.posterior and one.cost == other.cost and one.trace == other.trace
 
 
-# --- the same as in memory -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("divergence", ["reverse", "forward"])
 @pytest.mark.parametrize(
     "sites",
@@ -171,9 +167,6 @@ def test_sites_that_take_an_eighth_of_the_budget_are_matched_in_memory():
         fuse(sites, matching="kl-fusion", budget=8 * size - 8)
 
 
-# --- killed on the way ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "after"),
     [({}, 1), ({}, 6), ({"divergence": "forward"}, 1), ({"components": 7}, 1)],
@@ -228,9 +221,6 @@ def test_a_file_of_something_else_is_no_checkpoint_in_memory_either(tmp_path):
     (torn := tmp_path / "torn").write_bytes(other.read_bytes()[:100])
     with pytest.raises(ArtifactError, match="bytes"):
         fuse(line(12), checkpoint=torn)
-
-
-# --- however it comes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 7, 60])
@@ -293,9 +283,6 @@ def passes_of(sites: list[Plate]) -> passes.Passes:
     table = read.blocks[""]
     assert isinstance(table, BlockTable)
     return passes.Passes(table, 1000)
-
-
-# --- files ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -382,9 +369,6 @@ def test_two_files_of_one_name_are_refused(folder):
         fuse([folder, copy], budget=TABLES)
 
 
-# --- what is refused, and how it ends ------------------------------------------------------------
-
-
 def broken(after: int, error: BaseException) -> Iterator[Plate]:
     """Sites that come to a sudden end."""
     yield from line(after)
@@ -408,9 +392,6 @@ def test_factors_beyond_the_budget_become_one():
     np.testing.assert_allclose(rows(small.posterior), rows(large.posterior), rtol=1e-12)
     with pytest.raises(LedgerError, match="no factor of site 'site-0003'"):
         small.ledger.forget("site-0003")
-
-
-# --- trees ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -457,15 +438,6 @@ def test_regions_without_plates_keep_what_was_said_of_their_sites():
     assert fused.ledger is not None
     assert fused.ledger.sites == ("a", "b", "c")
     assert fused.ledger.independent
-
-
-def test_leaves_are_float64():
-    fused = fuse([Plate(NormalWishart(*map(np.float32, leaves(q.members))))
-                  for q in site_plates(0, 4, False).values()], budget=LARGE)  # fmt: skip
-    assert {leaf.dtype for leaf in leaves(fused.posterior)} == {np.dtype(float)}
-
-
-# --- what was found in memory alone before -------------------------------------------------------
 
 
 @pytest.mark.parametrize("divergence", ["reverse", "forward"])

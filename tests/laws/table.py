@@ -78,21 +78,8 @@ gamma, beta, dirichlet = by_standard(Gamma), by_standard(Beta), by_standard(Diri
 categorical, normal_wishart = by_standard(Categorical), by_standard(NormalWishart)
 
 
-def product(rng: Rng, batch: Batch, size: int) -> Product:
-    return Product(noise=gamma(rng, batch, size), weight=gaussian(rng, batch, size))
-
-
-def plate(rng: Rng, batch: Batch, size: int) -> Plate:
-    return Plate(gaussian(rng, (*batch, size + 1), 2))
-
-
-def plate_with_dirichlet(rng: Rng, batch: Batch, size: int) -> Plate:
-    return Plate(normal_wishart(rng, (*batch, size + 1), 2), dirichlet(rng, batch, size))
-
-
-def plate_with_sticks(rng: Rng, batch: Batch, size: int) -> Plate:
-    count = (*batch, size + 1)
-    return Plate(diagonal_gaussian(rng, count, 2), beta(rng, count, 1))
+def product_of_locations(rng: Rng, batch: Batch, size: int) -> Product:
+    return Product(a=diagonal_gaussian(rng, batch, size), b=gaussian(rng, batch, 1))
 
 
 def product_of_plates(rng: Rng, batch: Batch, size: int) -> Product:
@@ -100,12 +87,20 @@ def product_of_plates(rng: Rng, batch: Batch, size: int) -> Product:
     return Product(topics=topics, rate=gamma(rng, batch, size))
 
 
-def product_of_locations(rng: Rng, batch: Batch, size: int) -> Product:
-    return Product(a=diagonal_gaussian(rng, batch, size), b=gaussian(rng, batch, 1))
+def plate_of(draw: Draw, weights: Draw | None = None) -> Draw:
+    """A draw of plates with a member more than there are dimensions; sticks are a batch of them."""
+
+    def plate(rng: Rng, batch: Batch, size: int) -> Plate:
+        count = (*batch, size + 1)
+        own = draw(rng, count, 2)
+        if weights is None:
+            return Plate(own)
+        return Plate(own, weights(rng, count if weights is beta else batch, size))
+
+    return plate
 
 
-def plate_of_products(rng: Rng, batch: Batch, size: int) -> Plate:
-    return Plate(product_of_locations(rng, (*batch, size + 1), 2))
+plate_with_dirichlet = plate_of(normal_wishart, dirichlet)
 
 
 def hidden_markov(rng: Rng, batch: Batch, size: int) -> HiddenMarkov:
@@ -153,12 +148,12 @@ TABLE: dict[str, Row] = {
         if getattr(law, "standard", None) and law is not Network
     },
     "Network": Row(Network, network),
-    "Product": Row(Product, product),
+    "Product": Row(Product, lambda *a: Product(noise=gamma(*a), weight=gaussian(*a))),
     "Product-located": Row(Product, product_of_locations),
-    "Plate": Row(Plate, plate),
+    "Plate": Row(Plate, plate_of(gaussian)),
     "Plate-Dirichlet": Row(Plate, plate_with_dirichlet),
-    "Plate-sticks": Row(Plate, plate_with_sticks),
-    "Plate-Product": Row(Plate, plate_of_products),
+    "Plate-sticks": Row(Plate, plate_of(diagonal_gaussian, beta)),
+    "Plate-Product": Row(Plate, plate_of(product_of_locations)),
     "Product-Plate": Row(Product, product_of_plates),
     "HiddenMarkov": Row(HiddenMarkov, hidden_markov),
     "Mixture": Row(Mixture, mixture),

@@ -27,7 +27,7 @@ from posterity.families import (
     stack,
 )
 from posterity.families.distribution import fitted
-from posterity.families.supports import listed, map_supports
+from posterity.families.supports import Labels, listed, map_supports
 from tests.laws.table import NAMES, TABLE, identical, some, to_jax
 
 families = pytest.mark.parametrize("name", NAMES)
@@ -67,7 +67,8 @@ def test_what_is_no_member_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_events_of_another_shape_are_refused(name: str) -> None:
     (p,) = some(name, size=2)
-    z = map_supports(np.ones, p.event_shape)
+    kind = lambda own: int if isinstance(own, Labels) else float
+    z = map_supports(lambda own: np.ones(own.shape, kind(own)), p.support)
     with np.errstate(all="ignore"):
         assert np.shape(p.log_prob(z)) == ()
     longer = map_supports(lambda s: np.ones((*s[:-1], s[-1] + 1) if s else ()), p.event_shape)
@@ -128,10 +129,6 @@ STANDARD: dict[str, tuple[Any, str]] = {
     "objects": (lambda: DiagonalGaussian.from_standard([None, 1.0], ONES), "real"),
     "indefinite": (lambda: Gaussian.from_standard(ONES, np.diag([1.0, -1.0])), "definite"),
     "singular": (lambda: Gaussian.from_standard(ONES, np.ones((2, 2))), "definite"),
-    "rank one, unscaled": (
-        lambda: Gaussian.from_standard(ONES, np.outer([1e-4, 1e4], [1e-4, 1e4])),
-        "definite",
-    ),
     "rank one by rounding": (
         lambda: Gaussian.from_standard(np.ones(3), np.cov(np.vander([0.1, 0.2, 0.7], 3))),
         "definite",
@@ -147,20 +144,11 @@ STANDARD: dict[str, tuple[Any, str]] = {
     "no concentration": (lambda: Dirichlet.from_standard([1.0, 0.0]), "positive"),
     "no probability": (lambda: Categorical.from_standard([1.0, 0.0]), "positive"),
     "shape that rounds away": (lambda: Gamma.from_standard(1e-17, 1.0), "rounded"),
-    "variance whose inverse overflows": (
-        lambda: DiagonalGaussian.from_standard([1.0], [1e-310]),
-        "rounded",
-    ),
-    "mean too far for its scatter": (
-        lambda: NormalWishart.from_standard([1e9, 1.0], 1.0, EYE, 4.0),
-        "rounded",
-    ),
+    "huge inverse": (lambda: DiagonalGaussian.from_standard([1.0], [1e-310]), "rounded"),
+    "too far": (lambda: NormalWishart.from_standard([1e9, 1.0], 1.0, EYE, 4.0), "rounded"),
     "rows of several lengths": (lambda: Dirichlet.from_standard([[1.0], [1.0, 2.0]]), "real"),
     "few degrees": (lambda: Wishart.from_standard(EYE, 1.0), "more than d - 1"),
-    "few degrees of a pair": (
-        lambda: NormalWishart.from_standard(ONES, 1.0, EYE, 0.5),
-        "more than d - 1",
-    ),
+    "few, of a pair": (lambda: NormalWishart.from_standard(ONES, 1.0, EYE, 0.5), "more than d"),
     "no precision of the mean": (lambda: NormalWishart.from_standard(ONES, 0.0, EYE, 4.0), "posit"),
     "no inverse scale": (lambda: NormalGamma.from_standard(ONES, ONES, 0 * ONES, ONES), "positive"),
     "no weight": (lambda: Mixture.from_standard([1.0, 0.0], Gamma(ONES, ONES)), "positive"),
@@ -175,9 +163,7 @@ MISSHAPEN: dict[str, Any] = {
     "a number for a vector": lambda: Dirichlet.from_standard(1.0),
     "leaves of two batches": lambda: Gaussian(np.zeros((4, 2)), EYE),
     "leaves of two sizes": lambda: Gaussian(np.zeros(2), np.eye(3)),
-    "weights of a mixture": lambda: Mixture(
-        np.zeros((1, 2)), Gamma(np.ones((1, 2)), np.ones((1, 2)))
-    ),
+    "weights of a mixture": lambda: Mixture(np.zeros((1, 2)), Gamma([ONES], [ONES])),
     "a mixture of none": lambda: Mixture(np.zeros(0), Gamma(np.zeros(0), np.zeros(0))),
     "weights of a plate": lambda: Plate(Gamma(ONES, ONES), Dirichlet(np.ones(3))),
     "no weights at all": lambda: Plate(Gamma(ONES, ONES), Gamma(ONES, ONES)),

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, NormalGamma, NormalWishart
+from posterity.families import Beta, DiagonalGaussian, Gamma, NormalGamma, NormalWishart
 from posterity.families.numeric import by_quadrature, from_draws
 from posterity.families.supports import PositiveDefiniteMatrices
 from tests.laws.table import NAMES, TABLE, some
@@ -55,6 +55,9 @@ def test_quantiles_and_means_are_those_of_draws(name: str) -> None:
     assert len(found) == len(law.quantities)
     again = pickle.loads(pickle.dumps(found))
     assert repr(again) == repr(found) and " at 0x" not in repr(found)
+    if name == "Dirichlet":  # without a closed form there are draws
+        gap = abs(from_draws(law).quantile(0.9) - found[0].quantile(0.9))
+        assert gap.max() < 0.02
     for marginal, values in zip(again, of_event(law, draws), strict=True):
         assert marginal.shape == values.shape[1:] == (len(law.labels(())),)
         error = values.std(0) / np.sqrt(DRAWS)
@@ -85,13 +88,6 @@ def test_quadrature_knows_what_closed_forms_know(law: Any) -> None:
         np.testing.assert_allclose(found.cdf(exact.quantile(p)[..., 0]), p, rtol=1e-8)
     assert (found.cdf(np.full(law.batch_shape, -1.0)) == 0).all()
     assert found.picked(slice(1, None)).shape == found.mean[1:].shape
-
-
-def test_without_a_closed_form_there_are_draws() -> None:
-    law = Dirichlet.from_standard([2.0, 3.0, 4.0])
-    (exact,), found = law.marginals(), from_draws(law)
-    assert abs(found.mean - exact.mean).max() < 5 * exact.sd.max() / np.sqrt(4096)
-    assert abs(found.quantile(0.9) - exact.quantile(0.9)).max() < 0.02
 
 
 @pytest.mark.parametrize("name", ["Gaussian", "DiagonalGaussian", "LowRankGaussian", "Mixture"])

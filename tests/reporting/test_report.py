@@ -118,12 +118,6 @@ def test_names_that_begin_alike_keep_their_ends():
     assert {node["text"] for node in page.of("span", "name")} == {one, other}
 
 
-def test_words_from_right_to_left_do_not_turn_the_numbers_beside_them():
-    clinic = pages.clinics(1)
-    text = report(Ledger(clinic.prior).update("בית חולים", clinic.factor("site 000"))).html
-    assert "Most information comes from \u2068בית חולים\u2069: " in text
-
-
 def test_names_break_out_of_nothing():
     ledger = Ledger(Gaussian.from_standard([0.0], [[1.0]]).named(["</script><b>"]))
     for site in (pages.STRANGE, "'\"><img src=x onerror=alert(1)>", "]]>--></title>"):
@@ -136,6 +130,10 @@ def test_names_break_out_of_nothing():
     (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
     assert json.loads(data["text"])["sites"] == list(ledger.sites)
     assert "\u202e" not in text.replace(data["text"], "")
+    # Words from right to left do not turn the numbers beside them.
+    clinic = pages.clinics(1)
+    text = report(Ledger(clinic.prior).update("בית חולים", clinic.factor("site 000"))).html
+    assert "Most information comes from \u2068בית חולים\u2069: " in text
 
 
 def test_units_and_words_are_the_recipes():
@@ -150,14 +148,14 @@ def test_units_and_words_are_the_recipes():
 
 
 def test_many_sites_are_few_lines_and_the_rest_together():
-    ledger = pages.clinics(300, 4)
-    text = report(ledger).html
+    text = report(pages.clinics(300, 4)).html
     page = pages.Page(text)
     assert len(text) < 1_000_000
-    boxes = [node for node in page.found["input"] if node["type"] == "checkbox"]
-    assert len(boxes) == 12
+    assert len([node for node in page.found["input"] if node["type"] == "checkbox"]) == 12
     (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
     assert json.loads(data["text"])["sites"][-1] == "all others together"
+    assert "Of 300 sites the 11 furthest" in text
+    assert "were compared in pairs" not in report(pages.clinics(4)).html
 
 
 def test_a_site_may_be_named_like_all_others_together():
@@ -172,11 +170,6 @@ def test_a_site_may_be_named_like_all_others_together():
     own = summarise(ledger.prior + ledger.factor("all others together"), 0.95).rows[0]
     lines, fused = panels(page)["intercept"], summarise(ledger, 0.95).rows[0]
     assert any(is_written(line, own, fused) for line in lines)
-
-
-def test_of_many_sites_it_says_that_few_were_compared():
-    assert "Of 14 sites the 11 furthest" in report(pages.clinics(14)).html
-    assert "were compared in pairs" not in report(pages.clinics(4)).html
 
 
 def test_each_mark_is_where_its_site_is_or_an_arrow_to_it():
@@ -294,6 +287,9 @@ def test_visits_are_told_one_by_one():
     (data,) = page.found["script"]
     assert json.loads(data["text"])["visits"][1] == [1, "updated", 1e-3]
     assert "ValueError: <no>" in page.of("p", "note")[0]["text"]
+    visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
+    page = "".join(federation(Source("", pages.clinics(), visits=visits)))
+    assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page
     assert "No visit says how far the posterior moved" in "".join(
         federation(Source("", None, visits=[Visit(0, "a", "updated")]))
     )
@@ -361,15 +357,11 @@ def test_the_command():
     refuse("report none.safetensors -o new.html", 5, "none.safetensors")
 
 
-def test_ticks_are_round():
+def test_ticks_are_round_and_whole_where_counts_are():
     assert ticks(-1.0, 1.0) == [-1.0, -0.5, 0.0, 0.5, 1.0]
     assert ticks(3.0, 3.0) == [3.0]
-    for low, high in np.random.default_rng(0).normal(size=(50, 2)).tolist():
-        low, high = sorted((low, high))
+    for low, high in np.sort(np.random.default_rng(0).normal(size=(50, 2))).tolist():
         assert all(low - 1e-9 <= t <= high + 1e-9 for t in ticks(low, high))
-
-
-def test_axes_of_counts_have_whole_numbers():
     for high in (1.5, 2.5, 3.5, 9.5, 40.5):
         axis = Axis("components", 0.5, high, whole=True)
         assert axis.ticks and all(tick == int(tick) for tick in axis.ticks)
@@ -430,9 +422,3 @@ def test_a_student_that_a_table_does_not_suit_is_refused(recipe, match):
     Path("test.csv").write_text("age,ill,event\n50,1,1\n60,0,0\n")
     with pytest.raises(StructureError, match=match):
         report("student.safetensors", data="test.csv")
-
-
-def test_a_long_run_says_what_is_drawn_of_it():
-    visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
-    page = "".join(federation(Source("", pages.clinics(), visits=visits)))
-    assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page

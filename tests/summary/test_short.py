@@ -8,16 +8,7 @@ import pytest
 from laws.table import TABLE
 
 from posterity import Ledger, federate, fuse
-from posterity.families import (
-    DiagonalGaussian,
-    Dirichlet,
-    Gamma,
-    Gaussian,
-    Mixture,
-    Plate,
-    Product,
-    exported,
-)
+from posterity.families import DiagonalGaussian, Dirichlet, Gamma, Gaussian, Mixture, Plate, Product
 from posterity.models.conjugate import GaussianMean
 from posterity.pursuit import Pursuit, Row
 from posterity.receipt import Receipt
@@ -94,12 +85,6 @@ def test_ledgers_fusions_and_receipts():
     assert "fused component" in fusion._repr_html_()
     receipt = Receipt(("a\n",), True, "x", "y", "now", "1")
     assert "\n" not in repr(receipt) and "exact" in receipt._repr_html_()
-
-
-def test_all_exported_families_have_both():
-    for family in exported().values():
-        assert family.__repr__ is not object.__repr__
-        assert callable(family._repr_html_)
 
 
 def test_runs_without_their_history_and_pursuits():

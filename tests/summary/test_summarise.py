@@ -249,12 +249,9 @@ def test_a_network_of_several_sites_is_pulled_at_a_weight():
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.1, "x", None, np.nan])
-def test_levels_are_between_zero_and_one(level):
+def test_bad_levels_and_what_is_no_posterior(level):
     with pytest.raises(UsageError, match="level"):
         summarise(Gamma.from_standard(1.0, 1.0), level)
-
-
-def test_what_is_no_posterior():
     with pytest.raises(UsageError, match="a posterior or a ledger"):
         summarise({"a": 1})
 

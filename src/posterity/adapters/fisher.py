@@ -5,16 +5,12 @@ the prior's precision plus the Fisher information of the data. The information i
 ``Σ Jᵀ H J`` with ``J`` the Jacobian of the outputs and ``H`` the curvature of the likelihood in
 them, in closed form over all classes; it equals the generalised Gauss-Newton matrix. The empirical
 one takes observed labels instead, which is another matrix unless the model is right and the data
-are many (kunstner2019), so it is not the default.
+are many (kunstner2019).
 
 With a diagonal the law is a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name,
 whose entries are ``[0,3]``; else it is a :class:`Gaussian` with names ``layer.weight[0,3]``. Above
 5,000 weights entries have no names. The factor of a ledger is the likelihood alone, to second order
 about the weights θ: precision F and slope ``Fθ + g`` with ``g`` the gradient of the log likelihood.
-At a mode ``g`` is ``λθ``; weights that are far from one under the prior, in posterior standard
-deviations, are refused.
-
-Libraries give outputs and Jacobians, as NumPy arrays; nothing here knows which library it was.
 """
 
 import dataclasses

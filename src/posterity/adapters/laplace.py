@@ -5,10 +5,9 @@ between standard deviations: a singular one is refused, and the error names the 
 happen before anything is rounded away, because a pseudo-inverse, which several libraries use, turns
 columns that depend on each other into plausible numbers.
 
-Where classes are separated, a maximum likelihood estimate lies at infinity: the optimiser stops
-somewhere on the way, and what it reports as covariance is where it got tired. Separation is found
-by a linear program: a direction of the coefficients along which the likelihood of no record falls
-and that of some rises (albert1984, konis2007).
+Where classes are separated, a maximum likelihood estimate lies at infinity. Separation is found by
+a linear program: a direction of the coefficients along which the likelihood of no record falls and
+that of some rises (albert1984, konis2007).
 """
 
 import math
@@ -34,12 +33,7 @@ another one, or is warned of. A draw of the posterior is at 1."""
 
 
 def of_covariance(
-    mean: ArrayLike,
-    matrix: ArrayLike,
-    names: Sequence[str],
-    place: str,
-    *,
-    inverse: bool = False,
+    mean: ArrayLike, matrix: ArrayLike, names: Sequence[str], place: str, *, inverse: bool = False
 ) -> Gaussian:
     """A Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 

@@ -93,8 +93,6 @@ def _write(output: Path, parts: "Parts", columns: "Parts") -> None:
     write_file(output, content)
 
 
-# --- scores --------------------------------------------------------------------------------------
-
 SCORES = {
     "log_score": "log score",
     "brier": "Brier",
@@ -165,7 +163,7 @@ def evaluate(settings: Settings) -> Data:
         names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
     if plot is not None:
-        from posterity.plots.calibration import plot_calibration
+        from posterity.plots.traces import plot_calibration
 
         if "calibration" not in whole:
             raise UsageError(

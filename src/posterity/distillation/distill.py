@@ -35,9 +35,7 @@ from posterity.networks.predictive import Prediction, divergence
 from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
 
-STEPS = 10_000
-BATCH_SIZE = 64
-LEARNING_RATE = 3e-3
+STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3
 """The share of the steps in which Adam's rate stays; then it falls to zero by half a cosine."""
 TOLERANCE = 0.01

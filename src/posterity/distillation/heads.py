@@ -85,12 +85,8 @@ class Head:
     def of_model(cls, model: Any, z: PyTree, x: Array) -> Self:
         """The plain head of how a model predicts, from the shapes of its outputs.
 
-        Args:
-            model: has a ``likelihood`` and a method ``outputs(z, x)``: logits (n, K) of classes or
-                (n,) of labels in {0, 1}; means (n,) or (n, k) with a ``noise_variance`` of its own,
-                or a pair of means and noise variances.
-            z: one event of its parameters, or its shapes.
-            x: inputs (n, ...).
+        The model has a ``likelihood`` and a method ``outputs(z, x)``, for one event ``z`` of its
+        parameters (or its shapes) and inputs (n, ...).
 
         Raises:
             UsageError: for a model that does not predict.

@@ -22,7 +22,7 @@ class Domain:
 
     def bound(self, size: int) -> float:
         """The bound for members of a size."""
-        return self.above(size) if callable(self.above) else self.above
+        return float(self.above(size)) if callable(self.above) else self.above
 
     def contains(self, xp: Namespace, leaf: Real, axes: int, size: int) -> Bool[Real, "*batch"]:
         """True if all entries along a member's own ``axes`` are in the domain."""

@@ -20,7 +20,6 @@ from jaxtyping import Float
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import PyTree, Real
-from posterity.errors import UsageError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
@@ -35,8 +34,8 @@ class FreeForm(abc.ABC):
     """The rules by which members of one family are moved; hashable, and without arrays."""
 
     smooth: bool = True
-    """True if draws are smooth functions of standard normal noise, and members can be placed about
-    an event; otherwise the noise of a draw is a random key."""
+    """True if draws are smooth functions of standard normal noise: only then members are placed
+    about an event, and have deviations. Otherwise the noise of a draw is a random key."""
 
     noise_size: int
     """Numbers of normal noise that one draw takes, where draws are smooth."""
@@ -68,30 +67,23 @@ class FreeForm(abc.ABC):
         """The parameters moved; not at all by zero."""
 
     def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
-        """Parameters about an event, with standard deviations shaped as it; if draws are smooth.
+        """Parameters about an event, with standard deviations shaped as it.
 
         Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
         """
-        raise self._not_smooth()
+        raise NotImplementedError
 
     def deviation(self, parameters: PyTree) -> Any:
-        """Standard deviations of the coordinates, shaped as an event; if draws are smooth."""
-        raise self._not_smooth()
+        """Standard deviations of the coordinates, shaped as an event."""
+        raise NotImplementedError
 
     def narrowed(self, parameters: PyTree) -> Any:
-        """Parameters of half the standard deviations, about the same event; if smooth."""
-        raise self._not_smooth()
+        """Parameters of half the standard deviations, about the same event."""
+        raise NotImplementedError
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """The least deviation in any direction, in units of the coordinates; if smooth."""
-        raise self._not_smooth()
-
-    def _not_smooth(self) -> UsageError:
-        return UsageError(
-            found="a form whose members cannot be placed about an event",
-            expected="one whose draws are smooth functions of normal noise",
-            fix="See its `smooth`; members of the others are found by their moments.",
-        )
+        """The least deviation in any direction, in units of the coordinates."""
+        raise NotImplementedError
 
 
 def form_of(law: Distribution) -> FreeForm | None:

@@ -7,6 +7,7 @@ its members, whose own coordinates go by the names of ``plate.members``. What is
 none beside theirs.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
@@ -84,12 +85,9 @@ def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
     old = law.named_parts()
     if all(old[name] is part for name, part in parts.items()):
         return law
-    fields = zip(field_names(type(law)), law.children(), strict=True)
     children = [
-        {n: parts.get(n, part) for n, part in child.items()}
-        if isinstance(child, Mapping)
-        else parts.get(name, child)
-        for name, child in fields
+        {**child, **parts} if isinstance(child, Mapping) else parts.get(name, child)
+        for name, child in zip(field_names(type(law)), law.children(), strict=True)
     ]
     return labelled(type(law).of_children(children, law.kept()), law.__dict__.get(LABEL, ()))
 
@@ -153,10 +151,7 @@ def entry_names(name: str, shape: tuple[int, ...], words: Sequence[Any] = ()) ->
     if not shape:
         return (name,)
     axes = [list(map(str, own)) for own in words] or [list(map(str, range(n))) for n in shape]
-    return tuple(
-        f"{name}[{','.join(axis[i] for axis, i in zip(axes, place, strict=True))}]"
-        for place in np.ndindex(*shape)
-    )
+    return tuple(f"{name}[{','.join(place)}]" for place in itertools.product(*axes))
 
 
 # --- in one order --------------------------------------------------------------------------------

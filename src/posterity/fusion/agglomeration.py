@@ -133,9 +133,9 @@ def agglomerate(local: LocalComponents) -> Merging:
     """Merge the pair that raises the misfit least, never two of one site (ward1963).
 
     Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
-    divergences are quadratic; the objective of each level is the true one. Merging brings no group
-    nearer to any other, so that all pairs that are nearest to each other are merged at once, and
-    put in the order of their distances at the end (murtagh1983).
+    divergences are quadratic; the objective of each level is the true one. As merging brings no
+    group nearer to any other, all pairs that are nearest to each other are merged at once, and put
+    in the order of their distances at the end (murtagh1983).
     """
     points, total = local.points, len(local.points)
     distance = points.divergences(points.alone)
@@ -228,10 +228,8 @@ def merge_slices(clustering: Clustering) -> Clustering:
     clustering = _halves_merged(clustering)
     local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
     many = counts >= MANY
-    if (
-        not _directed(local)
-        or not (apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)).any()
-    ):
+    several = apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)
+    if not 2 <= local.criterion.located <= _directions(local) or not several.any():
         return clustering
     places, best, waited = Places.of(local), clustering, 0
     least = places.length(clustering)
@@ -266,11 +264,6 @@ def _directions(local: LocalComponents) -> int:
     return min(DIRECTIONS, len(local.points) // 4)
 
 
-def _directed(local: LocalComponents) -> bool:
-    """True if a location has several directions that can be told apart."""
-    return 2 <= local.criterion.located <= _directions(local)
-
-
 def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
     """The clustering with two groups in one."""
     return clustering.relabelled(np.where(clustering.labels == second, first, clustering.labels))
@@ -286,18 +279,14 @@ def _halves_merged(clustering: Clustering) -> Clustering:
         share = np.where(counts >= MANY, counts, 0.0) / sizes.sum()
         both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
         pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1)).tolist()
-        gaps = [_gap(*_nearer(clustering, first, second)) for first, second in pairs]
+        gaps = []
+        for first, second in pairs:  # members by how much nearer they are to the first
+            rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
+            costs = [clustering.costs(own) for own in rows]
+            gaps.append(_gap(*(own[:, second] - own[:, first] for own in costs)))
         if min(gaps, default=np.inf) > HALVES:
             return clustering
         clustering = _merged(clustering, *pairs[int(np.argmin(gaps))])
-
-
-def _nearer(clustering: Clustering, first: int, second: int) -> tuple[Array, Array]:
-    """The members of two groups by how much nearer they are to the first, for each group."""
-    rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
-    costs = [clustering.costs(own) for own in rows]
-    one, other = (own[:, second] - own[:, first] for own in costs)
-    return one, other
 
 
 def _gap(one: Array, other: Array) -> float:
@@ -382,10 +371,8 @@ class Places:
         line = one.mean(0) - other.mean(0)
         return _gap(one @ line, other @ line)
 
-    def _groups(
-        self, clustering: Clustering
-    ) -> tuple[Float[Array, " g"], Float[Array, "g located"]]:
-        """The weight and the middle of each group."""
+    def _groups(self, clustering: Clustering) -> tuple[Array, Array]:
+        """The weight (g,) and the middle (g, located) of each group."""
         sizes = np.bincount(clustering.labels, self.weights)
         totals = sums(self.weights[:, None] * self.points, clustering.labels)
         return sizes, totals / sizes[:, None]

@@ -49,13 +49,12 @@ DIFFERING = (
 class Alignment:
     """The matching of one plate.
 
-    ``matching`` has, by site, the fused component of each local one, -1 where the local one
-    held no data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the
-    objective after each accepted change; ``known`` says whether labels were given and not found,
-    ``judged`` whether the number of components was given, or compared with others;
-    ``confidence`` is how sure the matching is, of components in an order in which ``rows`` has
-    their places, by site. ``into`` has, by site, the local component that
-    each one is part of: its own index, but where it was absorbed.
+    ``matching`` has, by site, the fused component of each local one, -1 where the local one held no
+    data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the objective after
+    each accepted change; ``known`` says whether labels were given, ``judged`` whether the number of
+    components was given, or compared with others; ``confidence`` is how sure the matching is, of
+    components in an order in which ``rows`` has their places, by site; ``into`` has, by site, the
+    local component that each one is part of: its own index, but where it was absorbed.
     """
 
     matching: Mapping[str, Int[Array, " k"]]
@@ -77,9 +76,8 @@ class Alignment:
 
     @property
     def absorbed(self) -> dict[str, tuple[int, ...]]:
-        """The local components of each site that were found to be part of another of its own.
-
-        Sites without any are left out.
+        """The local components of each site that are part of another of its own, of sites that have
+        some.
         """
         parts = {
             site: tuple(np.flatnonzero(into != np.arange(len(into))).tolist())
@@ -102,10 +100,8 @@ class Alignment:
 
     @functools.cached_property
     def components_evidence(self) -> dict[int, float]:
-        """The nats by which the best matching met is worse, by number of components.
-
-        Zero for the number found, negative for one that is better; empty unless the evidence
-        decided it.
+        """The nats by which the best matching met is worse, by number of components: zero for the
+        number found, negative for one that is better; empty unless the evidence decided it.
         """
         return {} if self.confidence is None else self.confidence.components
 
@@ -121,9 +117,8 @@ class Alignment:
     @property
     def left(self) -> float:
         """Nats by which the description would be shorter if one component were elsewhere, or with
-        another number of components that was tried.
-
-        Zero where none should be, and infinite where that is not known.
+        another number of components that was tried: zero where none should be, infinite where it is
+        not known.
         """
         if self.known:
             return 0.0

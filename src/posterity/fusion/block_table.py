@@ -74,9 +74,8 @@ class BlockTable:
         return self.template.with_natural_parameters(rows[:, : self.dim])
 
     def points(self, rows: Float[Array, "n width"], like: Points | None = None) -> Points:
-        """The components as they are matched, centred about the same middle as those they are like.
-
-        So no divergence depends on which components are in one block of rows.
+        """The components as they are matched, centred about the same middle as those they are
+        ``like``, so that no divergence depends on which components are in one block of rows.
         """
         potential = rows[:, self.matched.stop]
         points = Points(self.template, self.divergence, rows[:, self.matched], potential)
@@ -181,10 +180,7 @@ class BlockTable:
         self.used[np.flatnonzero(self.used)[~kept]] = False
 
     def pieces(self, labels: Array) -> Iterator[tuple[Block, Array]]:
-        """The rows as blocks of some sites each, with what a label of each component says.
-
-        ``labels`` (N,) are of all components; those without a row are left out.
-        """
+        """The rows as blocks of some sites each, with what a label (N,) of each component says."""
         own = labels[self.used]
         for block in self.store.blocks():
             yield self.block(block.rows, np.arange(len(self.keys))[block.sites]), own[block.span]
@@ -219,9 +215,8 @@ class BlockTable:
         return Sample(rows, np.cumsum([0, *sizes[wanted]]), places)
 
     def ranked(self, limit: int) -> Int[Array, " some"]:
-        """The sites of the least digests with about ``limit`` rows in all, at least two sites.
-
-        So a sample depends on nothing but contents.
+        """The sites of the least digests with about ``limit`` rows in all, at least two: a sample
+        depends on nothing but contents.
         """
         order = np.argsort(self.keys, kind="stable")
         most = int(np.searchsorted(np.cumsum(self.store.sizes[order]), limit, side="right"))
@@ -269,10 +264,7 @@ def group_totals(
     groups: int,
     rows: Callable[[Block], Float[Array, "some width"]],
 ) -> Float[Array, "groups width"]:
-    """Sums of the rows of each label, whatever the order of sites; those labelled -1 are left out.
-
-    ``rows`` gives those of the components of some of the sites.
-    """
+    """Sums of the ``rows`` of each label, whatever the order of sites, of which -1 are left out."""
     if isinstance(block, Block):
         kept = labels >= 0
         return canonical_sums(rows(block)[kept], labels[kept], groups)

@@ -48,12 +48,9 @@ def assembled(
 
 
 class MemberPriors:
-    """The priors of the components of each site: every different one once.
-
-    Attributes:
-        laws: the priors of one component; where the components of a site started from priors that
-            differ, all of them as a batch.
-        own: (J,) which of them is each site's, -1 where it is not known.
+    """The priors of the components of each site: every different one once in ``laws``, as those of
+    one component or, where the components of a site started from priors that differ, as a batch;
+    ``own`` (J,) has which of them is each site's, -1 where it is not known.
     """
 
     def __init__(self, priors: Sequence[ExponentialFamily | None] = ()):
@@ -100,10 +97,8 @@ class MemberPriors:
         return not first or not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
-        """The prior of one component at each site, as a batch (J,); all are known.
-
-        Raises:
-            StructureError: a site whose components started from priors that differ.
+        """The prior of one component at each site, as a batch (J,); all are known. A StructureError
+        names a site whose components started from priors that differ.
         """
         if not self.exchangeable.all():
             site = int(np.flatnonzero(~self.exchangeable)[0])
@@ -231,17 +226,13 @@ class Block:
         members: ExponentialFamily,
         sizes: Int[Array, " sites"],
         priors: Sequence[ExponentialFamily | None],
-        seen: tuple[Float[Array, " n"], Bool[Array, " sites"], Float[Array, " sites"]]
-        | None = None,
+        seen: tuple[Array, Array, Array] | None = None,
     ) -> Self:
-        """With what mixing weights say: counts, where these tell what was seen, and totals."""
-        counts, shown, totals = (
-            np.ones(sizes.sum()),
-            np.ones(len(names), bool),
-            np.zeros(len(names)),
-        )
-        if seen is not None:
-            counts, shown, totals = seen
+        """With what mixing weights say: counts (n,), where (J,) these tell what was seen,
+        totals.
+        """
+        many = len(names)
+        counts, shown, totals = seen or (np.ones(sizes.sum()), np.ones(many, bool), np.zeros(many))
         used = (counts >= UNUSED) | ~np.repeat(shown, sizes)
         return cls(path, names, like, members, sizes, counts, used, totals, MemberPriors(priors))
 

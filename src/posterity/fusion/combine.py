@@ -92,8 +92,7 @@ def common_prior(
     """The prior that is counted once, and which sites started from another, beyond rounding.
 
     It is ``prior``, else the average of the natural parameters of all sites' priors (J,): proper
-    where they are, since natural parameters of distributions form a convex set, whatever the order
-    of sites, and to the last bit what all agree on.
+    where they are, and to the last bit what all agree on, whatever the order of sites.
     """
     mean = lambda leaf: np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
     common = map_leaves(mean, priors) if prior is None else prior
@@ -109,10 +108,9 @@ def common_total(
     prior: MixingWeights | None = None,
     importance: Float[Array, " sites"] | None = None,
 ) -> tuple[float, Bool[Array, " sites"]]:
-    """The concentration of mixing weights over all components together, and who had another.
-
-    That of the ``prior``, over as many components as it has, else the sites' average, each with its
-    ``importance``; equal if None.
+    """The concentration of mixing weights over all components together, and who had another: that
+    of the ``prior``, over as many components as it has, else the sites' average, each with its
+    ``importance``.
     """
     share = np.ones(len(totals)) if importance is None else importance
     alike = bool((totals == totals[0]).all())
@@ -248,19 +246,16 @@ class Terms:
         """All sites at once: each has as many rows of its own as there are fused components."""
         kept, sites, groups = labels >= 0, len(piece.sizes), self.groups
         rows = piece.site[kept] * groups + labels[kept]
-        added = map_leaves(
-            lambda leaf: _summed(leaf, rows, sites * groups), self._added(piece, kept)
-        )
+        summed = lambda leaf: _summed(leaf, rows, sites * groups)
+        added = map_leaves(summed, self._added(piece, kept))
         if not piece.plate:
             return [added[index] for index in range(sites)]
         counts = [None] * sites
         if piece.weighted:
-            summed = _summed(piece.counts[kept], rows, sites * groups).reshape(sites, groups)
-            counts = [piece.like.weights.of_counts(row) for row in summed]  # pyright: ignore
-        return [
-            Plate(added[index * groups : (index + 1) * groups], mine)
-            for index, mine in enumerate(counts)
-        ]
+            own = summed(piece.counts[kept]).reshape(sites, groups)
+            counts = [piece.like.weights.of_counts(row) for row in own]  # pyright: ignore
+        starts = zip(range(0, sites * groups, groups), counts, strict=True)
+        return [Plate(added[start : start + groups], mine) for start, mine in starts]
 
     def all(self) -> ExponentialFamily:
         """The sum of all contributions."""
@@ -316,13 +311,7 @@ def _averaged_labels(
 
 
 class TiedTerms:
-    """Terms of a block with shared labels: a prior of as many as were found, and contributions.
-
-    ``others`` (J,) had another prior, and ``totals`` are the same.
-
-    Raises:
-        StructureError: priors that tell labels apart.
-    """
+    """Terms of a block with shared labels: a prior of as many as were found, and contributions."""
 
     def __init__(self, tied: Block, alignment: Alignment, prior: Any):
         own = [known for known in tied.whole_priors if known is not None]  # all: it was checked

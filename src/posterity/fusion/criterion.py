@@ -169,8 +169,8 @@ class Criterion:
         return SPREADS if self.both else np.zeros(1)
 
     def shortest(self, prices: Float[Array, "*many spreads"]) -> tuple[Any, Any]:
-        """The least sum of prices, and the spread of shapes that has it, of sums at all
-        :attr:`spreads`.
+        """The least of sums of prices at all :attr:`spreads`, and the spread of shapes that has
+        it.
         """
         spreads = self.spreads
         if self.both:
@@ -195,8 +195,8 @@ def _size(place: Any) -> int:
 def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) -> Any:
     """A misfit in so many directions, with their dispersion at its most likely value.
 
-    Sampling alone puts half a nat a direction on each component to spare: a dispersion of one.
-    The prior speaks as :data:`MATCHES` components to spare of the ``expected`` dispersion would.
+    Sampling alone puts half a nat a direction on each component to spare: a dispersion of one. The
+    prior speaks as :data:`MATCHES` components to spare of the ``expected`` dispersion would.
     """
     if not directions:
         return misfit
@@ -208,10 +208,9 @@ def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) ->
 
 
 def buffet(counts: Array, sites: int) -> Any:
-    """Negative log probability of who has what under an Indian buffet, columns without labels.
-
-    Its rate is at its most likely value, components over the harmonic number of the sites
-    (griffiths2011, equation 14, with columns taken as distinct).
+    """Negative log probability of who has what under an Indian buffet, columns without labels, at
+    its most likely rate, components over the harmonic number of the sites (griffiths2011, equation
+    14, with columns taken as distinct).
     """
     return _columns(counts.shape[-1], sites) + _presence(counts, sites).sum(-1)
 

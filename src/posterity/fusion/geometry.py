@@ -125,7 +125,7 @@ class Points:
     ) -> "Centroids":
         """Centroids at the given coordinates, with their potential where that is known."""
         if potential is not None:
-            return Centroids(coordinates, potential, lambda: self._dual(coordinates))
+            return Centroids(coordinates, potential, lambda: self.centroids(coordinates).gradient)
         if self.divergence is Divergence.REVERSE:
             return Centroids(coordinates, *self.template.evaluated(coordinates))
         members = self.family(coordinates)
@@ -137,9 +137,6 @@ class Points:
         """``phi`` at the given coordinates."""
         return self.centroids(coordinates).potential
 
-    def _dual(self, coordinates: Float[Array, "g dim"]) -> Float[Array, "g dim"]:
-        return self.centroids(coordinates).gradient
-
     @property
     def alone(self) -> "Centroids":
         """Every point as the centroid of itself."""
@@ -148,13 +145,13 @@ class Points:
     @functools.cached_property
     def gradient(self) -> Float[Array, "n dim"]:
         """The dual coordinates of every point."""
-        return self._dual(self.coordinates)
+        return self.centroids(self.coordinates).gradient
 
     @functools.cached_property
     def middle(self) -> tuple[Float[Array, "1 dim"], Float[Array, "1 dim"]]:
         """The average of all points, and its dual coordinates."""
         mean = self.coordinates.mean(0, keepdims=True)
-        return mean, self._dual(mean)
+        return mean, self.centroids(mean).gradient
 
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
@@ -178,11 +175,9 @@ class Points:
             np.maximum(part, 0.0, out=out[rows])
         return out
 
-    def _differences(
-        self, centroids: "Centroids"
-    ) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
-        """The same, some rows at a time, each written over by the next; rounding may leave some
-        below zero.
+    def _differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Array]]:
+        """The same (some, G), some rows at a time, each written over by the next; rounding may
+        leave some below zero.
         """
         gradient, row = self._tangents(centroids)
         steps, dim = chunks(len(self), 8 * len(row), CACHED), gradient.shape[1]
@@ -235,10 +230,8 @@ class Points:
                 part -= self._offset(own) @ gradient[own].T
         return np.maximum(out, 0.0, out=out)
 
-    def paired_divergences(
-        self, centroids: "Centroids", groups: Int[Array, " n"]
-    ) -> Float[Array, " n"]:
-        """``D(c || x_l)`` of each point to the centroid of one group."""
+    def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
+        """``D(c || x_l)`` of each point to the centroid of one of the groups (n,)."""
         gradient, row = self._tangents(centroids)
         out = self._column - row[groups]
         for rows in self.parts:
@@ -281,11 +274,9 @@ class Centroids:
             both[moved] = theirs
             return both
 
-        return Centroids(
-            put(self.coordinates, others.coordinates),
-            put(self.potential, others.potential),
-            lambda: put(self.gradient, others.gradient),
-        )
+        coordinates = put(self.coordinates, others.coordinates)
+        potential = put(self.potential, others.potential)
+        return Centroids(coordinates, potential, lambda: put(self.gradient, others.gradient))
 
     def __getstate__(self) -> dict[str, Any]:
         """With what functions would find, which do not pickle."""

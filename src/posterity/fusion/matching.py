@@ -96,7 +96,13 @@ def match(
 
         result = kl_fusion(local, components)
     elif matching is Matching.HUNGARIAN:
-        result = _permuted(local)
+        # Permutations from the first site on, then alternation until nothing changes.
+        first = local.points.take(slice(*local.starts[:2]))
+        costs = local.points.divergences(first.centroids(first.coordinates))
+        start = Clustering(local, assign(costs, local.starts))
+        end = polish(refine(start))
+        trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
+        result = SearchResult(end, trace)
     else:
         result = search(local, components)
         if components is None and differ(result.clustering):
@@ -107,16 +113,6 @@ def match(
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)
 
 
-def _permuted(local: LocalComponents) -> SearchResult:
-    """Permutations from the first site on, then alternation until nothing changes."""
-    first = local.points.take(slice(*local.starts[:2]))
-    labels = assign(local.points.divergences(first.centroids(first.coordinates)), local.starts)
-    start = Clustering(local, labels)
-    end = polish(refine(start))
-    trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
-    return SearchResult(end, trace)
-
-
 def canonical_order(
     members: ExponentialFamily, starts: Int[Array, " bounds"], counts: Float[Array, " n"] | None
 ) -> tuple[Int[Array, " n"], Int[Array, " bounds"]]:
@@ -124,19 +120,14 @@ def canonical_order(
 
     Contents are compared by hashes, which also makes the first sites a fair sample of all.
     """
-    sizes, keys = np.diff(starts), member_hashes(members)
+    natural = [members[rows].natural_parameters for rows in parts(int(starts[-1]), members[:1])]
+    sizes, keys = np.diff(starts), np.concatenate(list(map(content_hashes, natural)))
     site = np.repeat(np.arange(len(sizes)), sizes)
     ties = np.zeros(len(keys)) if counts is None else counts
     whole = keys if counts is None else content_hashes(np.stack([keys.view(float), ties], axis=1))
     contents = np.add.reduceat(scrambled(whole), starts[:-1])
     order = np.lexsort((ties, keys, site, contents[site], -sizes[site]))
     return order, np.concatenate([[0], np.sort(sizes)[::-1].cumsum()])
-
-
-def member_hashes(members: ExponentialFamily) -> np.ndarray:
-    """64 bits (n,) of the contents of each member."""
-    some = parts(members.batch_shape[0], members[:1])
-    return np.concatenate([content_hashes(members[rows].natural_parameters) for rows in some])
 
 
 def scrambled(keys: np.ndarray) -> np.ndarray:
@@ -174,17 +165,12 @@ def alternate(
     *,
     fixed: bool = False,
 ) -> SearchResult:
-    """Have components find the nearest barycentre, and barycentres the middle of theirs, in turn.
+    """Have components (N,) find the nearest barycentre, and barycentres the middle of theirs, in
+    turn.
 
     The number of groups stays what it was. The summed divergence, which becomes the trace, falls at
     every turn; it ends where nothing changes, where it would not fall, or where a group would be
-    left empty.
-
-    Args:
-        start: where to begin: components (N,) in their order there.
-        members: the same components.
-        divergence: between a barycentre and a component.
-        fixed: keep the labels: only their cost is computed.
+    left empty. If labels are ``fixed`` only their cost is computed.
     """
     clustering, trace = start.clustering, []
     labels, starts = clustering.labels, clustering.local.starts

@@ -83,10 +83,8 @@ class Stages:
         self._plates: dict[str, Any] = {} if saved is None else saved[0]
 
     def resumed(self, passes: "Passes") -> tuple[PassResult, list[float]] | None:
-        """The clustering of a plate that was kept last, and its trace, by at most two passes.
-
-        Raises:
-            ArtifactError: if the file does not hold such a thing.
+        """The clustering of a plate that was kept last, and its trace, by at most two passes; an
+        ArtifactError if the file does not hold such a thing.
         """
         if (kept := self._plates.get(f"plate {passes.table.path}")) is None:
             return None
@@ -186,10 +184,9 @@ class Passes:
     def sweep(
         self, coordinates: Float[Array, "g dim"], price: float = np.inf, *, second: bool = True
     ) -> PassResult:
-        """Each site's best assignment to groups at these coordinates, and the new sums.
-
-        What differs from all groups by more than the ``price`` is given to none. Without the
-        ``second`` choices nothing is found out about what it would cost to dissolve a group.
+        """Each site's best assignment to groups at these coordinates, and the new sums: what
+        differs from all by more than the ``price`` is given to none. Without the ``second`` choices
+        nothing is found out about what it would cost to dissolve a group.
         """
         centroids = self.centroids(coordinates)
         sums = _Accumulator(self.table, len(coordinates))
@@ -331,10 +328,9 @@ class Passes:
         return sweep, trace
 
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
-        """True where dissolving a group cannot pay, by a bound that takes no pass.
-
-        A centroid of ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these
-        add to the misfit.
+        """True where dissolving a group cannot pay, by a bound that takes no pass: a centroid of
+        ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these add to the
+        misfit.
         """
         others = np.delete(np.arange(len(sweep.counts)), gone)
         more = np.bincount(sweep.second[sweep.labels == gone], minlength=len(sweep.counts))

@@ -58,10 +58,8 @@ def items(posteriors: Any) -> Iterator[Item]:
 
 
 def files(path: str | os.PathLike[str]) -> list[str]:
-    """The files that a path stands for: itself, those in a folder, or those of a pattern.
-
-    Raises:
-        UsageError: for a folder or a pattern without files.
+    """The files that a path stands for: itself, those in a folder, or those of a pattern; refused
+    if there are none.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -81,9 +79,8 @@ def files(path: str | os.PathLike[str]) -> list[str]:
 
 
 def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool]:
-    """The same once more, and whether all take no more than ``limit`` bytes.
-
-    No more of them are in memory than that.
+    """The same once more, and whether all take no more than ``limit`` bytes; no more are in
+    memory.
     """
     first, size = [], 0
     for item in posteriors:

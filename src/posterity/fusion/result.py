@@ -104,9 +104,8 @@ class Fusion:
 
     @property
     def residual(self) -> float | None:
-        """Mean divergence of each matched component to its fused one, in nats: see :attr:`scale`.
-
-        None where nothing was matched.
+        """Mean divergence of each matched component to its fused one, in nats, None if there is
+        none.
         """
         return self.scale.residual
 
@@ -123,26 +122,19 @@ class Fusion:
 
     @property
     def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
-        """The nats between each match and the next best, by site; NaN for an unmatched component.
-
-        See :attr:`Alignment.margins`.
-        """
+        """The nats between each match and the next best, by site: see :attr:`Alignment.margins`."""
         return self.plate.margins
 
     @property
     def components_evidence(self) -> dict[int, float]:
-        """The nats by which the best matching met is worse, by number of components.
-
-        See :attr:`Alignment.components_evidence`.
+        """The nats by which the best matching met is worse, by number of components: see
+        :attr:`Alignment.components_evidence`.
         """
         return self.plate.components_evidence
 
     @property
     def absorbed(self) -> dict[str, tuple[int, ...]]:
-        """The local components of each site that were part of another of its own.
-
-        See :attr:`Alignment.absorbed`.
-        """
+        """The local components of each site that were part of another of its own."""
         return self.plate.absorbed
 
     @property
@@ -152,13 +144,12 @@ class Fusion:
 
     @functools.cached_property
     def status(self) -> Status:
-        """Converged where each match, and each number of components, is 3 nats better than the
-        next best, or where nothing had to be matched.
+        """Converged where each match, and each number of components, is 3 nats better than the next
+        best, or where nothing had to be matched.
 
         ``left`` is the number of nats by which the description would be shorter if one component
-        were elsewhere, or with another number of components that was tried; zero where neither
-        helps and infinite where that is not known; the
-        reasons are those of :meth:`Alignment.reasons`, plate by plate.
+        were elsewhere, or with another number of components that was tried; infinite where that is
+        not known. The reasons are those of :meth:`Alignment.reasons`, plate by plate.
         """
         left = max((plate.left for plate in self.plates.values()), default=0.0)
         reasons = [

@@ -30,10 +30,8 @@ class MemoryBudget:
 
 
 class Rows(NamedTuple):
-    """Some sites' rows, one site after the other.
-
-    ``first`` and ``row`` are the index of the first site and of the first row in the table;
-    ``starts`` has the first row of each site in the block, and the end.
+    """Some sites' rows, one site after the other: ``first`` and ``row`` are the index of the first
+    site and of the first row in the table; ``starts`` has the first row of each site, and the end.
     """
 
     index: int
@@ -172,13 +170,11 @@ class GroupSums:
     """Sums (G, D) of rows that come block by block; rows labelled -1 count nowhere."""
 
     def __init__(self, groups: int, width: int):
-        self.counts = np.zeros(groups)
-        self.totals = np.zeros((groups, width))
+        self.counts, self.totals = np.zeros(groups), np.zeros((groups, width))
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
         """One more block."""
-        members = membership(labels, len(self.counts))
-        self.totals += members @ rows
+        self.totals += membership(labels, len(self.counts)) @ rows
         self.counts += np.bincount(labels[labels >= 0], minlength=len(self.counts))
 
     @property

@@ -154,15 +154,12 @@ def expected_cost(
     if drawn is None:
         if prior.event_shape != () or prior.quantities != ("",):
             raise _NoLaw(f"a {type(prior).__name__} does not say what was observed")
-        return expected_cost(_as_gaussian(prior), _as_gaussian(members), divergence, rng)
+        pairs = [law.marginals()[0] for law in (prior, members)]
+        start, known = (DiagonalGaussian.from_standard(own.mean, own.sd**2) for own in pairs)
+        return expected_cost(start, known, divergence, rng)
     middle = divergence.family(drawn, divergence.coordinates(drawn).mean(1, keepdims=True))
     costs = divergence.between(middle, drawn).sum(-1)
     return float(costs.mean()), float(costs.var(ddof=1))
-
-
-def _as_gaussian(law: ExponentialFamily) -> DiagonalGaussian:
-    (marginal,) = law.marginals()
-    return DiagonalGaussian.from_standard(marginal.mean, marginal.sd**2)
 
 
 def _summed(factors: Any) -> Any:
@@ -182,6 +179,7 @@ def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
 
 
 def _expected(prior: Any, members: Any) -> tuple[float, float]:
+    """Twice the expected cost: the constant of unequal precisions, and the quadratic rest."""
     full = lambda q: q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
     precisions, logdet = full(members), lambda matrix: np.linalg.slogdet(matrix)[1]
     added, total = precisions - full(prior), precisions.sum(0)

@@ -91,17 +91,17 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
     if components is not None:
         wanted = min(components, len(local.points))  # a sample may have fewer
         start = merging.level(max(wanted, merging.fewest))
-        return _exactly(_certain(start), wanted)
+        return _exactly(start, wanted)
     return _descend(merging)
 
 
 def _descend(merging: Merging) -> SearchResult:
-    """Refine from a little above the best level of merging, down to where nothing improves.
-
-    Where there are many groups, several go at a time; then one at a time about the best number.
+    """Refine from a little above the best level of merging, down to where nothing improves: where
+    there are many groups, several go at a time; then one at a time about the best number.
     """
     groups = merging.best
-    level, total = _certain(merging.level(groups)), len(merging.local.points)
+    level, total = merging.level(groups), len(merging.local.points)
+    assert level is not None  # merging passed through its best level
     incumbent, step = Incumbent(level), 1 + groups // STRIDE
     if merging.local.wide:  # the best level is refined, the others are as they are
         incumbent.offer(polish(refine(level), sweeps=SWEEPS))
@@ -126,7 +126,13 @@ def _walk(
         if waited > (PATIENCE + groups // 8 if patience is None else patience):
             return
         tries = 1 if _hopeless(current, incumbent) else 3
-        dropped = drop(current, tries) if step == 1 else _drop_number(current, step)
+        if step == 1:
+            dropped = drop(current, tries)
+        else:  # at most so many groups, those whose members lose least
+            rivals = _rivals(current)
+            order = np.argsort(np.bincount(current.labels, rivals.more), kind="stable")
+            chosen = _independent(current, rivals, order, step)
+            dropped = _without(current, chosen, rivals) if chosen else None
         if dropped is None:
             return
         current = dropped
@@ -161,22 +167,18 @@ def _most(clustering: Clustering) -> float:
     return (HOPELESS + groups / 2) * dim
 
 
-def _exactly(clustering: Clustering, components: int) -> SearchResult:
-    """Bring the number of groups to what was asked for."""
+def _exactly(start: Clustering | None, components: int) -> SearchResult:
+    """Bring the number of groups to what was asked for, which was checked to be feasible."""
+    clustering: Any = start
     sweeps = SWEEPS if clustering.local.wide else 10
     clustering = polish(refine(clustering), sweeps=sweeps)
     while len(clustering.counts) > components:
-        clustering = polish(refine(_certain(drop(clustering))), sweeps=sweeps)
+        clustering = polish(refine(drop(clustering)), sweeps=sweeps)  # pyright: ignore
     while (missing := components - len(clustering.counts)) > 0:
         clustering = refine(split(clustering, 1 + missing // 2))
         if len(clustering.counts) == components:
             clustering = polish(clustering, sweeps=sweeps)
     return SearchResult(clustering, [clustering.objective])
-
-
-def _certain(clustering: Clustering | None) -> Clustering:
-    assert clustering is not None  # the number of components was checked to be feasible
-    return clustering
 
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
@@ -208,14 +210,6 @@ def _rivals(clustering: Clustering) -> _Rivals:
     return _Rivals(group, more)
 
 
-def _drop_number(clustering: Clustering, number: int) -> Clustering | None:
-    """Dissolve at most so many groups, those whose members lose least; None if none can go."""
-    rivals = _rivals(clustering)
-    order = np.argsort(np.bincount(clustering.labels, rivals.more), kind="stable")
-    chosen = _independent(clustering, rivals, order, number)
-    return _without(clustering, chosen, rivals) if chosen else None
-
-
 def _independent(
     clustering: Clustering, rivals: _Rivals, groups: Array, number: int | None = None
 ) -> list[int]:
@@ -234,9 +228,8 @@ def _independent(
 
 
 def _without(clustering: Clustering, groups: Any, rivals: _Rivals) -> Clustering:
-    """Dissolve groups: sites that used one are assigned anew, to the others.
-
-    What was nearest to one goes to the best of the others, unless that is taken.
+    """Dissolve groups: sites that used one are assigned anew, to the others. What was nearest to
+    one goes to the best of the others, unless that is taken.
     """
     local, labels = clustering.local, clustering.nearest.copy()
     gone, unsure = np.zeros(len(clustering.counts), bool), np.zeros(local.sites, bool)
@@ -284,9 +277,8 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
 
 
 def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering | None:
-    """Dissolve all groups that seem not worth their price; None if there are no two.
-
-    Only half of them, or half of that, where this is better: gains of several do not quite add up.
+    """Dissolve all groups that seem not worth their price, or half of them, or half of that, where
+    this is better, as gains of several do not quite add up; None if there are no two.
     """
     best = None
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
@@ -342,10 +334,9 @@ def _open(local: LocalComponents, seed: Clustering, components: int | None) -> I
 
 
 def price_of_a_group(seed: Clustering) -> float:
-    """The divergence, in nats, beyond which a component founds a group of its own.
-
-    What a group costs in the description, but no less than twice what any component of the
-    sample was found to differ from its group.
+    """The divergence, in nats, beyond which a component founds a group of its own: what a group
+    costs in the description, but no less than twice what any component of the sample differs from
+    its.
     """
     sites = seed.local.sites + 1
     dim = seed.local.points.coordinates.shape[1]

@@ -57,9 +57,8 @@ SOME = 4  # Sites without a prior that are remembered: an error names three
 
 
 class Site(NamedTuple):
-    """A site: its posterior, and its prior where that is known.
-
-    ``contributors`` are those whose data it holds, where a ``ledger`` names them.
+    """A site: its posterior, its prior where that is known, and the ``contributors`` whose data it
+    holds, where a ``ledger`` names them.
     """
 
     posterior: ExponentialFamily

@@ -271,10 +271,8 @@ def merge_topics(
 
 
 class TopicConfidence(Confidence):
-    """Confidence in merged topics, by the evidence of their words: none is warned of.
-
-    Topics are as many as it takes to predict, not a number that there is, and of words that
-    hardly any document has nothing says whose they are.
+    """Confidence in merged topics, by the evidence of their words: none is warned of, since topics
+    are as many as it takes to predict, not a number that there is.
     """
 
     suspect = property(lambda _: False)  # pyright: ignore
@@ -329,11 +327,5 @@ def topics_in_table(table: BlockTable, joined: bool, components: int | None) -> 
 def topics_in_memory(block: Block, joined: bool, components: int | None) -> Merged:
     """Which topics are one, of sites that are looked at all at once."""
     order, _ = canonical_order(block.members, np.cumsum([0, *block.sizes]), None)
-    return merge_topics(
-        block.members.__getitem__,
-        block.site,
-        order,
-        block.priors,
-        joined=joined,
-        components=components,
-    )
+    how = block.members.__getitem__, block.site, order, block.priors
+    return merge_topics(*how, joined=joined, components=components)

@@ -59,8 +59,7 @@ def plot_matching(
             one grey scale, dark for large values. More than 20 sites' are not drawn.
         fused_images: one image a fused component; without them its mixing weight is shown, where
             it has one.
-        names: of the fused components, which are drawn in the order of their names; without
-            any, their numbers.
+        names: of the fused components, which are drawn in their order; by default numbers.
         plate: the block of the plate, where a posterior has several.
         title: what is written above, instead of how much was fused; further lines are small.
         ax: axes to draw in; without them a new figure of a fitting size.

@@ -186,9 +186,7 @@ def new_axes(*, equal: bool = True, inches: tuple[float, float] | None = None) -
     return axes
 
 
-def new_panels(
-    down: int, across: int, inches: tuple[float, float], **options: Any
-) -> tuple[Any, np.ndarray]:
+def new_panels(down: int, across: int, inches: tuple[float, float], **options: Any) -> Any:
     """A new figure, and its axes as an array of shape ``(down, across)``."""
     blank = new_axes(equal=False, inches=inches)
     figure: Any = blank.figure
@@ -206,10 +204,9 @@ def check_format(path: str | os.PathLike[str]) -> None:
 
 def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
     """Label axes of numbers and style them: no frame above and at the right, pale lines at y."""
-    if x:
-        ax.set_xlabel(x, fontsize=9, color=INK)
-    if y:
-        ax.set_ylabel(y, fontsize=9, color=INK)
+    for label, write in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
+        if label:
+            write(label, fontsize=9, color=INK)
     ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE, which="both")
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(PALE)
@@ -239,11 +236,7 @@ def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") ->
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure.
-
-    Raises:
-        UsageError: it cannot be written, or its ending names no format.
-    """
+    """Write a figure; a UsageError if its ending names no format, or it cannot be written."""
     check_format(path)
     try:
         figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")

@@ -79,13 +79,10 @@ def read(alignment: Alignment) -> Matches:
     it is known, since that says how sure it is that the component is nobody else's.
     """
     labels, rows = list(alignment.matching.values()), len(alignment.matching)
-    site = np.repeat(np.arange(rows), [len(own) for own in labels])
-    margins = alignment.margins
-    margin = np.concatenate([np.asarray(margins[name], float) for name in alignment.matching])
-    label = np.concatenate(labels)
-    used = label >= 0
-    kinds = np.zeros((rows, alignment.components), dtype=np.int8)
-    np.maximum.at(kinds, (site[used], label[used]), _kind(margin[used]))
+    site, label = np.repeat(np.arange(rows), list(map(len, labels))), np.concatenate(labels)
+    margins = [np.asarray(alignment.margins[name], float) for name in alignment.matching]
+    used, kinds = label >= 0, np.zeros((rows, alignment.components), dtype=np.int8)
+    np.maximum.at(kinds, (site[used], label[used]), _kind(np.concatenate(margins)[used]))
     alone = (kinds > 0).sum(0) == 1
     kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
     return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))

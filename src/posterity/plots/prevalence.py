@@ -18,26 +18,22 @@ STACK = (Kind.FIRM, Kind.UNKNOWN, Kind.ALONE, Kind.LIKELY, Kind.AMBIGUOUS)
 
 
 def draw(canvas: Canvas, top: float) -> tuple[dict[float, str], float]:
-    """The rows' heights and names, and where the last one ends."""
+    """The rows' heights and names, and where the last one ends.
+
+    Few sites have a line each, in an order that has those with the same components beside one
+    another; of more a line is a group that has much the same components, the largest first.
+    """
     top += 0.12 * canvas.inch
-    foot = top + BARS * canvas.inch
-    labels = _bars(canvas, top, foot)
-    few = len(canvas.matches.sites) <= NAMED
-    lines, end = (_sites if few else _groups)(canvas, foot + 0.2 * canvas.inch)
+    foot, matches = top + BARS * canvas.inch, canvas.matches
+    labels, y = _bars(canvas, top, foot), foot + 0.2 * canvas.inch
+    if len(matches.sites) <= NAMED:
+        order = np.lexsort(matches.kinds.T[::-1] == Kind.ABSENT)
+        names = [matches.sites[row] for row in order]
+        lines, end = _lines(canvas, y, LINE, [[row] for row in order], names)
+    else:
+        groups = alike(matches.kinds > Kind.ABSENT, GROUPS)
+        lines, end = _lines(canvas, y, BAND, groups, [f"{len(own):,} sites" for own in groups])
     return labels | lines, end
-
-
-def _sites(canvas: Canvas, y: float) -> tuple[dict[float, str], float]:
-    """A line a site, in an order that has those with the same components beside one another."""
-    order = np.lexsort(canvas.matches.kinds.T[::-1] == Kind.ABSENT)
-    groups = [[row] for row in order]
-    return _lines(canvas, y, LINE, groups, [canvas.matches.sites[row] for row in order])
-
-
-def _groups(canvas: Canvas, y: float) -> tuple[dict[float, str], float]:
-    """A line a group of sites that have much the same components, the largest first."""
-    groups = alike(canvas.matches.kinds > Kind.ABSENT, GROUPS)
-    return _lines(canvas, y, BAND, groups, [f"{len(group):,} sites" for group in groups])
 
 
 def alike(held: Bool[Array, "sites g"], most: int) -> list[Int[Array, " _"]]:

@@ -1,7 +1,7 @@
-"""Pictures of traces: a student that nears its teacher, and a mixture that grows."""
+"""Pictures of a student that nears its teacher, of a mixture that grows, and of a calibration."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from posterity.plots.canvas import (
     new_panels,
     note,
     plain_axes,
+    save,
 )
 
 if TYPE_CHECKING:
@@ -124,6 +125,25 @@ def plot_pursuit(
     if polished.any():
         _legend(axes[0, 0])
     return finish(figure, path, _title(title, usual, status))
+
+
+def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Save a point a group of records, with two standard errors of the frequency that is predicted.
+
+    The groups are ``predicted``, ``observed`` and ``records`` of each, as
+    :func:`~posterity.fitting.scores.calibration` gives them; the ending of the path names the
+    format.
+    """
+    names = ("predicted", "observed", "records")
+    predicted, observed, records = (np.array([one[n] for one in groups]) for n in names)
+    error = 2 * np.sqrt(predicted * (1 - predicted) / records)
+    ax = new_axes(inches=(4.2, 4.2))
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=DASHED)
+    ax.errorbar(predicted, observed, error, fmt="o", color=BLUE, capsize=2, linewidth=1)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(-0.02, 1.02)
+    plain_axes(ax, "predicted probability", "observed frequency")
+    save(ax.figure, path)
 
 
 def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:

@@ -169,12 +169,7 @@ def as_target(target: object) -> Target:
 
 
 def check_at(target: Target, z: PyTree, base: PyTree) -> None:
-    """Raise a clear error unless the log density can be had at an event ``z``.
-
-    Raises:
-        StructureError: unless it is one real number.
-        UsageError: for what the user's function raises on tracers.
-    """
+    """Raise an error unless the log density of an event ``z`` is one real number, and traceable."""
     try:
         value = jax.eval_shape(target.log_density, z)
     except StructureError:

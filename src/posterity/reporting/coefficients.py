@@ -33,7 +33,7 @@ from posterity.reporting.markup import (
 )
 from posterity.reporting.words import Effect
 from posterity.summary import Row, Summary, summarise
-from posterity.summary.influence import cavity, influences_of
+from posterity.summary.rows import cavity, influences_of
 
 PANELS, OF_COMPONENTS = 24, 12
 """Numbers that have a picture of their own, and of components those."""

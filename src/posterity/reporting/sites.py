@@ -27,8 +27,7 @@ from posterity.reporting.markup import (
     tag,
 )
 from posterity.summary import Summary
-from posterity.summary.influence import cavity
-from posterity.summary.rows import label_of
+from posterity.summary.rows import cavity, label_of
 
 BARS, COMPARED = 30, 2000
 """Sites that have a bar, and those, of many that add most, that are compared with all others."""

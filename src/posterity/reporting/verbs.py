@@ -310,10 +310,7 @@ def checked(source: Source, before: Source | None, after: Source | None) -> Veri
 
 
 def receipt(
-    source: Source,
-    before: Source | None,
-    after: Source | None,
-    verification: Verification | None,
+    source: Source, before: Source | None, after: Source | None, verification: Verification | None
 ) -> list[Markup]:
     """A section on what a receipt shows, as :func:`checked`, and what it does not."""
     value: Receipt = source.value

@@ -16,8 +16,15 @@ from posterity.families.marginals import Table
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 from posterity.summary.components import Component, Layer, components_of, layers_of
-from posterity.summary.influence import SiteSummary, cavity, influences_of, sites_of
-from posterity.summary.rows import Influence, Row, rows_of
+from posterity.summary.rows import (
+    Influence,
+    Row,
+    SiteSummary,
+    cavity,
+    influences_of,
+    rows_of,
+    sites_of,
+)
 
 __all__ = [
     "Component",
@@ -38,16 +45,13 @@ LEVEL = Constraint(
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The numbers of a posterior, by name.
+    """The numbers of a posterior, by name, and of a ledger the influence of its sites.
 
-    Attributes:
-        family: the class of the posterior, or of a ledger's.
-        level: probability of each row's interval, half of the rest on either side.
-        proper: whether it is a distribution; rows of what is not have NaN.
-        tables: numbers of a kind and block together; their quantiles are found when rows are.
-        components: of plates, mixtures and hidden Markov models.
-        layers: of networks, whose weights are no rows.
-        sites: of a ledger: how much each adds, and what it moves most.
+    ``family`` is the class of the posterior, ``level`` the probability of each row's interval, half
+    of the rest on either side; rows of what is not ``proper`` have NaN. ``tables`` are numbers of a
+    kind and block together, whose quantiles are found when rows are; the weights of networks, of
+    which there are ``layers``, are no rows. ``components`` are those of plates, mixtures and hidden
+    Markov models.
     """
 
     family: str

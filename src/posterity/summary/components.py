@@ -15,10 +15,9 @@ TOP = 10
 
 
 class Component(NamedTuple):
-    """A component of a posterior, or of a block of it.
+    """A component of a posterior, or of the ``block`` of it at a path.
 
     Attributes:
-        block: path of the block, ``""`` without blocks.
         kind: ``component``, ``member``, ``state`` or ``topic``.
         name: its own, or its number.
         weight: expected weight; of a state the share of time steps spent there, prior counts
@@ -40,17 +39,11 @@ class Component(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The weights of one layer of a network, all together.
+    """The weights of layer ``number`` of a network, or of the ``member`` of several, together.
 
-    Attributes:
-        block: path of the block, ``""`` without blocks.
-        member: of several networks, the one, by name or number.
-        number: of the layer, from 0.
-        kind: what the layer is, in words.
-        weights: how many there are.
-        size: root mean square of the means.
-        sd: the median standard deviation.
-        sure: share of the weights whose interval does not hold zero.
+    ``kind`` says what the layer is, ``weights`` how many there are, ``size`` is the root mean
+    square of the means, ``sd`` the median standard deviation, and ``sure`` the share of weights
+    whose interval does not hold zero.
     """
 
     block: str

@@ -11,7 +11,7 @@ from posterity.families.distribution import Distribution
 from posterity.families.names import MOST_READ, MOST_SOLVED
 from posterity.ledger import Ledger
 from posterity.summary import summarise
-from posterity.summary.influence import EXACT, sites_of
+from posterity.summary.rows import EXACT, sites_of
 from posterity.text import clean
 
 MOST_ROWS = 12
@@ -19,22 +19,22 @@ MOST_ROWS = 12
 
 def of_law(law: Distribution) -> str:
     """A law: its line, its components and its first coordinates."""
-    return _guarded(repr(law), lambda: _law(law))
+    return _guarded(law, _law)
 
 
 def of_ledger(ledger: Ledger) -> str:
     """A ledger: its line, who pulls where, and the posterior's first coordinates."""
-    return _guarded(repr(ledger), lambda: _ledger(ledger))
+    return _guarded(ledger, _ledger)
 
 
 def of_run(run: Any) -> str:
     """A run: its line, and its posterior."""
-    return _guarded(repr(run), lambda: _law(run.posterior))
+    return _guarded(run, lambda run: _law(run.posterior))
 
 
 def of_fusion(fusion: Any) -> str:
     """A fusion: its line, which site's components went where, and what was found."""
-    return _guarded(repr(fusion), lambda: _fusion(fusion))
+    return _guarded(fusion, _fusion)
 
 
 def of_line(value: object) -> str:
@@ -42,13 +42,14 @@ def of_line(value: object) -> str:
     return _headline(clean(repr(value)))
 
 
-def _guarded(line: str, body: Callable[[], str]) -> str:
+def _guarded(value: Any, body: Callable[[Any], str]) -> str:
     """A notebook shows the line where there is no table to be had."""
+    line = _headline(repr(value))
     try:
         with np.errstate(all="ignore"):
-            return f"<div>{_headline(line)}{body()}</div>"
+            return f"<div>{line}{body(value)}</div>"
     except Exception:
-        return f"<div>{_headline(line)}</div>"
+        return f"<div>{line}</div>"
 
 
 def _headline(line: str) -> str:
@@ -91,18 +92,13 @@ def _law(law: Distribution) -> str:
         headers = shown[0].kind, "weight", "most probable"
         parts.append(table(headers, rows, len(summary.components) - len(shown)))
     if summary.size:
-        rows = [
-            (row.label, _number(row.mean), _number(row.sd), _number(row.low), _number(row.high))
-            for row in summary.first(MOST_ROWS)
-        ]
+        numbers = [(row.label, *map(_number, row[4:])) for row in summary.first(MOST_ROWS)]
         percent = f"{100 * summary.level:g} % from"
-        parts.append(table(("", "mean", "sd", percent, "to"), rows, summary.size - len(rows)))
+        headers = "", "mean", "sd", percent, "to"
+        parts.append(table(headers, numbers, summary.size - len(numbers)))
     if summary.layers:
-        rows = (
-            (str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
-            for one in summary.layers
-        )
-        parts.append(table(("layer", "", "weights", "sd"), rows))
+        cells = lambda one: (str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
+        parts.append(table(("layer", "", "weights", "sd"), map(cells, summary.layers)))
     return "".join(parts)
 
 

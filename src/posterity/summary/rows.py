@@ -1,11 +1,21 @@
-"""Rows of numbers by name, and the same numbers with a site and without it."""
+"""Rows of numbers by name, and the influence of each site of a ledger on them."""
 
+import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.families.marginals import Table
+from posterity.families.distribution import Distribution
+from posterity.families.layers import Layers
+from posterity.families.marginals import WEIGHT, Names, Table, numbered
+from posterity.families.names import names_of
+from posterity.ledger import Ledger
+
+EXACT = 100
+"""Sites up to which what is left without one is summed anew, exactly; of more it is subtracted."""
+NEGLIGIBLE = 1e-9
+"""Influences, in standard deviations, that are rounding."""
 
 
 def label_of(block: str, member: str, quantity: str, name: str) -> str:
@@ -17,16 +27,12 @@ def label_of(block: str, member: str, quantity: str, name: str) -> str:
 class Row(NamedTuple):
     """The mean, deviation and interval of one number of a posterior.
 
-    Attributes:
-        block: path of the block of a product that it is in, ``""`` without blocks.
-        member: of a plate, by its name or number; ``""`` elsewhere.
-        quantity: what of it: ``mean``, ``variance``, ``precision``, ``probability``, ``weight``;
-            ``""`` is the coordinate itself.
-        name: of the coordinate, or its number; ``""`` where there is but one and it has no name.
-        mean: expected value; NaN where there is none.
-        sd: standard deviation; infinite or NaN where there is none.
-        low: where the equal-tailed interval begins; NaN where there is none.
-        high: where it ends.
+    ``block`` is the path of the block of a product that it is in, ``member`` the name or number of
+    a plate's member, ``quantity`` what of it there is (``mean``, ``variance``, ``precision``,
+    ``probability``, ``weight``; ``""`` is the coordinate itself) and ``name`` that of the
+    coordinate, or its number: each is ``""`` where there is none. ``mean``, ``sd`` and the ends
+    ``low`` and ``high`` of the equal-tailed interval are NaN where they do not exist, ``sd`` may be
+    infinite.
     """
 
     block: str
@@ -45,16 +51,10 @@ class Row(NamedTuple):
 
 
 class Influence(NamedTuple):
-    """One number with a site and without it.
+    """One number, as of :class:`Row`, with a site and without it.
 
-    Attributes:
-        block: path of the block.
-        member: of a plate, by name or number.
-        quantity: as of :class:`Row`.
-        name: of the coordinate.
-        mean: with all sites.
-        without: the mean without this one.
-        by: ``mean - without`` in standard deviations of the posterior of all (belsley1980).
+    ``mean`` is that of all sites, ``without`` the mean without this one, and ``by`` their
+    difference in standard deviations of the posterior of all (belsley1980).
     """
 
     block: str
@@ -80,3 +80,131 @@ def rows_of(table: Table, level: float, start: int = 0, stop: int | None = None)
     for index, values in enumerate(zip(*(c.tolist() for c in columns), strict=True), start):
         member, name = table.labels(index)
         yield Row(table.block, member, table.quantity, name, *values)
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteSummary:
+    """The influence of one site of a ledger on the posterior of all.
+
+    ``nats`` is ``KL(posterior ‖ posterior without the site)``: the information that the site adds
+    to what the prior and all others say (lindley1956). None where that cannot be said: then
+    ``why`` says it, for the site was forgotten, or what is left without it is no distribution.
+    ``most`` is the number that it moves most, in standard deviations of the posterior of all.
+    """
+
+    name: str
+    nats: float | None
+    most: Influence | None
+    why: str = ""
+    independent: bool = False
+
+
+def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
+    """All sites, those that were forgotten too, by name."""
+    whole = ledger.total
+    proper = bool(np.all(whole.is_proper()))
+    names = names_of(whole)
+    for name, entry in ledger.entries.items():
+        if entry.factor is None:
+            yield SiteSummary(name, None, None, "forgotten")
+        elif not proper:
+            why = "the posterior of all is no distribution, so nothing is known of its parts"
+            yield SiteSummary(name, None, None, why, entry.independent)
+        else:
+            yield _site(ledger, whole, name, names)
+
+
+def cavity(ledger: Ledger, site: str) -> Any:
+    """Prior and all other sites."""
+    if len(ledger.sites) <= EXACT:
+        return ledger.cavity(site)
+    return ledger.total - ledger.factor(site)
+
+
+def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
+    left, alone = cavity(ledger, name), ledger.entries[name].independent
+    if not np.all(left.is_proper()):
+        why = f"without it {_improper(left, names)} no distribution: the others do not carry it"
+        return SiteSummary(name, None, None, why, alone)
+    with np.errstate(all="ignore"):
+        nats = float(np.sum(whole.kl(left)))
+    most = max(influences_of(whole, left, names, 1), key=lambda one: abs(one.by), default=None)
+    return SiteSummary(name, max(nats, 0.0) if np.isfinite(nats) else nats, most, "", alone)
+
+
+def influences_of(
+    whole: Distribution, left: Distribution, names: Names, most: int | None
+) -> Iterator[Influence]:
+    """Every number with a site and without it, or of each table the one that moved most."""
+    pairs = zip(_all_tables(whole, names), _all_tables(left, names), strict=True)
+    for mine, theirs in pairs:
+        if mine.quantity == WEIGHT and most is not None:
+            continue  # counts of components say who has records, not who has influence
+        with np.errstate(all="ignore"):
+            mean, without = mine.law.mean.ravel(), theirs.law.mean.ravel()
+            by = (mean - without) / mine.law.width.ravel()
+        order = range(mine.size)
+        if most is not None:
+            size = np.nan_to_num(np.abs(by), nan=-1.0, posinf=-1.0)
+            order = [int(size.argmax())] if size.size and size.max() > NEGLIGIBLE else []
+        for index in order:
+            member, name = mine.labels(index)
+            values = (float(mean[index]), float(without[index]), float(by[index]))
+            yield Influence(mine.block, member, mine.quantity, name, *values)
+
+
+def _all_tables(law: Distribution, names: Names) -> list[Table]:
+    """Tables, and one for each network."""
+    return [*law.tables(names), *_networks(law, "")]
+
+
+def _networks(law: Distribution, block: str) -> Iterator[Table]:
+    layers, members = law.network_layers, law.exchangeable_members()
+    if layers is not None:
+        axes = tuple(map(numbered, law.batch_shape))
+        yield Table(block, "", axes, _Weights(layers), law.marginals()[0])
+    elif members is not None:
+        yield from _networks(members.laws, block)
+    else:
+        for name, part in law.named_parts().items():
+            yield from _networks(part, f"{block}/{name}" if block else name)
+
+
+class _Weights(tuple[str, ...]):
+    """Names of the weights of a network, made when they are asked for: there may be millions."""
+
+    layers: Layers
+
+    def __new__(cls, layers: Layers) -> Any:
+        made = super().__new__(cls)
+        made.layers = layers
+        return made
+
+    def __len__(self) -> int:
+        return self.layers.size
+
+    def __getitem__(self, index: Any) -> Any:
+        for number, places in enumerate(self.layers.places):
+            for name, place in places.items():
+                if place.start <= index < place.stop:
+                    at = np.unravel_index(index - place.start, place.shape)
+                    return f"layer {number} {name} {list(map(int, at))}"
+        raise IndexError(index)
+
+
+def _improper(law: Distribution, names: Names) -> str:
+    """The parts that are no distributions, in words with their verb."""
+    parts, members = law.named_parts(), law.exchangeable_members()
+    if members is None or len(parts) > 1:
+        if not parts:
+            return "what is left is"
+        bad = [name for name, part in parts.items() if not np.all(part.is_proper())]
+        return f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'}"
+    improper = np.flatnonzero(~np.asarray(members.laws.is_proper()).reshape(-1))
+    if not improper.size:
+        return "what is left is"
+    size = members.laws.batch_shape[-1]
+    own = names.get("") or numbered(size)
+    first = ", ".join(own[int(k) % size] for k in improper[:3])
+    more = f" and {len(improper) - 3} more" if len(improper) > 3 else ""
+    return f"{'member' if len(improper) == 1 else 'members'} {first}{more} would be"

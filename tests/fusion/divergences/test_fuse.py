@@ -77,19 +77,6 @@ def test_order_one_is_the_default_to_the_last_bit() -> None:
     assert same(one.posterior, default.posterior) and one.divergence == default.divergence
 
 
-@others
-def test_a_site_with_itself_is_that_site(name: str) -> None:
-    site = site_plates(2)["site 1"]
-    fused = fuse({"a": site, "b": site}, divergence=name)
-    back = fused.matching["a"]
-    np.testing.assert_allclose(
-        fused.posterior.members.natural_parameters[back],
-        site.members.natural_parameters,
-        rtol=1e-7,
-        atol=1e-7,
-    )
-
-
 @pytest.mark.parametrize("name", ["jeffreys", "renyi:0.3"])
 def test_every_block_is_averaged_by_it(name: str) -> None:
     def site(seed: int) -> Product:
@@ -112,13 +99,6 @@ def test_products_take_the_matching_and_the_sum_stays(name: str) -> None:
     sites = [conjugate_site(s, base, clusters, wishart_prior(2)) for s, clusters in data.items()]
     one, other = (fuse(sites, rule="product", divergence=d) for d in (name, "reverse"))
     assert same(one.posterior, other.posterior) and one.ledger is not None
-
-
-@others
-def test_labels_that_are_right_are_kept(name: str) -> None:
-    fused = fuse([plate(0.0, 5.0), plate(5.1, 0.1)], matching="identity", divergence=name)
-    assert [labels.tolist() for labels in fused.matching.values()] == [[0, 1], [0, 1]]
-    assert fused.cost > 1
 
 
 def test_what_it_cannot_do_is_said() -> None:

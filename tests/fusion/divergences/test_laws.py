@@ -125,9 +125,6 @@ def test_translation_changes_nothing(divergence: Discrepancy, name: str) -> None
     )
 
 
-# --- barycentres ----------------------------------------------------------------------------------
-
-
 @middles
 def test_no_neighbour_is_nearer_to_all_than_the_barycentre(
     divergence: Discrepancy, name: str
@@ -254,9 +251,6 @@ def test_ugly_units_and_far_origins_are_survived(divergence: Discrepancy) -> Non
         found.covariance / np.outer(unit, unit), expected.covariance, rtol=1e-5, atol=1e-6
     )
     assert found.is_proper().all()
-
-
-# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_names_are_read() -> None:

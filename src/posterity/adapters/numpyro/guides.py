@@ -34,11 +34,8 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     The Gaussian over unconstrained numbers is kept as it is (its covariance is computed in double
     precision), and the maps onto the sites' supports with it, so that it can be saved, sampled and
     pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
-    Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``.
-
-    Ledgers, ``fuse`` and ``diff`` take ``.law``, the Gaussian of the unconstrained numbers (of a
-    scale its logarithm) under the same names, beside a Gaussian prior of these: ``fuse({"north":
-    q.law, ...}, rule="product", prior=prior)``. A low-rank one does not add.
+    Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``. Ledgers,
+    ``fuse`` and ``diff`` take ``.law``, the Gaussian of these numbers, beside a Gaussian prior.
 
     An ``AutoDelta`` is one point. From there Newton's method goes, in double precision, to the
     mode of the unconstrained numbers (which is not that of the values themselves: the map has a
@@ -56,11 +53,6 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
         UsageError: for other guides, one that has not been run, and parameters that are missing;
             for an ``AutoDelta`` without the model's arguments; and for arguments of other guides.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
-
-    For example::
-
-        found = svi.run(jax.random.key(0), 2000, y)
-        posterity.save(from_guide(guide, found.params), "guide.safetensors")
     """
     _check_guide(guide, bool(args or kwargs), GUIDES)
     supports = supports_of(guide.prototype_trace)

@@ -185,11 +185,7 @@ def read_moments(
 
 
 def write(
-    law: Any,
-    path: Name,
-    *,
-    covariance: Name | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    law: Any, path: Name, *, covariance: Name | None = None, recipe: Mapping[str, Any] | None = None
 ) -> None:
     """The moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
 

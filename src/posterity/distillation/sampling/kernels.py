@@ -109,8 +109,7 @@ class SGLD(Kernel):
     Args:
         step_size: ``eps``, in the parameters' units squared over that of the log density (nats),
             or a schedule; None if it is to be found by :class:`~posterity.distillation.Langevin`.
-        noise: ``"binomial"`` or ``"normal"``; see
-            :func:`posterity.distillation.sampling.noise.normal`.
+        noise: a kind of :func:`posterity.distillation.sampling.noise.normal`.
         temperature: 1 is the posterior, 0 ascent without noise; or a schedule.
 
     Source: welling2011.

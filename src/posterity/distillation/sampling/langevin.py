@@ -107,9 +107,8 @@ class Langevin(Teacher):
             of large networks.
         scaled: whether to scale coordinates; by default where no step size is given.
 
-    Raises:
-        UsageError: for a prior that is no law, or a model that does not predict when it teaches.
-        StructureError, ParameterError: for data that the model cannot take.
+    A prior that is no law is a UsageError, and so is a model that does not predict when it teaches;
+    data that the model cannot take are a StructureError or a ParameterError.
 
     Source: welling2011; korattikara2015.
 

@@ -255,14 +255,11 @@ def _single(leaf: Any) -> jax.Array:
 def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, Any]:
     """The mode (d,) in unconstrained coordinates, a factor of the covariance there, other modes.
 
-    Chains in those coordinates see a law of about unit scale, whatever the units of the data. The
-    factor is a triangle (d, d), or a diagonal (d,) where there are many parameters. Directions
-    along which the density does not fall are as wide as the curvature's size would have them.
-
-    A model whose posterior may have several modes is searched from zero, which may be a saddle
-    that symmetric units never leave, and from draws of the prior at several scales. The highest
-    mode is the centre; the modes (k, d), in the coordinates of chains, are all those that are
-    no further below it than the density of a posterior's own draws, about one nat a parameter.
+    Chains in those coordinates see a law of about unit scale. The factor is a triangle (d, d), or a
+    diagonal (d,) where there are many parameters. A model whose posterior may have several modes is
+    searched from zero, which may be a saddle, and from draws of the prior at several scales. The
+    highest mode is the centre; the modes (k, d), in the coordinates of chains, are those at most a
+    nat a parameter below it.
     """
     count = len(jax.tree.leaves(data)[0])
     some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)

@@ -156,10 +156,15 @@ class ConjugateLearner:
     def forget(self, *tasks: str) -> Self:
         """A learner that, to the last bit, does not know these tasks; its ledger knows they left.
 
-        Raises:
-            LedgerError: for a task that it does not know; nothing is forgotten then.
+        A task that it does not know is a LedgerError, and nothing is forgotten.
         """
-        check_known(tasks, self.tasks)
+        known = self.tasks
+        if wrong := [task for task in tasks if task not in known]:
+            raise LedgerError(
+                found=f"a task {wrong[0]!r} to forget, which the learner does not know",
+                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
+                fix="Check the name of the task.",
+            )
         if not tasks or self.ledger is None:
             return self
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
@@ -167,11 +172,8 @@ class ConjugateLearner:
     def merge(self, other: Self) -> Self:
         """The learner that knows the tasks of both, those of one name and version once; ``a | b``.
 
-        Name a task by its site where sites have tasks of the same name (``"north/flu"``).
-
-        Raises:
-            StructureError: if classes or features differ.
-            LedgerError: if one version of a task has two contents.
+        Other classes or features are a StructureError, two contents of one version of a task a
+        LedgerError. Where sites share names of tasks, put the site first (``"north/flu"``).
         """
         if not isinstance(other, ConjugateLearner):
             raise _unlike(f"a {type(other).__name__} to be merged with a learner", "a learner")
@@ -189,9 +191,7 @@ class ConjugateLearner:
 
     def compact(self) -> Self:
         """Without the memory of who was forgotten: equal to a learner that never saw them."""
-        if self.ledger is None:
-            return self
-        return dataclasses.replace(self, ledger=self.ledger.compact())
+        return dataclasses.replace(self, ledger=self.ledger and self.ledger.compact())
 
     @property
     def seen(self) -> np.ndarray:
@@ -199,12 +199,11 @@ class ConjugateLearner:
         return np.flatnonzero(self.counts > 0)
 
     def predict(self, x: Any) -> Prediction:
-        """Chances of each class at inputs (n, ...), how unsure they are and why.
+        """Chances of each class at inputs (n, ...), and how unsure they are.
 
         Raises:
             UsageError: before any task.
-            StructureError: for inputs of another shape than tasks had.
-            ParameterError: for inputs that are not finite.
+            StructureError, ParameterError: as of :meth:`observe`.
         """
         if not self.tasks:
             raise UsageError(
@@ -287,17 +286,6 @@ def new_records(
         )
     check_column(y, labels(classes))
     return x, y.astype(np.int64)
-
-
-def check_known(tasks: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Refuse tasks that cannot be forgotten."""
-    for task in tasks:
-        if task not in known:
-            raise LedgerError(
-                found=f"a task {task!r} to forget, which the learner does not know",
-                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
-                fix="Check the name of the task.",
-            )
 
 
 @functools.cache

@@ -53,12 +53,7 @@ class Features(abc.ABC):
         """The features of inputs that were checked."""
 
     def __call__(self, x: Any) -> Float[Array, "n size"]:
-        """The features of inputs.
-
-        Raises:
-            StructureError: for inputs of another shape, and what are no numbers.
-            ParameterError: for inputs or features that are not finite.
-        """
+        """The features of inputs; a StructureError or ParameterError for what are none."""
         x = self.checked(x)
         features = np.asarray(self.of(x), np.float64)
         if features.shape != (len(x), self.size):
@@ -70,7 +65,7 @@ class Features(abc.ABC):
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
-        """The inputs as an array; errors as of a call."""
+        """The inputs as an array."""
         x = real_numbers(x, "the inputs", records=False)
         if x.ndim < 1 or self.shape not in (None, x.shape[1:]):
             raise StructureError(
