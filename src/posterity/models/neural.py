@@ -138,11 +138,11 @@ class NeuralNetwork(Model):
                 expected="one value of each output, from a dense layer with biases",
                 fix="Give the last layer as many outputs as a record has values.",
             )
-        mean, spread = columns.mean(0), columns.std(0)
-        units = mean.tolist(), np.where(spread > 0, spread, 1.0).tolist()
+        spread = columns.std(0)
+        shift, scale = columns.mean(0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
         last = dataclasses.replace(last, outputs=2 * last.outputs)
         layers = Layers((*hidden, last), layers.image)
-        forward = NoisyForward(layers, *map(tuple, units), noise == "varying")
+        forward = NoisyForward(layers, tuple(shift), tuple(scale), noise == "varying")
         parameters = layers.unravel(np.zeros(layers.size))
         return cls(forward, parameters, likelihood="gaussian", noise_variance=None)
 
