@@ -64,9 +64,6 @@ def with_kind(kind, config):
     return config.replace("linear-regression", kind).replace("noise_variance = 1\n", "")
 
 
-# --- one order ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -153,29 +150,6 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
     refuse("federate f.toml", 4, "the target 'y' among the columns of x; 'b.npz'; site 'b'")
 
 
-def test_thousands_of_columns(tables):
-    names = [f"gene {n}" for n in range(3000)]
-    for seed, site in enumerate("ab"):
-        rows = np.random.default_rng(seed).integers(0, 9, size=(3, 3001))
-        table = [",".join([*names, "y"]), *(",".join(map(str, row)) for row in rows)]
-        Path(f"{site}.csv").write_text("\n".join(table))
-        names = names[::-1]
-    Path("m.py").write_text("def f(z, data):\n    return -(data[1] - data[0] @ z) ** 2\n")
-    many = with_kind("function", CONFIG).replace("[prior]", 'function = "m:f"\n[prior]')
-    many = many.replace("steps = 1", "steps = 0").replace('"Gaussian"', '"DiagonalGaussian"')
-    many = many.replace("mean = [0, 0]", f"mean = {[0] * 3000}")
-    many = many.replace("covariance = [[4, 0], [0, 9]]", f"variance = {[1] * 3000}")
-    assert federated(many, code=9)[0]["columns"] == names
-    text = succeed("inspect", "out.safetensors", COLUMNS="100").stdout
-    assert "gene 23 " in text and "gene 24 " not in text and "and 2,976 more" in text
-    Path("b.csv").write_text(Path("b.csv").read_text().replace("gene", "allele"))
-    shown = call("federate", "f.toml").stderr
-    assert "'allele 2999'" in shown and "and 2990 more" in shown and len(shown) < 2000
-
-
-# --- what is mentioned -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "column, model, words",
     [
@@ -199,14 +173,6 @@ def test_constant_columns_and_a_missing_intercept(tables, column, model, words):
     assert (words or "") in done.stderr
     notes = document("federate", "f.toml")["notes"]
     assert [f"note: {note}" for note in notes] == done.stderr.splitlines()
-
-
-def test_columns_are_constant_by_name_and_not_by_place(tables):
-    Path("a.csv").write_text("age,dose,y\n1,2,0\n3,2,1\n")
-    Path("b.csv").write_text("dose,age,y\n2,5,0\n2,6,1\n")
-    assert federated()[0]["notes"] == [
-        "the same in every record: ['dose'], which an intercept is too"
-    ]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npz"])
@@ -236,9 +202,6 @@ def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
     refuse("federate f.toml", 4, "number of columns with the dimension of the prior")
 
 
-# --- refusals ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "table, code, words",
     [
@@ -266,11 +229,6 @@ def test_arrays_that_do_not_fit_the_names_of_a_prior(tables):
 def test_tables_that_are_refused(tables, table, code, words):
     Path("b.csv").write_text(table)
     refuse("federate f.toml", code, words)
-
-
-def test_a_table_in_another_encoding(tables):
-    Path("b.csv").write_bytes(B.replace("age", "âge").encode("latin-1"))
-    refuse("federate f.toml", 5, "'b.csv'; UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -309,9 +267,6 @@ def test_names_cannot_steer_the_terminal(tables):
     assert "unknown" in shown and "\x1b" not in shown
 
 
-# --- names travel ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def apart(tables):
     """Each site's own ledger, made from columns in another order."""
@@ -337,17 +292,6 @@ def test_inspect_names_coefficients_with_their_mean_and_interval(tables):
     assert "age" in text and "95 % interval" in text and '["age"' not in text
 
 
-def test_inspect_of_gaussians_without_names_and_in_blocks(tables):
-    one = posterity.DiagonalGaussian.from_standard([1.0], [4.0])
-    noise = posterity.Gamma.from_standard(2.0, 1.0)
-    posterity.save(posterity.Product(slope=one, noise=noise), "q.safetensors")
-    (row,) = document("inspect", "q.safetensors")["coefficients"]
-    assert (row["block"], row["name"], row["mean"], row["sd"]) == ("slope", None, 1.0, 2.0)
-    assert "slope: 0" in succeed("inspect", "q.safetensors").stdout
-    posterity.save(-one, "factor.safetensors")
-    assert document("inspect", "factor.safetensors")["coefficients"] == []
-
-
 def test_fuse_puts_permuted_posteriors_in_one_order(apart):
     options = "--rule product -o both.safetensors"
     data = document("fuse", "a.safetensors", "b.safetensors", *shlex.split(options))
@@ -366,16 +310,6 @@ def test_fuse_puts_permuted_posteriors_in_one_order(apart):
     assert identical(fused, both)
     one, other = (document("diff", a, "both.safetensors") for a in ("out.safetensors",) * 2)
     assert one == other and abs(one["kl_ab"]) < 1e-8
-
-
-def test_diff_of_a_posterior_and_its_permutation(apart):
-    q = posterity.load("b.safetensors").posterior
-    turned = posterity.Gaussian.from_standard(q.mean[::-1], q.covariance[::-1, ::-1])
-    posterity.save(turned.named(["age", "dose"]), "turned.safetensors")
-    assert abs(document("diff", "b.safetensors", "turned.safetensors")["kl_ab"]) < 1e-12
-    posterity.save(turned, "bare.safetensors")
-    found = document("diff", "b.safetensors", "bare.safetensors")
-    assert found["kl_ab"] > 1e-3 and found["notes"][0].startswith("no names of columns at ['b']")
 
 
 def test_other_names_are_refused_wherever_posteriors_meet(apart):
@@ -413,9 +347,6 @@ def test_forget_keeps_names_and_refines_in_the_order_of_the_ledger(tables):
     Path("b.csv").write_text(Path("b.csv").read_text().replace("dose", "size"))
     line = "forget out.safetensors --site b --config f.toml --receipt 3.json -o 3.safetensors"
     refuse(line, 4, "['dose'] missing, ['size'] unknown")
-
-
-# --- files without a posterior -----------------------------------------------------------------
 
 
 def test_inspect_of_an_architecture_that_is_not_registered_here(tables, monkeypatch):

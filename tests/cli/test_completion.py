@@ -48,8 +48,6 @@ def ask(shell, words, **more):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["posterity", "imp"], {"import"}),
-        (["posterity", "fit", "--noise"], {"--noise-variance"}),
         (["posterity", "fit", "--model", "lo"], {"logistic"}),
         (["posterity", "fit", "tab"], set()),  # bash then completes files by itself
     ],

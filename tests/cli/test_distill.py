@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from cli.commands import call, contents, document, fail, refuse, succeed
+from cli.commands import call, document, fail, refuse, succeed
 
 import posterity
 from posterity.cli import options
@@ -147,15 +147,6 @@ def test_distilling_is_what_the_library_does(folder):
     assert not Path("s.safetensors.checkpoint").exists(), "of what is done nothing is left"
 
 
-def test_what_has_not_converged_is_written_and_said(folder):
-    line = DISTILL.replace("net.", "sharp.")
-    result = call(*line.split(), "--steps", 5)
-    assert result.exit_code == 9, result.exception
-    assert "The student has not converged" in result.stdout
-    assert posterity.inspect("s.safetensors").provenance["status"].startswith("not converged")
-    assert contents().keys() >= {Path("s.safetensors")}
-
-
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_student(folder, monkeypatch):
     line = (*DISTILL.split(), "--steps", 1500)
@@ -202,6 +193,7 @@ def test_a_student_of_scaled_columns_takes_raw_records_and_goes_out_with_its_rec
     succeed("fit", "sick.csv", *flags.split(), "-o", "m.safetensors")
     line = "distill m.safetensors -o s.safetensors --inputs pool.csv --noise 0.1 --steps 5"
     assert document(*line.split(), code=9)["columns"] == ["intercept", "age", "dose"]
+    assert posterity.inspect("s.safetensors").provenance["status"].startswith("not converged")
     succeed("predict", "s.safetensors", "sick.csv", "-o", "p.json")
     raw = np.genfromtxt("sick.csv", delimiter=",")[1:]
     x = np.c_[np.ones(40), (raw[:, 0] - 3) / 0.5, raw[:, 2] / 4]
@@ -212,18 +204,6 @@ def test_a_student_of_scaled_columns_takes_raw_records_and_goes_out_with_its_rec
     succeed("export", "s.safetensors", "-o", "s.onnx")
     known = {entry.key: entry.value for entry in onnx.load("s.onnx").metadata_props}
     assert known["recipe"] == recipe and known["likelihood"] == "bernoulli"
-
-
-@pytest.mark.slow
-def test_a_configuration_of_a_regression(folder):
-    data = document("distill", "logistic.toml")
-    assert data["columns"] == ["intercept", "age", "dose"]
-    assert data["output"] == "out.safetensors"
-    assert data["status"]["tolerance"] == 0.5
-    assert data["student"]["network"] == "3-8 relu-1"
-    assert abs(data["status"]["temperature"] - 1) < 0.1
-    assert Path("out.png").exists()
-    assert "Temperature of the chains" in succeed("distill", "logistic.toml").stdout
 
 
 def test_a_network_of_values_learns_its_noise_unless_it_is_known(folder):
@@ -274,17 +254,6 @@ def test_ways_to_make_inputs(said, kind, folder):
     assert isinstance(distillation_of(settings).inputs, kind)
 
 
-def test_the_posterior_may_be_named_in_the_file(folder):
-    Path("named.toml").write_text(
-        'posterior = "logit.safetensors"\n[model]\nkind = "logistic"\n'
-        '[inputs]\nfile = "pool.csv"\n[output]\nfile = "out.safetensors"\n'
-    )
-    job = configured("named.toml")
-    assert isinstance(job.inputs, Pool)
-    assert job.names == ("intercept", "age", "dose")
-    refuse("distill named.toml net.safetensors", 2, "2 posteriors; Fuse them")
-
-
 def test_a_constant_column_is_not_perturbed(folder):
     said = {"inputs.file": "pool.csv", "inputs.noise": "0.5", "model.kind": "logistic"}
     settings = options.read("distill", said, None, [Path("logit.safetensors")])
@@ -299,24 +268,12 @@ def test_a_constant_column_is_not_perturbed(folder):
         ("distill net.safetensors -o s.safetensors", 2, "no inputs; --inputs; --low"),
         (f"{DISTILL} --low -1 --high 1", 2, "a box beside"),
         (f"{DISTILL} --noise 0.1 --inputs-kind mixup", 2, "noise; [inputs]"),
-        (f"{DISTILL} --inputs-kind grid", 2, "--inputs-kind = 'grid'; mixup"),
-        (f"{DISTILL} --noise -1", 2, "--help"),
-        (f"{DISTILL} --steps 0", 2, "--help"),
-        (f"{DISTILL} --hidden 3,x", 2, "--hidden = 'x'; whole number"),
-        (f"{DISTILL} --hidden 0", 2, "--hidden = 0"),
         (f"{DISTILL} --model logistic", 2, "--model logistic; Leave --model out"),
         (f"{DISTILL} --noise-variance 1", 2, "noise variance 1.0 of labels"),
         (f"{DISTILL} --likelihood gaussian", 2, "no noise variance"),
         (f"{DISTILL} --likelihood poisson", 2, "poisson"),
         (f"{DISTILL} --likelihood bernoulli", 4, "2 outputs; bernoulli"),
-        (f"{DISTILL} --plot closing.gif", 2, "closing.gif; .png"),
-        (f"{DISTILL} --plot s.safetensors", 2, "another output"),
-        (f"{DISTILL} --checkpoint pool.npz", 2, "one of the inputs"),
         (f"{DISTILL} --array z", 5, "none is 'z'"),
-        ("distill net.safetensors -o net.safetensors --inputs pool.npz", 2, "one of the inputs"),
-        ("distill net.safetensors -o no/s.safetensors --inputs pool.npz", 5, "does not exist"),
-        ("distill none.safetensors -o s.safetensors --inputs pool.npz", 5, "none.safetensors"),
-        ("distill net.safetensors -o s.safetensors --inputs none.npz", 5, "none.npz"),
         ("distill net.safetensors -o s.safetensors --inputs nan.npy", 3, "NaN; record 0"),
         ("distill net.safetensors -o s.safetensors --inputs two.npz", 5, "['a', 'b']; --array"),
         ("distill net.safetensors -o s.safetensors --inputs wide.npz", 4, "3 numbers; 2, as"),
@@ -341,7 +298,6 @@ def test_a_constant_column_is_not_perturbed(folder):
             "['dose'] missing; ['height'] unknown",
         ),
         ("distill logistic.toml logit.safetensors", 2, "data.file beside the posterior"),
-        ("distill logistic.toml network.toml", 2, "2 configurations"),
     ],
 )
 def test_refusals(line, code, words, folder):
@@ -351,9 +307,6 @@ def test_refusals(line, code, words, folder):
 @pytest.mark.parametrize(
     "old, new, code, words",
     [
-        ("[output]", "[outputs]", 2, "outputs; nothing is known"),
-        ("hidden = [8]", 'hidden = "8"', 2, "student.hidden"),
-        ("steps = 400", "steps = 0", 2, "student.steps"),
         ('file = "sick.csv"', 'file = "none.csv"', 5, "none.csv; logistic.toml"),
         ('target = "sick"', 'target = "well"', 4, "no column 'well'"),
         ('target = "sick"', "", 4, "no column 'y'"),
@@ -361,15 +314,12 @@ def test_refusals(line, code, words, folder):
         ('kind = "logistic-regression"', 'kind = "network"', 2, "model.intercept; biases"),
         ("intercept = true", "hidden = [3]", 2, "model.hidden"),
         ("variance = 4.0", "", 2, "prior.variance"),
-        ("chains = 8", 'kernel = "hmc"', 2, "sampler.kernel = 'hmc'; sgld"),
         ("chains = 8", "friction = 0.1", 2, "friction; [sampler]"),
         ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size.kind"),
         ("chains = 8", 'step_size = {kind = "halving"}', 2, "[sampler.step_size]"),
         ("noise = 0.5", 'kind = "box"\nlow = 0', 2, "[inputs]; high"),
         ("noise = 0.5", 'kind = "box"\nlow = 0\nhigh = 0', 3, "box; [inputs]"),
-        ("noise = 0.5", 'kind = "grid"', 2, "inputs.kind = 'grid'"),
         ("noise = 0.5", 'file = "other.csv"', 4, "no column 'dose'; ['age', 'height']"),
-        ('file = "out.safetensors"', 'file = "sick.csv"', 2, "one of the inputs"),
     ],
 )
 def test_configurations_that_make_no_sense(old, new, code, words, folder):

@@ -175,28 +175,14 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     "old, new, code, words",
     [
         # keys
-        ("seed = 3", "seed = 3\nsede = 4", 2, "sede, of which nothing is known"),
-        ("steps = 30", "steps = 30\nstep = 4", 2, "schedule.step, of which nothing is known"),
-        ("rate = 1.0", "rate = 1.0\nscale = 2", 2, "prior.scale, of which nothing is known"),
-        ("steps = 30", "until = 0", 2, "schedule.until, of which nothing is known; tolerance"),
-        ("steps = 30", "tolerance = 0", 2, "schedule.tolerance = 0"),
         ("rate = 1.0", "", 2, "no prior.rate"),
         ('family = "Gamma"', "", 2, "no prior.family"),
         ('kind = "gamma-poisson"', "", 2, "no model.kind"),
         ("[schedule]", "[schedule", 2, "cannot be read"),
         # types and ranges
-        ("steps = 30", 'steps = "30"', 2, "schedule.steps = '30'"),
-        ("steps = 30", "steps = true", 2, "schedule.steps = True"),
-        ("steps = 30", "steps = 3.5", 2, "schedule.steps = 3.5"),
-        ("steps = 30", "steps = -1", 2, "schedule.steps = -1"),
-        ("seed = 3", f"seed = {2**70}", 2, f"seed = {2**70}"),
-        ('"east.csv"', "5", 2, "sites.east = 5; a string"),
-        ("rate = 1.0", 'rate = "one"', 2, "prior.rate = 'one'"),
         ("rate = 1.0", "rate = [[1.0], [1.0, 2.0]]", 2, "rate"),
         ("rate = 1.0", "rate = -1.0", 3, "prior"),
         ("rate = 1.0", "rate = nan", 3, "nan"),
-        ("[output]", '[weights]\neast = 1\nwest = "2"\n[output]', 2, "weights.west = '2'"),
-        ("[output]", "[weights]\nnorth = 1\neast = -2\n[output]", 2, "weights.east = -2"),
         ("[output]", "[weights]\nwest = 2\n[output]", 2, "west"),
         # models and priors
         ("gamma-poisson", "poisson", 2, "a prior Gamma; DiagonalGaussian; PoissonRegression"),
@@ -205,40 +191,27 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ('"gamma-poisson"', '"gamma-poisson"\nnoise_variance = 2', 2, "noise_variance"),
         ('kind = "gamma-poisson"', 'kind = "dirichlet-categorical"', 2, "categories"),
         ('kind = "gamma-poisson"', 'kind = "function"\nfunction = "os:nothing"', 2, "os:nothing"),
-        ('family = "Gamma"', 'family = "Beta"', 2, "prior.shape, of which nothing is known"),
         ('family = "Gamma"', 'family = "Product"', 2, "prior.family = 'Product'"),
-        ('family = "Gamma"', 'family = ["Gamma"]', 2, "prior.family = ['Gamma']"),
         ('family = "Gamma"', 'file = "prior.safetensors"', 2, "prior.shape"),
         # schedules
         ('kind = "gossip"', 'kind = "gosip"', 2, "schedule.kind = 'gosip'; one of ['sequential'"),
         ('kind = "gossip"', 'kind = "synchronous"', 2, "graph"),
         ('kind = "gossip"\ngraph = "ring"', "damping = 0.5", 2, "damping"),
-        ('"gossip"\ngraph = "ring"', '"synchronous"\ndamping = 2', 2, "schedule.damping = 2"),
-        ('"gossip"\ngraph = "ring"', '"asynchronous"\nspeeds = 3', 2, "schedule.speeds = 3"),
         ('graph = "ring"', "", 2, "a graph by its name, or links"),
         ('graph = "ring"', 'graph = "wheel"', 2, "schedule.graph = 'wheel'"),
         ('graph = "ring"', 'graph = "ring"\nwalk = "run"', 2, "schedule.walk = 'run'"),
         ('graph = "ring"', 'graph = "ring"\nwalk = "weighted"', 2, "weights"),
-        ('graph = "ring"', 'graph = "ring"\nweights = {east = "x"}', 2, "schedule.weights.east"),
         ('graph = "ring"', 'graph = "ring"\nweights = {east = 1}', 2, "weights"),
-        ('graph = "ring"', 'links = [["north"]]', 2, "schedule.links.0 = ['north']"),
-        ('graph = "ring"', 'links = [["north", ["south"]]]', 2, "schedule.links.0.1 = ['south']"),
         ('graph = "ring"', 'links = [["north", "south"]]', 4, "east"),
         # updates
         ("[output]", '[update]\nestimator = "magic"\n[output]', 2, "update.estimator = 'magic'"),
         ("[output]", "[update]\nsamples = 3\n[output]", 2, "no update.estimator"),
         ("[output]", '[update]\nestimator = "exact"\nsamples = 3\n[output]', 2, "samples"),
-        ("[output]", "[update]\nrate = 7\n[output]", 2, "update.rate = 7"),
-        ("[output]", "[update]\ntemperature = 0\n[output]", 2, "update.temperature = 0"),
-        ("[output]", "[update]\nsteps = true\n[output]", 2, "update.steps = True"),
         ("[output]", '[update]\ndomain = "cut"\n[output]', 2, "domain='cut'"),
         ("[output]", "[update]\nspeed = 7\n[output]", 2, "update.speed"),
         # files
         ("north.npz", "nowhere.npz", 5, "nowhere.npz"),
         ("north.npz", "pipe", 5, "'pipe'; a pipe or a device"),
-        ("history.jsonl", "north.npz", 2, "one of the inputs"),
-        ('"history.jsonl"', '"shared.safetensors"', 2, "another output too"),
-        ("[output]", '[output]\ncheckpoint = "./shared.safetensors"', 2, "another output too"),
     ],
 )
 def test_configurations_that_make_no_sense(folder, old, new, code, words):
@@ -251,13 +224,8 @@ def test_configurations_that_make_no_sense(folder, old, new, code, words):
 @pytest.mark.parametrize(
     "old, new, code, words",
     [
-        ("width = 3", "width = -1", 2, "model.width = -1"),
-        ("width = 3", "depth = -1", 2, "model.depth = -1"),
-        ("width = 3", "widht = 3", 2, "model.widht, of which nothing is known"),
-        ("width = 3", 'noise_variance = "x"', 2, "model.noise_variance = 'x'"),
         ('"bernoulli"', '"other"', 2, "likelihood='other'"),
         ("variance = 1.0", "variance = -1", 2, "prior.variance=-1"),
-        ("variance = 1.0", "mean = 0", 2, "prior.mean, of which nothing is known"),
     ],
 )
 def test_networks_that_make_no_sense(folder, old, new, code, words):

@@ -1,19 +1,17 @@
 """``posterity fit``: a site's file from a table, against fits of other libraries."""
 
-import json
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli.commands import contents, document, fail, refuse, succeed
+from cli.test_recipes import put, take
 
 import posterity
 from posterity import Ledger
 from posterity.errors import ArtifactError, StructureError
 from posterity.families import DiagonalGaussian, Gaussian, Plate
 from posterity.fitting import Reading, Recipe, check_same, fit
-from posterity.models import LinearRegression, Records
 
 COUNT = 200
 
@@ -29,16 +27,6 @@ def records(seed=0, count=COUNT):
         "ill": (rng.random(count) < 1 / (1 + np.exp(-f))).astype(int),
         "visits": rng.poisson(np.exp(f / 2)),
     }  # fmt: skip
-
-
-def put(name, columns, delimiter=","):
-    rows = zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True)
-    lines = [delimiter.join(map(str, row)) for row in (list(columns), *rows)]
-    Path(name).write_text("\n".join(lines) + "\n")
-
-
-def take(columns, *names):
-    return {name: columns[name] for name in names}
 
 
 def matrix(columns):
@@ -65,9 +53,6 @@ def agree(q, mean, covariance, rtol=1e-5):
                                atol=rtol)  # fmt: skip
 
 
-# --- against other libraries, on raw columns of 1e2 and of 1e-6 ---------------------------------
-
-
 def test_linear_is_least_squares():
     api = pytest.importorskip("statsmodels.api")
     columns = records()
@@ -75,18 +60,6 @@ def test_linear_is_least_squares():
     other = api.OLS(columns["bp"], matrix(columns)).fit()
     agree(ledger.posterior, other.params, other.cov_params())
     np.testing.assert_allclose(told["noise_variance"], other.scale, rtol=1e-9)
-
-
-def test_linear_is_the_librarys_own_conjugate_model():
-    columns = records()
-    ledger, _ = fitted("linear", "bp", columns, "--noise-variance", 60, wide=20)
-    x, y = matrix(columns), columns["bp"]
-    factor = LinearRegression(60.0).factor(Records((x, y), np.ones(len(y))))
-    prior = Gaussian.from_standard(np.zeros(4), 400 * np.eye(4))
-    whole = prior + factor
-    agree(ledger.posterior, np.asarray(whole.mean), np.asarray(whole.covariance), 1e-7)
-    got = ledger.factor("t")
-    np.testing.assert_allclose(got.precision[:2, :2], factor.precision[:2, :2], rtol=1e-10)
 
 
 def closest(model, x, y, variance, exposure=1.0):
@@ -123,17 +96,6 @@ def closest(model, x, y, variance, exposure=1.0):
     root = np.zeros((size, size))
     root[lower] = end.x[size:]
     return end.x[:size] / unit, root @ root.T / np.outer(unit, unit)
-
-
-@pytest.mark.parametrize(("model", "target"), [("logistic", "ill"), ("poisson", "visits")])
-def test_generalised_models_are_near_maximum_likelihood_under_a_wide_prior(model, target):
-    """The Gaussian closest to the posterior lies about the likelihood's top, not on it."""
-    api = pytest.importorskip("statsmodels.api")
-    columns = records()
-    ledger, _ = fitted(model, target, columns)
-    family = api.families.Binomial() if model == "logistic" else api.families.Poisson()
-    other = api.GLM(columns[target], matrix(columns), family=family).fit(tol=1e-14, maxiter=200)
-    agree(ledger.posterior, other.params, other.cov_params(), 0.12)
 
 
 @pytest.mark.parametrize(("model", "target"), [("logistic", "ill"), ("poisson", "visits")])
@@ -194,9 +156,6 @@ def test_a_mixture_finds_its_components_whatever_the_units():
     assert sum(part["weight"] for part in told["components"]) == pytest.approx(1)
 
 
-# --- sites ---------------------------------------------------------------------------------------
-
-
 def test_two_sites_are_fused_as_one_fit_of_both():
     """Exactly, of a linear model with known noise; columns in another order."""
     both = records(5)
@@ -230,14 +189,6 @@ def test_two_sites_are_fused_as_one_fit_of_both():
     assert posterity.inspect("left.safetensors").provenance["recipe"] == recipe
 
 
-def test_models_go_by_the_names_that_other_verbs_have_too():
-    put("t.csv", take(records(), "age", "ill"))
-    for name in ("logistic", "logistic-regression"):
-        succeed(*f"fit t.csv --target ill --model {name} -o {name}.safetensors".split())
-    both = [posterity.inspect(f"{n}.safetensors") for n in ("logistic", "logistic-regression")]
-    assert both[0].digest == both[1].digest
-
-
 def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
     one = Recipe("linear", "y", columns=("a", "b"), scale={"a": 2, "b": 1}, center={"a": 0.0})
     other = Recipe("linear", "y", columns=("b", "a"), scale={"a": 2.0})
@@ -259,17 +210,6 @@ def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
             check_same({"n": {"recipe": one.canonical()}, "s": {"recipe": changed.canonical()}})
 
 
-def test_units_may_come_from_a_file_that_sites_share():
-    put("t.csv", take(records(), "age", "ill"))
-    Path("u.toml").write_text("[data]\ncenter = {age = 60}\nscale = {age = 10}\n")
-    line = ("fit", "t.csv", "--target", "ill", "--model", "logistic")
-    succeed(*line, "u.toml", "-o", "a.safetensors")
-    succeed(*line, "--center", "age=60", "--scale", "age=10", "-o", "b.safetensors")
-    assert len({posterity.inspect(f"{name}.safetensors").digest for name in "ab"}) == 1
-    Path("u.toml").write_text('[data]\ncenter = {age = "x"}\n')
-    refuse("fit t.csv u.toml --target ill --model logistic -o d.safetensors", 2, "data.center.age")
-
-
 def test_a_prior_from_a_file_by_name():
     put("t.csv", take(records(), "age", "ill"))
     prior = Gaussian.from_standard([0.1, -3.0], [[0.01, 0.0], [0.0, 4.0]])
@@ -279,9 +219,6 @@ def test_a_prior_from_a_file_by_name():
     np.testing.assert_allclose(posterity.load("t.safetensors").prior.mean, [-3.0, 0.1])
     posterity.save(prior, "p.safetensors")
     assert "a name for each" in fail(4, *line, "--prior", "p.safetensors")["expected"]
-
-
-# --- what tables hold in practice ----------------------------------------------------------------
 
 
 def test_missing_values_are_told_or_dropped():
@@ -412,19 +349,6 @@ def test_points_between_semicolons_are_asked_about():
     np.testing.assert_allclose(sums, [7.5, 7500.0])
 
 
-def test_many_records_are_quick():
-    rng = np.random.default_rng(7)
-    x = rng.normal(size=(30_000, 4))
-    y = (rng.random(len(x)) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5, 0.0]))).astype(int)
-    np.savetxt("t.csv", np.column_stack([x, y]), delimiter=",", header="a,b,c,d,y", comments="")
-    start = time.process_time()
-    found = fit("t.csv", Recipe("logistic", "y"))
-    assert time.process_time() - start < 6
-    sd = np.sqrt(np.diagonal(found.ledger.posterior.covariance))
-    off = (found.ledger.posterior.mean - [0, 1, -1, 0.5, 0]) / sd
-    assert abs(off).max() < 5
-
-
 LINE = "fit t.csv -o t.safetensors "
 LOGISTIC = LINE + "--model logistic --target ill "
 WRONG = [
@@ -479,15 +403,6 @@ def test_what_makes_no_sense_is_said_and_leaves_nothing_behind(line, code, words
     x = 1e9 + np.random.default_rng(0).normal(size=9)
     put("far.csv", {"x": x, "y": x - 1e9})
     refuse(line, code, words)
-
-
-def test_the_recipe_is_readable():
-    put("t.csv", take(records(), "age", "ill"))
-    succeed("fit", "t.csv", "--target", "ill", "--model", "logistic", "-o", "t.safetensors")
-    told = json.loads(posterity.inspect("t.safetensors").provenance["recipe"])
-    assert (told["target"], told["columns"], told["prior_sd"]) == (
-        "ill", ["age"], {"": 10.0, "intercept": 1000.0},
-    )  # fmt: skip
 
 
 def test_more_columns_than_a_covariance_has_room_for():

@@ -85,8 +85,6 @@ def test_a_covariance_by_name():
     [
         ("import none.csv -o n.safetensors", 5, "none.csv"),
         ("import . -o n.safetensors", 5, "folder"),
-        ("import north.csv -o north.csv", 2, "one of the inputs"),
-        ("import north.csv -o nowhere/n.safetensors", 5, "folder that does not exist"),
         ("import north.csv -o n.safetensors --prior p", 2, "--prior without --site"),
         ("import north.csv -o n.safetensors --flat-prior", 2, "--flat-prior without --site"),
         ("import north.csv -o n.safetensors --site n", 2, "--flat-prior; neither a prior"),
@@ -97,7 +95,6 @@ def test_a_covariance_by_name():
         ("import north.csv -o n.safetensors --decimal x", 2, "--decimal = 'x'"),
         ("import bad.csv -o n.safetensors", 5, "bad.csv; line 2; column 'sd'"),
         ("export north.safetensors -o n.xlsx", 2, ".csv, .json or .onnx"),
-        ("export north.safetensors -o n.csv --covariance n.csv", 2, "another output too"),
         ("export north.safetensors -o n.csv --covariance v.csv", 2, "of a diagonal law"),
     ],
 )

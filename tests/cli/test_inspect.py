@@ -27,18 +27,6 @@ def test_a_ledger(files):
         assert part in text
 
 
-def test_a_family(files):
-    found = document("inspect", "plain.safetensors")
-    assert "sites" not in found
-    assert found["family"]["type"] == "Plate"
-    assert found["family"]["components"] == 2
-    assert found["family"]["expected_weights"] == [0.5, 0.5]
-    assert found["family"]["parameters"]["members"]["parameters"]["scatter"] == [2, 2, 2]
-    text = succeed("inspect", "plain.safetensors").stdout
-    assert "Plate of 2 components, expected weights 0.5 0.5" in text
-    assert "scatter (2, 2, 2)" in text
-
-
 def test_what_is_no_distribution(files):
     posterity.save(-plate([0.0], 50.0, 1.0), "factor.safetensors")
     assert document("inspect", "factor.safetensors")["proper"] is False

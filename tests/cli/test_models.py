@@ -26,7 +26,6 @@ from posterity.fitting import fit
 from posterity.fitting.design import design
 from posterity.fitting.one_shot import _of_classes
 from posterity.fitting.predict import log_predictive, predict
-from posterity.inference import PredictorQuadrature
 from posterity.models import (
     Adjusted,
     GammaRegression,
@@ -331,23 +330,6 @@ def test_multinomial_classes_are_near_maximum_likelihood_under_a_wide_prior():
     found = predict(q, made.recipe, data)
     np.testing.assert_allclose(found["mean"], other.predict(), atol=0.02)
     assert abs(log_predictive(q, made.recipe, data).mean() - other.llf / COUNT) < 0.02
-
-
-def test_a_multinomial_model_of_two_classes_is_logistic_regression():
-    rng, x = covariates(2, 60)
-    y = rng.integers(0, 2, 60)
-    q = Gaussian.from_standard(rng.normal(size=3), np.diag([0.3, 0.2, 0.4]))
-    one, other = MultinomialRegression(2), LogisticRegression()
-    records = Records.of((x, y))
-    value, factor = one.expected_factor(q, records)
-    wanted = PredictorQuadrature().evaluate(other, q, records)
-    np.testing.assert_allclose(value, wanted.value, rtol=1e-10)
-    np.testing.assert_allclose(factor.precision, wanted.gradient.precision, rtol=1e-8)
-    np.testing.assert_allclose(factor.precision_mean, wanted.gradient.precision_mean, rtol=1e-8)
-    z = rng.normal(size=3)
-    np.testing.assert_allclose(
-        one.log_likelihood(z, (x, y)), other.log_likelihood(z, (x, y)), rtol=1e-12
-    )
 
 
 def test_a_multinomial_factor_is_the_gradient_of_its_expectation():

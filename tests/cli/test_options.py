@@ -10,7 +10,7 @@ from cli.configurations import CONJUGATE
 
 import posterity
 from posterity.cli import kinds
-from posterity.cli.options import read
+from posterity.cli.options import Settings, read
 from posterity.cli.schema import commands, options_of
 
 VERBS = [name for name, declared in commands().items() if "files" in declared]
@@ -64,15 +64,6 @@ def test_flags_go_before_the_file(folder):
     assert posterity.load("again.safetensors") == whole
 
 
-def test_a_federation_by_flags_alone(folder):
-    document("federate", "gossip.toml")
-    line = "federate --site east=east.csv --site north=north.npz --site south=south.npz "
-    line += "--model gamma-poisson --family Gamma --prior-shape 2 --prior-rate 1.0 --seed 3 "
-    line += "--schedule gossip --graph ring --steps 30 -o flags.safetensors"
-    document(*line.split())
-    assert posterity.load("flags.safetensors") == posterity.load("shared.safetensors")
-
-
 def test_forgetting_fusing_and_fitting_by_files_alone(files):
     rows = "\n".join(f"{x},{int(x > 0)}" for x in np.random.default_rng(0).normal(size=20))
     Path("t.csv").write_text("x,y\n" + rows)
@@ -106,3 +97,66 @@ def test_what_no_flag_and_no_key_takes(files):
     line = "fuse n.safetensors s.safetensors -o o.safetensors --components 1.5"
     refuse(line, 2, "--components = 1.5; whole number")
     assert not kinds.COUNT.allows(True)
+
+
+WRITING = [name for name in VERBS if any(option.kind.written for option in options_of(name))]
+
+
+@pytest.mark.parametrize("verb", WRITING)
+def test_no_output_is_an_input_or_another_output_or_in_a_folder_that_is_not_there(verb, files):
+    """Of every verb alike, before anything is read: by each option that names a file."""
+    options = [option for option in options_of(verb) if option.kind.written is not None]
+    texts = lambda kind: ["x=n.safetensors" if kind.by_name else "n.safetensors"]
+    given = {option.place: option.kind.parsed(texts(option.kind)) for option in options}
+    outputs = [option for option in options if option.kind.written]
+    known = {option.place: f"{place}.png" for place, option in enumerate(outputs)}
+    read_ = lambda values: Settings(values, options_of(verb), files=(Path("s.safetensors"),))
+    read_(known).check_outputs()
+    for output in outputs:
+        inputs = [option.place for option in options if not option.kind.written]
+        wrong = [{place: given[place], output.place: "n.safetensors"} for place in inputs]
+        wrong += [{output.place: path} for path in ("./s.safetensors", "no/file", ".")]
+        wrong += [{output.place: known[other.place]} for other in outputs if other != output]
+        for own in wrong:
+            with pytest.raises(posterity.errors.PosterityError, match="output"):
+                read_(known | own).check_outputs()
+
+
+WRONG = {
+    "count": [0, -1, 1.5, True, "30", None],
+    "natural": [-1, 0.5, False, "0"],
+    "seed": [2**70, 1.0, True, "3"],
+    "positive": [0, -1.0, float("inf"), float("nan"), True, "1"],
+    "share": [0, 1.5, -0.5, "half"],
+    "weight": [-2, float("nan"), "2"],
+    "text": [3, ["a"], None],
+    "file": ["", 5],
+    "names": [[1], 3],
+    "flag": [0, "true"],
+    "table": [3, []],
+    "pair": [["north"], ["north", ["south"]], "ab"],
+    "sgld|sghmc": ["hmc", "", 3],
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_values_of_another_kind_are_refused_and_named_alone_in_lists_and_by_name(kind):
+    for value in WRONG[kind]:
+        for declared, given, place in (
+            (kind, value, "a.b"),
+            (["list", kind], [value], "a.b"),
+            (["by NAME", kind], {"x": value}, "a.b.x"),
+        ):
+            if declared == kind and kinds.kind_of(kind).many and not isinstance(value, list):
+                continue  # one of several needs no list
+            with pytest.raises(posterity.errors.UsageError) as refused:
+                kinds.kind_of(declared).check("a.b", given)
+            assert place in refused.value.found and refused.value.expected
+
+
+def test_every_option_of_a_kind_takes_what_that_kind_takes():
+    """Each is declared by a kind that is known, and says what it is for in a sentence."""
+    for name in VERBS:
+        for option in options_of(name):
+            assert isinstance(option.kind, kinds.Kind) and option.help.endswith(".")
+            assert option.default is None or option.kind.allows(option.default)

@@ -93,8 +93,6 @@ def test_what_a_configuration_cannot_mean_is_refused(folder, personal, code, wor
     refuse("federate own.toml", code, words)
 
 
-# --- predictions ---------------------------------------------------------------------------------
-
 SITES = tuple(f"h{place}" for place in range(4))
 
 

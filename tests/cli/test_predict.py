@@ -144,8 +144,6 @@ def test_a_network_is_averaged_over_draws(folder):
     "line, code, words",
     [
         ("classes.safetensors new.npz -o p.txt", 2, "p.txt; .csv"),
-        ("classes.safetensors new.npz -o new.npz", 2, "one of the inputs"),
-        ("classes.safetensors new.npz -o no/p.csv", 5, "does not exist"),
         ("classes.safetensors none.csv -o p.csv", 5, "none.csv"),
         ("none.safetensors new.csv -o p.csv", 5, "none.safetensors"),
         ("gaussian.safetensors new.csv -o p.csv", 4, "a Gaussian; posterity distill"),

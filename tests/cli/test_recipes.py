@@ -60,9 +60,6 @@ def take(columns, *names, rows=slice(None)):
     return {name: np.asarray(columns[name])[rows] for name in names}
 
 
-# --- from ugly tables to a prediction ------------------------------------------------------------
-
-
 def test_four_ugly_tables_become_one_model_that_predicts_raw_records():
     """Units, decimal commas, labels, order of columns and a level that one site never saw."""
     north, south, east = records(240, 0), records(180, 1), records(60, 2)
@@ -194,8 +191,6 @@ def test_what_cannot_be_reconciled_is_refused_with_the_command_that_mends_it(oth
            f"'a' and 'b'; {words}; posterity fit TABLE --like FILE")  # fmt: skip
 
 
-# --- one form of many ----------------------------------------------------------------------------
-
 COMMON = Recipe("linear", "bp", ("age", "ldl", "smoker"), categories={"smoker": SMOKING},
                 center={"age": 60}, scale={"age": 10, "ldl": 25}, noise_variance=25.0)  # fmt: skip
 
@@ -237,19 +232,6 @@ def test_sites_in_other_units_and_levels_are_fused_as_one_fit_of_both(change):
     assert recipe is not None and recipe.center == {"age": 60.0}
 
 
-def test_labels_the_other_way_round_are_turned():
-    columns = take(records(120, 0), "age", "ill")
-    columns["ill"] = np.where(columns["ill"] == 1, "yes", "no")
-    put("t.csv", columns)
-    line = "fit t.csv --target ill --model logistic --center age=60 --category"
-    succeed(*line.split(), "ill=no,yes", "-o", "a.safetensors", "--site", "a")
-    succeed(*line.split(), "ill=yes,no", "-o", "b.safetensors", "--site", "b")
-    succeed("fuse", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
-    one, two = posterity.load("a.safetensors"), posterity.load("c.safetensors")
-    np.testing.assert_allclose(two.factor("b").precision_mean, one.factor("a").precision_mean,
-                               rtol=1e-3)  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "model, target, line, other, words",
     [
@@ -278,8 +260,6 @@ def test_numbers_of_records_that_are_rounded_to_nothing_leave_the_rest():
     for file in "ac":
         assert document("evaluate", f"{file}.safetensors", "t.csv")["all"]["coverage"] > 0.5
 
-
-# --- predictions ---------------------------------------------------------------------------------
 
 UNITS = [
     {},
@@ -448,9 +428,6 @@ def test_evaluation_by_group_and_its_picture():
     refuse("predict m.safetensors bare.npz -o p.csv", 4, "no names; `columns`")
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def test_a_recipe_and_its_records_travel_with_the_posterior():
     put("t.csv", take(records(50, 0), "age", "ill"))
     flags = ["--target", "ill", "--model", "logistic", "--center", "age=60", "--unit", "age=years"]
@@ -501,14 +478,6 @@ def test_a_recipe_that_the_schema_does_not_know_is_refused(change):
         recipe_in({"recipe": json.dumps(options)})
 
 
-def test_recipes_are_read_as_they_were_written():
-    made = COMMON.filled(COMMON.columns)
-    assert recipe_in(as_provenance(made)) == made
-    for text in ("[1]", "{", '{"model":"linear"}', "[" * 10**5):
-        with pytest.raises(ArtifactError):
-            recipe_in({"recipe": text})
-
-
 def test_a_table_may_call_levels_otherwise():
     columns = take(records(40, 0), "age", "smoker", "ill")
     put("a.csv", columns)
@@ -543,9 +512,6 @@ def test_a_data_frame_is_the_table_that_it_would_be_as_text():
     Path("bad.parquet").write_bytes(b"no table")
     with pytest.raises(posterity.errors.PosterityError, match=r"parquet|pyarrow"):
         read_cells(Path("bad.parquet"))
-
-
-# --- imputed tables ------------------------------------------------------------------------------
 
 
 def test_imputed_tables_are_put_together_by_rubins_rule():
@@ -593,9 +559,6 @@ def test_imputed_tables_are_put_together_by_name_and_by_record():
     np.testing.assert_allclose(both.covariance, alone.covariance, rtol=1e-6)
     refuse(f"fit a.csv c.csv {options}", 2, "['age', 'ldl']; ['age']; same columns")
     refuse(f"fit d.csv e.csv --drop-missing {options}", 2, "59, 59; same records")
-
-
-# --- one shot ------------------------------------------------------------------------------------
 
 
 def test_a_site_of_one_class_says_that_it_says_nothing():

@@ -4,18 +4,17 @@ No site has seen all ten digits. The files, and nothing else, are fused. What ca
 with every site on its own and with a fit to all the images together, which in life nobody could do.
 """
 
-import importlib
 import json
 import string
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.options import Settings, verb
 from posterity.cli.report import Data, group, table
 from posterity.cli.streams import bar
-from posterity.errors import ArtifactError, MissingExtraError
 from posterity.status import Progress
 
 if TYPE_CHECKING:
@@ -71,33 +70,24 @@ def _report(data: Data) -> Any:
 @verb("demo", report=_report)
 def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and show what came out."""
-    for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise MissingExtraError.of(package, "demo") from error
+    from posterity.adapters.shared import library
+
+    library("sklearn", extra="demo", package="scikit-learn")
+    library("matplotlib", extra="demo")
     folder = Path(settings["folder"])
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(
-            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
-            expected="a folder to write to",
-            fix="Choose another output folder.",
-        ) from error
+    files.make_folder(folder, "a folder to write to")
     if settings["full"]:
         from posterity.cli.story import tell
 
-        steps = tell(folder, print)
-        files = sorted(path.name for path in folder.iterdir())
-        return {"folder": str(folder), "files": files, "steps": steps}
-    from threadpoolctl import threadpool_limits
+        report: Data = {"steps": tell(folder, print)}
+    else:
+        from threadpoolctl import threadpool_limits
 
-    # The matrices are tiny: on several threads, waiting takes far longer than multiplying.
-    with threadpool_limits(1), bar("Sites fit their images") as moved:
-        report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
-    (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return report | {"folder": str(folder), "files": sorted(path.name for path in folder.iterdir())}
+        # The matrices are tiny: on several threads, waiting takes far longer than multiplying.
+        with threadpool_limits(1), bar("Sites fit their images") as moved:
+            report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
+        (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return report | {"folder": folder, "files": sorted(path.name for path in folder.iterdir())}
 
 
 def _run(data: "Deal", folder: Path, moved: Any) -> Data:
@@ -154,9 +144,6 @@ def _score(ledger: Any, data: "Deal", digits: Any, images: int) -> Data:
         "components": int((counts >= 1).sum()),
         "mutual_information": float(adjusted_mutual_info_score(data.truth, labels(ledger, data))),
     }
-
-
-# --- images and mixtures -------------------------------------------------------------------------
 
 
 class Deal(NamedTuple):
@@ -238,9 +225,6 @@ def labels(ledger: Any, data: Deal) -> "np.ndarray":
 
     estimator: Any = to_estimator(ledger)
     return estimator.predict(features(data.held_out))
-
-
-# --- the picture ---------------------------------------------------------------------------------
 
 
 def draw(fusion: "Fusion", ledgers: dict[str, Any], data: Deal, path: Path) -> None:

@@ -22,20 +22,18 @@ if TYPE_CHECKING:
     from posterity.engine.machine import Machine
     from posterity.engine.running import Running
 
+AGREED = (
+    *("links", "padding", "total_weight", "seed", "authorities"),
+    *("schedule", "server", "steps", "tolerance"),
+)
+"""Options of a federation that are called as the arguments of its terms."""
 SOCKET, WAIT = "site.sock", 10.0
 """The name of the socket of a site's agent, in the folder of the site; seconds for which an agent
 waits where a command has its store open."""
 
 
 def read_terms(file: Path) -> "Terms":
-    """The terms in a ``federation.toml``.
-
-    Raises:
-        UsageError: for a key that nobody knows, a value of another kind, or one that makes no
-            sense.
-        LedgerError: if names of two members look alike.
-        ArtifactError: if a file cannot be read.
-    """
+    """The terms in a ``federation.toml``."""
     return terms_of(read("federation-file", {}, file))
 
 
@@ -51,20 +49,12 @@ def terms_of(settings: Settings) -> "Terms":
             model=settings.need("model.path"),
             prior=prior,
             members=settings.need("members"),
-            links=settings["links"],
             update=settings["update.path"],
             model_options=settings["model.options"],
             update_options=settings["update.options"],
             personal=settings["model.personal"] or False,
-            padding=settings["padding"],
-            total_weight=settings["total_weight"],
             limits=settings.table("limits"),
-            seed=settings["seed"],
-            authorities=settings["authorities"],
-            schedule=settings["schedule"],
-            server=settings["server"],
-            steps=settings["steps"],
-            tolerance=settings["tolerance"],
+            **{name: settings[name] for name in AGREED},
         )
 
 
@@ -104,13 +94,7 @@ class SiteFiles(NamedTuple):
     silence: float
 
     def machine(self) -> "Machine":
-        """The machine of the site, with its key and its records.
-
-        Raises:
-            UsageError: if the key is not the one that was agreed on, or no records can be loaded.
-            StructureError, ParameterError: if the records do not fit the model or the prior.
-            ArtifactError: if there is no key.
-        """
+        """The machine of the site, with its key and its records."""
         from posterity.engine.machine import Machine
         from posterity.engine.signing import PrivateKey
         from posterity.engine.star import Server
@@ -189,15 +173,8 @@ def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
         return in_one_order(tables, own, target, bool(own)).data[name]
 
 
-# --- writing them --------------------------------------------------------------------------------
-
-
 def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
-    """A TOML document of values by place in a group of options; its paths start in ``folder``.
-
-    Raises:
-        UsageError: for a text that no TOML document can have.
-    """
+    """A TOML document of values by place in a group of options; its paths start in ``folder``."""
     known = {option.place: option.kind for option in options_of(group)}
     sections: dict[str, list[str]] = {"": []}
     for place, value in values.items():
@@ -231,19 +208,11 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
-# --- the folder of a site ------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def opened(
     folder: Path, tell: Callable[[dict[str, Any]], None] | None = None
 ) -> "Iterator[Running]":
-    """The site in a folder, with its store open, for as long as a block lasts.
-
-    Raises:
-        ArtifactError: if there is no store, or an agent has it open.
-        PosterityError: as of :func:`read_site` and :meth:`SiteFiles.machine`.
-    """
+    """The site in a folder, with its store open, for as long as a block lasts."""
     from posterity.engine.agent import Agent
     from posterity.engine.running import Running
     from posterity.engine.store import Store
@@ -268,11 +237,7 @@ def configuration(folder: Path) -> Path:
 
 
 def ask(folder: Path, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
-    """The answer of a site to a request: of its agent, or from its store where none runs.
-
-    Raises:
-        PosterityError: what the site says is wrong; as of :func:`opened`.
-    """
+    """The answer of a site to a request: of its agent, or from its store where none runs."""
     from posterity.engine.transports.unix import Absent, Client
 
     configuration(folder)

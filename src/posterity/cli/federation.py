@@ -96,28 +96,18 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = data | {"running": None}
 
 
-@federation.command(
-    epilog=example("posterity federation forget north --by south --key officer.key --yes")
-)
-def forget(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The member to be forgotten.")],
-    by: Annotated[Path, typer.Option(metavar="FOLDER", help="Any member's site, which tells all.")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="The private key of an authority.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether that is meant.")] = False,
-    as_json: Json = False,
-) -> None:
+@verb("federation forget", report=status_table, of=federation)
+def forget(settings: Settings) -> Data:
     """Have a member forgotten at once, for good, by who the terms allow to say so.
 
     Its tombstone goes to all; each destroys what holds its factor, and a new epoch begins without
     it. Once that has converged, `posterity site result --certificate` has the proof.
     """
-    present(lambda: _forgotten(name, by, key, yes), status_table, as_json)
-
-
-def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
     from posterity.engine.notices import Author
     from posterity.engine.signing import PrivateKey
 
+    (name,) = map(str, settings.arguments("the member to be forgotten"))
+    by, key = Path(settings.need("by")), Path(settings.need("key"))
     terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)
     owners = [who for who, own in terms.authorities.items() if own == private.public]
     owners += [name] if terms.members.get(name) == private.public else []
@@ -128,7 +118,7 @@ def _forgotten(name: str, by: Path, key: Path, yes: bool) -> Data:
             f"{sorted(terms.authorities)}",
             fix="See `authorities` in federation.toml.",
         )
-    if not yes:
+    if not settings["yes"]:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
     highest = deployment.ask(by, "status")[0]["highest"]
     tombstone = Author(terms, owners[0], private).tombstone(name, highest)

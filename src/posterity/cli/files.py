@@ -109,6 +109,18 @@ def check_regular(path: Path) -> None:
         )
 
 
+def make_folder(folder: Path, expected: str, **options: Any) -> None:
+    """Make a folder, with those above it; an ArtifactError if that cannot be done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, **options)
+    except OSError as error:
+        raise ArtifactError(
+            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
+            expected=expected,
+            fix="Choose another one, or mend permissions.",
+        ) from error
+
+
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
     """Raise unless outputs are in folders that exist, each another file and none an input."""
     for index, output in enumerate(outputs):

@@ -164,15 +164,15 @@ def _outline(value: Any) -> Any:
         parameters = {str(place): {"type": layer, "parameters": {}} for place, layer in layers}
         return {"type": "Layers", "parameters": parameters}
     law: Any = value
-    facts, weights = {}, None
+    facts: Data = {}
     if getattr(law, "is_plate", False) and not law.batch_shape:
-        facts = {"components": law.size}
         weights = None if law.weights is None else law.mean_weights()
+        facts = {"components": law.size, "expected_weights": weights}
     elif getattr(law, "is_mixture", False):
-        facts, weights = {"components": law.size}, law.weights
+        facts = {"components": law.size, "expected_weights": law.weights}
     elif isinstance(law, Distribution) and law.batch_shape:
-        facts = {"batch": list(law.batch_shape)}
-    facts |= {} if weights is None else {"expected_weights": plain(weights)}
+        facts = {"batch": law.batch_shape}
+    facts = {name: fact for name, fact in facts.items() if fact is not None}
     fields = {f.name: _outline(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return {"type": type(value).__name__, **facts, "parameters": fields}
 
@@ -185,8 +185,6 @@ def _support(tree: Any) -> Any:
         return {name: _support(child) for name, child in tree.items()}
     return tree and {"type": type(tree).__name__, "parameters": {"shape": list(tree.shape)}}
 
-
-# --- what people are told ------------------------------------------------------------------------
 
 MOST_NUMBERS = 8
 """Weights that a person is shown."""

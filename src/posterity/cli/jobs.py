@@ -40,9 +40,6 @@ OF_REGRESSIONS = (
 """Options of a model that a regression has."""
 
 
-# --- federations ---------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Federated:
     """A federation that is ready to start: arguments of :func:`posterity.federate`.
@@ -66,11 +63,6 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
 
     The records' columns are put in the order of the names of a ``ledger``'s coordinates, of the
     prior's file, or of the first site that has names, whichever there is first.
-
-    Raises:
-        UsageError: for what makes no sense together.
-        ArtifactError: if a file cannot be read.
-        StructureError: if sites have columns of other names.
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
@@ -88,7 +80,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
     data = {site: table.data for site, table in tables.items()}
-    record: dict[str, str] = {}
+    record, recipe = dict[str, str](), None
     if of_recipe is None:
         model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
         prior = _prior(settings, model, key)
@@ -100,8 +92,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             raise conflict("--prior-sd", "another prior")
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
-    leading = of_recipe is not None and (of_recipe.recipe.baseline or of_recipe.recipe.own)
-    plain = regression and not leading  # which are in an intercept's place, or several of them
+    leading = recipe and (recipe.baseline or recipe.own)  # in an intercept's place, or several
+    plain = regression and not leading
     columns = in_one_order(tables, own or columns_of(prior), target, plain)
     names, size = columns.names, getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):
@@ -110,19 +102,16 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             expected="a coefficient for each column, in this order",
             fix="Give the prior as many dimensions; set model.target if one is no input.",
         )
-    if of_recipe is not None and of_recipe.recipe.model == "multinomial":
-        wanted = of_recipe.recipe.coefficients()
-        if names != wanted:
-            raise StructureError(
-                found=f"a prior or ledger of coefficients {some(names)}",
-                expected=f"those of each class in the order of the model, {some(wanted)}",
-                fix="Leave the prior out, or put its coefficients in this order.",
-            )
+    if recipe and recipe.model == "multinomial" and names != (wanted := recipe.coefficients()):
+        raise StructureError(
+            found=f"a prior or ledger of coefficients {some(names)}",
+            expected=f"those of each class in the order of the model, {some(wanted)}",
+            fix="Leave the prior out, or put its coefficients in this order.",
+        )
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     personal = _personal(settings["model.personal"], names)
-    if of_recipe is not None:
-        recipe = of_recipe.recipe
+    if of_recipe and recipe:
         if recipe.own and (personal is not False or not usual):
             raise conflict("--own", "--personal, or a prior other than --prior-sd")
         if not usual:
@@ -145,8 +134,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         "key": key,
     }
     more = _of_noise(settings, kind) if of_recipe is None else of_recipe.notes
-    notes = (*columns.notes, *more)
-    return Federated(arguments, settings["schedule.steps"], notes, record)
+    return Federated(arguments, settings["schedule.steps"], (*columns.notes, *more), record)
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:
@@ -246,9 +234,6 @@ def _personal(
     return list(places)
 
 
-# --- a model and its records ---------------------------------------------------------------------
-
-
 class Problem(NamedTuple):
     """A ``model`` of a ``kind``, its ``prior``, and its ``data`` (x, y).
 
@@ -266,13 +251,7 @@ class Problem(NamedTuple):
 
 @about_settings
 def problem_of(settings: Settings) -> Problem:
-    """The model that the options :data:`~posterity.cli.schema.NETWORK` describe, and its records.
-
-    Raises:
-        UsageError: for options that make no sense together.
-        ArtifactError: if a file cannot be read.
-        StructureError, ParameterError: for data that the model cannot take.
-    """
+    """The model that the group ``network`` of options describes, and its records."""
     path, target = Path(settings.need("data.file")), settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept, variance = _intercept(settings, kind, OF_ONE_TABLE), settings["prior.variance"]

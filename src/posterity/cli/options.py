@@ -244,9 +244,6 @@ def _flat(
             raise unknown(place, sorted({key.partition(".")[0] for key in keys}))
 
 
-# --- commands ------------------------------------------------------------------------------------
-
-
 def verb(
     name: str, *, report: Callable[[dict[str, Any]], Any], of: typer.Typer = app
 ) -> Callable[[Callable[[Settings], dict[str, Any]]], Any]:

@@ -93,8 +93,6 @@ def _write(output: Path, parts: "Parts", columns: "Parts") -> None:
     write_file(output, content)
 
 
-# --- scores --------------------------------------------------------------------------------------
-
 SCORES = {
     "log_score": "log score",
     "brier": "Brier",

@@ -17,14 +17,14 @@ from posterity.cli.options import Settings
 from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
+from posterity.fitting.design import Design
+from posterity.fitting.pooled import is_pooled, predictions
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
 
 Parts = dict[str, np.ndarray]
 PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, each where it is known."""
-
-
 SLAB = 1 << 22
 """Numbers of inputs that a network predicts from at a time."""
 
@@ -37,7 +37,6 @@ class Predicted:
         parts: by name, a row a record; NaN where a record has a missing value.
         kept: the numbers of the records that were predicted.
         kind: what the file holds.
-        recipe: what it is about, if it says so.
         target: what was observed (kept,), where the table has it.
         log_score: log density or chance of that, where it does not follow from the parts.
         times: of survival, time, event and entry (kept, 3).
@@ -47,14 +46,10 @@ class Predicted:
     parts: Parts
     kept: np.ndarray
     kind: str
-    recipe: Recipe | None
     target: np.ndarray | None
     log_score: np.ndarray | None
     times: np.ndarray | None
     notes: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.parts.values())))
 
 
 def predicted(
@@ -65,31 +60,25 @@ def predicted(
     *,
     scored: bool = False,
 ) -> Predicted:
-    """The predictions that a file makes of a table's records.
+    """The predictions that a posterior, ledger or student makes of a table's records.
 
-    Args:
-        settings: options of ``posterity predict``.
-        file: of a posterior, ledger or student.
-        inputs: the table, or arrays.
-        progress: called with the number of rows that a network has predicted.
-        scored: the target is wanted too, and its log score.
-
-    Raises:
-        UsageError: for options that the file has no use for.
-        StructureError: for columns that the model does not take, or a posterior without a model.
-        ArtifactError: if a file cannot be read.
+    ``progress`` is called with the number of rows that a network has predicted. The target is
+    wanted too, and its log score, if the predictions are to be ``scored``.
     """
     value, about = files.read_any(file)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
+    recipe = recipe if recipe is not None and recipe.regression else None
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     student = about.kind == "Student"
     call: Callable[[Any], Any] | None = None
     places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
     asked = {k: settings[place] for k, place in places.items() if place in settings.values}
-    if student or getattr(posterior, "network_layers", None) is not None:
-        call = _student(value, asked, file) if student else _network(posterior, asked, file)
-    elif recipe is None or not recipe.regression:
+    if not student and getattr(posterior, "network_layers", None) is not None:
+        call = _network(posterior, asked, file)
+    elif student:
+        call = posterior.predict
+    elif recipe is None:
         raise StructureError(
             found=f"a {type(posterior).__name__} in {str(file)!r}, which does not say what it "
             "predicts",
@@ -98,18 +87,23 @@ def predicted(
             fix="Name a file of the same model by --like; of another model make a student: "
             "posterity distill FILE -o student.safetensors.",
         )
-    elif asked:
-        raise _drawn(asked, f"the regression in {str(file)!r}, whose averages are no draws")
+    if asked and (student or call is None):
+        why = "student in {!r}, which knows what it predicts"
+        why = why if student else "regression in {!r}, whose averages are no draws"
+        raise UsageError(
+            found=f"--{' --'.join(asked)} for the {why.format(str(file))}",
+            expected="none of them: they are of networks alone",
+            fix="Leave them out.",
+        )
     names = files.inputs_of(value, about) if student else ()
-    _check_used(settings, recipe if call is None or recipe is None or recipe.regression else None)
-    if call is not None and (recipe is None or not recipe.regression):
+    _check_used(settings, recipe)
+    if recipe is None:
+        assert call is not None, "checked above"
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
         x = reordered(records, names, str(inputs), str(file))
         notes = unnamed({str(inputs): records.names} if names else {}, names)
-        rows = np.arange(len(x))
         parts = _called(call, x, inputs, progress)
-        return Predicted(parts, rows, about.kind, recipe, records.y, None, None, tuple(notes))
-    assert recipe is not None, "checked above"
+        return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
     of_sites, recipe = recipe, recipe.shared
     data, notes = table_of(settings, recipe, inputs, scored=scored)
     if scored and data.y is None:
@@ -120,61 +114,65 @@ def predicted(
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
     log_score = None
-    y = data.y if recipe.model != "linear" or data.y is None else _raw(recipe, data.y)
     if call is not None:
         x = data.x[:, [data.names.index(name) for name in names or data.names]]
         parts = _in_target_units(recipe, _called(call, x, inputs, progress))
     else:
-        from posterity.fitting.pooled import is_pooled, predictions
-
         known = together(sites_in(about.provenance).values())
         spread = settings["model.noise_variance"] or known.get(recipe.spread or "")
-        if not (scored or settings["times"] or recipe.cuts) and recipe.model == "survival":
-            raise UsageError(
-                found="survival, and no times to predict it at",
-                expected="one time at least",
-                fix="Give --times T,T,...",
-            )
         notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x))
-        column = settings["data.site_column"]
-        if column is not None and not (is_pooled(posterior) or of_sites.own):
-            raise UsageError(
-                found=f"--site-column {column} for a posterior of one set of coefficients",
-                expected="sites with coefficients of their own (--personal, --own)",
-                fix="Leave it out; posterity evaluate scores sites apart by --by.",
-            )
-        labels = None if column is None else texts_of(inputs, column)[data.kept]
-        options: Any = {"spread": spread, "scored": scored, "level": settings["level"]}
-        options["times"] = settings["times"] or ()
-        parts, log_score, more = predictions(value, of_sites, data, labels, **options)
+        parts, log_score, more = predictions(
+            value,
+            of_sites,
+            data,
+            _site_labels(settings, posterior, of_sites, inputs, data, scored=scored),
+            spread=spread,
+            scored=scored,
+            level=settings["level"],
+            times=settings["times"] or (),
+        )
         notes += more
+    flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
-    flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
     if beyond := int((~np.isfinite(flat)).any(1).sum()):
         notes.append(
             f"records beyond what float64 can predict: {beyond}; are their units the model's?"
         )
     if scored and recipe.weights:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
-    if data.dropped:
-        notes.append(
-            f"{data.dropped} of {data.total} records are not predicted: a value is missing "
-            "or unknown"
-        )
-    whole = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
+    if dropped := data.dropped:
+        missing = f"{dropped} of {data.total} records are not predicted"
+        notes.append(f"{missing}: a value is missing or unknown")
+    table = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
-        whole[name][data.kept] = own
-    found = (y, log_score, data.times, tuple(notes))
-    return Predicted(whole, data.kept, about.kind, recipe, *found)
+        table[name][data.kept] = own
+    y = data.y if recipe.model != "linear" or data.y is None else _raw(recipe, data.y)
+    return Predicted(table, data.kept, about.kind, y, log_score, data.times, tuple(notes))
+
+
+def _site_labels(
+    settings: Settings, posterior: Any, recipe: Recipe, inputs: Path, data: Design, *, scored: bool
+) -> np.ndarray | None:
+    """The site of each record, if a column says it; an error for options that do not fit."""
+    if recipe.model == "survival" and not (scored or settings["times"] or recipe.cuts):
+        raise UsageError(
+            found="survival, and no times to predict it at",
+            expected="one time at least",
+            fix="Give --times T,T,...",
+        )
+    column = settings["data.site_column"]
+    if column is not None and not (is_pooled(posterior) or recipe.own):
+        raise UsageError(
+            found=f"--site-column {column} for a posterior of one set of coefficients",
+            expected="sites with coefficients of their own (--personal, --own)",
+            fix="Leave it out; posterity evaluate scores sites apart by --by.",
+        )
+    return None if column is None else texts_of(inputs, column)[data.kept]
 
 
 def texts_of(inputs: Path, name: str) -> np.ndarray:
-    """The texts of a column of a table, record by record.
-
-    Raises:
-        StructureError: if it has no such column.
-    """
+    """The texts of a column of a table, record by record."""
     cells = read_cells(inputs, unnamed=True)
     if name not in cells.header:
         raise StructureError(
@@ -188,9 +186,9 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
 def _check_used(settings: Settings, recipe: Recipe | None) -> None:
     """Raise a UsageError for an option that would go unheard."""
     model = None if recipe is None else recipe.model
-    of = {"times": ("survival",), "model.noise_variance": ("linear",)}
+    of = {"times": "survival", "model.noise_variance": "linear"}
     for place in settings.values:
-        if (place.startswith("data.") and recipe is None) or model not in of.get(place, (model,)):
+        if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
             what = "a file without a recipe" if recipe is None else f"model {model}"
             raise UsageError(
                 found=f"{settings.flag(place)} for {what}",
@@ -209,12 +207,9 @@ def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
     """Predictions of a student of a linear model in the target's own unit."""
     if recipe.model != "linear":
         return parts
-    scale = float(recipe.scale.get(recipe.target or "", 1.0))
-    variances = "variance", "noise_variance"
-    return {
-        name: _raw(recipe, own) if name == "mean" else own * (scale**2 if name in variances else 1)
-        for name, own in parts.items()
-    }
+    square = float(recipe.scale.get(recipe.target or "", 1.0)) ** 2
+    scaled = {k: parts[k] * square for k in ("variance", "noise_variance") if k in parts}
+    return parts | {"mean": _raw(recipe, parts["mean"])} | scaled
 
 
 def _called(
@@ -235,20 +230,6 @@ def _called(
     return {name: np.concatenate(own) for name, own in parts.items()}
 
 
-def _student(student: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
-    if asked:
-        raise _drawn(asked, f"the student in {str(file)!r}, which knows what it predicts")
-    return student.predict
-
-
-def _drawn(asked: dict[str, Any], of: str) -> UsageError:
-    return UsageError(
-        found=f"--{' --'.join(asked)} for {of}",
-        expected="none of them: they are of networks alone",
-        fix="Leave them out.",
-    )
-
-
 def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
     import jax
 
@@ -256,8 +237,9 @@ def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any],
 
     if "likelihood" not in asked and network.layers.outputs == 1:
         raise files.no_likelihood(file)
-    key = jax.random.key(asked.pop("seed", 0))
-    return functools.partial(describe, network, key=key, **asked)
+    options = asked | {"key": jax.random.key(asked.get("seed", 0))}
+    options.pop("seed", None)
+    return functools.partial(describe, network, **options)
 
 
 def columns_of(parts: Parts) -> Parts:

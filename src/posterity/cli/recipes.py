@@ -11,20 +11,15 @@ import numpy as np
 from posterity.adapters.tables.reader import clean
 from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
-from posterity.cli.options import Settings, conflict
+from posterity.cli.options import Settings, conflict, unknown
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import PosterityError, StructureError, UsageError
-from posterity.fitting.design import ALONE, Design, Reading, columns_of, columns_to_predict, design
+from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
-from posterity.fitting.regressions import (
-    Residuals,
-    data_of,
-    dispersion_of,
-    model_of,
-    residuals_of,
-)
+from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_predict
+from posterity.fitting.regressions import Residuals, data_of, dispersion_of, model_of, residuals_of
 
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that posterity fit alone has options for."""
@@ -45,13 +40,7 @@ def clean_or_none(name: str | None) -> str | None:
 
 
 def requested(settings: Settings) -> tuple[Recipe, Reading]:
-    """The recipe that flags describe, or that of the file after ``--like``; how a table is read.
-
-    Raises:
-        UsageError: for flags that do not go together.
-        ArtifactError: if a file cannot be read.
-        StructureError: for a file without a recipe.
-    """
+    """The recipe that flags describe, or that of the file after ``--like``; how a table is read."""
     reading = reading_of(settings)
     levels = reading.levels
     if (like := settings.path("data.like")) is None:
@@ -72,9 +61,7 @@ def labelled(recipe: Recipe, reading: Reading) -> Recipe:
     """With the labels that this table has for a target of zeros and ones."""
     levels, target = reading.levels, recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
-        recipe = dataclasses.replace(
-            recipe, categories={**recipe.categories, target: levels[target]}
-        )
+        recipe = recipe.replaced(categories={**recipe.categories, target: levels[target]})
     if other := [name for name in levels if name not in recipe.categories]:
         raise UsageError(
             found=f"--category {other[0]}, which is none of the model's",
@@ -124,31 +111,21 @@ class Sites(NamedTuple):
 def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -> Sites:
     """The records of sites whose files are tables, as a regression's columns.
 
-    Args:
-        settings: the groups ``recipe`` and ``reading`` of options; ``tables`` says by site how it
-            differs.
-        paths: the files by site.
-        estimate: whether the noise of a linear model is estimated, from all sites' residuals, where
-            it is not known; it is one otherwise.
-
-    Raises:
-        UsageError, ArtifactError, StructureError, ParameterError: as ``posterity fit``; they name
-            the site.
+    The option ``tables`` says by site how it differs. ``estimate`` is whether the noise of a linear
+    model is estimated, from all sites' residuals, where it is not known; it is one otherwise.
     """
     recipe, common = requested(settings)
     if recipe.target is None:
         recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     tables = settings.values.get("tables", {})
-    if unknown := [site for site in tables if site not in paths]:
+    if strange := [site for site in tables if site not in paths]:
         raise UsageError(
-            found=f"a table of site {unknown[0]!r}",
+            found=f"a table of site {strange[0]!r}",
             expected=f"one of the sites {list(paths)}",
             fix="Name the site as among the sites.",
         )
-    designs: dict[str, Design] = {}
-    notes: list[str] = []
-    first: Recipe | None = None
+    designs, notes, first = dict[str, Design](), list[str](), None
     for site, path in paths.items():
         reading = _with(common, tables.get(site, {}), site)
         try:
@@ -199,11 +176,7 @@ def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
     known = {option.key: option for option in options_of("table")}
     for key, value in own.items():
         if key not in known:
-            raise UsageError(
-                found=f"tables.{site}.{key}, of which nothing is known",
-                expected=f"one of {', '.join(known)}",
-                fix="Leave it out, or spell it as it is.",
-            )
+            raise unknown(f"tables.{site}.{key}", known)
         known[key].kind.check(f"tables.{site}.{key}", value)
     changes = dict(own)
     if "category" in changes:

@@ -55,10 +55,6 @@ def read_records(path: Path, target: str | None = None) -> Table:
     Of a table, the column ``target`` is the label (by default ``y``, if it is there) and all
     others are ``x``; one column alone is a vector. An ``.npz`` may name the columns of ``x`` by an
     array ``columns`` of texts.
-
-    Raises:
-        ArtifactError: if the file cannot be read or holds something else.
-        StructureError: if there is no such ``target``.
     """
     if path.suffix == ".npz":
         arrays = _read_arrays(path, "an .npz file with x (and y), or a .csv file of numbers")
@@ -87,12 +83,6 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
             among others; there an array ``columns`` of texts may name the columns.
         array: the name of the array in an ``.npz``.
         target: a column of the table that is no input.
-
-    Raises:
-        ArtifactError: if the file cannot be read or holds something else.
-        StructureError: for what has no axis of records, or no records; for a missing ``target``.
-        ParameterError: for NaN or infinity.
-        UsageError: for an ``array`` of what is no ``.npz``.
     """
     if array is not None and path.suffix != ".npz":
         raise UsageError(
@@ -127,11 +117,7 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
 
 
 def as_cells(path: Path, table: Table) -> Cells:
-    """An array of inputs as the cells of a table of its columns' names.
-
-    Raises:
-        StructureError: if it has none, by which a model could find its columns.
-    """
+    """An array of inputs as the cells of a table of its columns' names."""
     x, names = table.x.reshape(len(table.x), -1), table.names
     if not names:
         raise StructureError(
@@ -144,22 +130,13 @@ def as_cells(path: Path, table: Table) -> Cells:
 
 
 def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
-    """The inputs with their columns in the order that is ``wanted``, if both have names.
-
-    A column of ones is added where the ``intercept`` alone is missing.
-
-    Raises:
-        StructureError: if they are other columns; it says which are missing and which unknown.
-    """
+    """The inputs in the order that is ``wanted``, if both have names; ones for an intercept."""
     x, names = table.x, table.names
     if not wanted or not names:
         return x
     if INTERCEPT in wanted and INTERCEPT not in names:
         x, names = np.column_stack([np.ones(len(x)), x]), (INTERCEPT, *names)
     return x[:, order(names, wanted, place, of)]
-
-
-# --- files ---------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -219,31 +196,12 @@ def _split(names: tuple[str, ...], values: np.ndarray, label: str) -> Table:
     return Table(np.delete(values, place, axis=1), values[:, place], others)
 
 
-# --- sites ---------------------------------------------------------------------------------------
-
-
 def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -> dict[str, Table]:
-    """Every site's records, each with the columns and the order of its own file.
-
-    Raises:
-        ArtifactError: if a file cannot be read, has no header, or holds something else.
-        StructureError: if a table lacks the ``target``, or has nothing beside it.
-    """
+    """Every site's records, each with the columns and the order of its own file."""
     target, tables = target and clean(target), {}
     for site, path in paths.items():
         try:
-            table = read_records(path, target)
-            x, names = table.x, table.names
-            if intercept and INTERCEPT in names:
-                raise StructureError(
-                    found=f"a column {INTERCEPT!r}, and model.intercept = true",
-                    expected="one of them",
-                    fix="Leave model.intercept out, or rename the column.",
-                )
-            if intercept and table.y is not None and np.ndim(x) == 2:  # else the model refuses it
-                ones = np.column_stack([np.ones(len(x)), x])
-                names = (INTERCEPT, *names) if names or not x.shape[1] else ()
-                table = Table(ones, table.y, names)
+            table = tables[site] = _with_intercept(read_records(path, target), intercept)
             if table.y is not None:
                 _check_target([target or TARGET], table.names, "x")
                 if np.shape(table.x)[1:] == (0,):
@@ -254,18 +212,28 @@ def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -
                     )
         except StructureError as error:
             raise error.at(f"data {str(path)!r} of site {site!r}") from error
-        tables[site] = table
     return tables
+
+
+def _with_intercept(table: Table, intercept: bool) -> Table:
+    """With a column of ones before the others, if that is wanted and there are labels."""
+    x, names = table.x, table.names
+    if intercept and INTERCEPT in names:
+        raise StructureError(
+            found=f"a column {INTERCEPT!r}, and model.intercept = true",
+            expected="one of them",
+            fix="Leave model.intercept out, or rename the column.",
+        )
+    if not intercept or table.y is None or np.ndim(x) != 2:  # which the model refuses
+        return table
+    names = (INTERCEPT, *names) if names or not x.shape[1] else ()
+    return Table(np.column_stack([np.ones(len(x)), x]), table.y, names)
 
 
 def in_one_order(
     tables: Mapping[str, Table], wanted: Sequence[str], target: str | None, regression: bool
 ) -> Columns:
-    """All in the order that is ``wanted``, or else that of the first site whose columns have names.
-
-    Raises:
-        StructureError: that names a site with other columns.
-    """
+    """All in the order that is ``wanted``, or else that of the first site that has names."""
     named = {site: table for site, table in tables.items() if table.names}
     first = next(iter(named), "")
     of = "the prior or ledger" if wanted else f"site {first!r}"

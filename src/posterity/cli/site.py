@@ -18,6 +18,7 @@ from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
 from posterity.cli.options import Settings, read, verb
 from posterity.cli.report import Data, group, status_report, table
+from posterity.cli.schema import commands
 from posterity.errors import ArtifactError, UsageError
 from posterity.interrupts import Interrupts, deferred, heed
 
@@ -40,23 +41,15 @@ def _folder(settings: Settings) -> Path:
     return settings.arguments("the folder of one site")[0]
 
 
-# --- init ----------------------------------------------------------------------------------------
-
-
 def _init_report(data: Data) -> str:
     lines = [f"Site {data['name']} in {data['folder']}, with the public key {data['key']}"]
     if data["terms"] is None:
         lines.append("Give that key to whoever writes the federation.toml, and run it again with")
         lines.append("--federation federation.toml once all keys are in it.")
     else:
-        lines += ["", *data["terms"], ""]
-        lines.append("To take part is to agree to that:")
+        lines += ["", *data["terms"], "", "To take part is to agree to that:"]
         lines.append(f"posterity site run {data['folder']}")
-    return "\n".join(map(_line, lines))
-
-
-def _line(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(printable(part) for line in lines for part in line.split("\n"))
 
 
 @verb("site init", report=_init_report, of=site)
@@ -111,15 +104,8 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     name = settings.need("name")
     if not name.strip() or "\n" in name:
         raise UsageError(found=f"name = {name!r}", expected="a name", fix="Give another --name.")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    except OSError as error:
-        raise ArtifactError(
-            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
-            expected="a folder of this user",
-            fix="Choose another one, or mend permissions.",
-        ) from error
+    files.make_folder(folder, "a folder of this user", mode=0o700)
+    folder.chmod(0o700)
     values = {"name": name, "federation": str(folder / "federation.toml")}
     values |= {"key": str(folder / KEY), "store": str(folder / "site.db")}
     values |= {place: value for place, value in settings.values.items() if "." in place}
@@ -163,9 +149,6 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
                 fix="Run it as it is; if it is to begin anew, move the store away, give --epoch.",
             )
         store.commit(Step(machine.adopt(memory)).change)
-
-
-# --- run -----------------------------------------------------------------------------------------
 
 
 @site.command(epilog=example("posterity site run north", "posterity site run north --log log"))
@@ -222,9 +205,6 @@ def _check_private(folder: Path) -> None:
         )
 
 
-# --- commands ------------------------------------------------------------------------------------
-
-
 def status_table(data: Data) -> Any:
     """A table for people that tells how a site stands."""
     rows = table("", "", plain=True)
@@ -262,7 +242,7 @@ def answered(answer: tuple[Data, bytes]) -> Data:
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 
-def _command(do: str, help: str) -> None:
+def _command(do: str) -> None:
     """A command that the agent carries out, or that is carried out on its store."""
 
     def function(settings: Settings) -> Data:
@@ -274,31 +254,13 @@ def _command(do: str, help: str) -> None:
             confirm(f"Destroy the factor of the site in {folder} for good?")
         return answered(deployment.ask(_folder(settings), do, **options))
 
-    function.__doc__ = help
-    verb(f"site {do.replace('_', '-')}", report=status_table, of=site)(function)
+    name = f"site {do.replace('_', '-')}"
+    function.__doc__ = commands()[name]["help"]
+    verb(name, report=status_table, of=site)(function)
 
 
-_command("status", "Say how a site stands, as far as it knows.")
-_command(
-    "begin",
-    """Begin a new epoch: at the start, after a loss, to let a site in, after a forgetting.
-
-    It begins at the prior, and each site adds its whole factor when the token first comes.
-    """,
-)
-_command(
-    "leave",
-    "Take the site's factor out when a token next comes; the site still passes it on.",
-)
-_command("pass_over", "Go on without members that do not answer, until they are heard of again.")
-_command(
-    "forget",
-    """Destroy the site's factor at once, for good, and all messages that hold it.
-
-    The others learn of it by a signed tombstone, and take no token of an older epoch any more. The
-    first of them by name begins the next one.
-    """,
-)
+for _do in ("status", "begin", "leave", "pass_over", "forget"):
+    _command(_do)
 
 
 def confirm(question: str) -> None:
@@ -310,9 +272,6 @@ def confirm(question: str) -> None:
             fix="Give --yes if it is meant: it cannot be undone.",
         )
     typer.confirm(question, abort=True, err=True)
-
-
-# --- audit ---------------------------------------------------------------------------------------
 
 
 def _audit_report(data: Data) -> str:
@@ -342,9 +301,6 @@ def audit(settings: Settings) -> Data:
     bundle = {name: value for name, value in head.items() if name not in ("ok", "lines")}
     write_file(output, json.dumps({**bundle, "entries": entries}, indent=1).encode())
     return {"output": output, "site": head["site"], "entries": len(entries)}
-
-
-# --- results and files ---------------------------------------------------------------------------
 
 
 def _result_report(data: Data) -> str:

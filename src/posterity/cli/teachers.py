@@ -55,13 +55,7 @@ class Distilled:
 
 
 def distillation_of(settings: Settings) -> Distilled:
-    """The distillation of the posterior in a file, or of one that is sampled.
-
-    Raises:
-        UsageError: for a posterior whose model is not known, and options that do not go together.
-        StructureError: for inputs that the model cannot take.
-        ArtifactError: if a file cannot be read.
-    """
+    """The distillation of the posterior in a file, or of one that is sampled."""
     paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
     if not paths:
         return _of_data(settings)
@@ -99,18 +93,14 @@ def _of_data(settings: Settings) -> Distilled:
     """Chains that sample the posterior of records."""
     problem = problem_of(settings)
     x = problem.data[0]
-    kernel, run = settings["sampler.kernel"], settings.table("sampler", "kernel")
+    run = settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
     if isinstance(options.get("step_size"), dict):
         options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
-    kernel = kernel or ("sgld" if options else None)
-    chains = functools.partial(
-        distillation.Langevin,
-        problem.model,
-        problem.prior,
-        problem.data,
-        kernel=None if kernel is None else build(KERNELS[kernel], options, "sampler"),
-    )
+    kind = settings["sampler.kernel"] or ("sgld" if options else None)
+    kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
+    about = problem.model, problem.prior, problem.data
+    chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
     teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
     recipe = recipe_in(problem.record)
@@ -128,11 +118,7 @@ def _of_data(settings: Settings) -> Distilled:
 
 
 def _model(
-    settings: Settings,
-    posterior: Any,
-    path: Path,
-    recipe: Recipe | None,
-    noise: float | None,
+    settings: Settings, posterior: Any, path: Path, recipe: Recipe | None, noise: float | None
 ) -> models.Model:
     """The model whose parameters a posterior in a file is over, by its recipe or by flags."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
@@ -144,16 +130,14 @@ def _model(
         kind = own
     noise = settings["model.noise_variance"] or noise
     known = {} if noise is None else {"noise_variance": noise}
-    network, found, fix = getattr(posterior, "network_layers", None) is not None, "", ""
-    if network and kind not in (None, "network"):
-        found, fix = f"--model {kind} for the network", "Leave --model out."
-    elif not network and likelihood is not None:
-        found, fix = f"--likelihood {likelihood} for {posterior!r}", "Pass --model instead."
-    if found:
+    network = getattr(posterior, "network_layers", None) is not None
+    if likelihood is not None if not network else kind not in (None, "network"):
+        flag = f"--model {kind} for the network"
+        flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
         raise UsageError(
-            found=f"{found} in {str(path)!r}",
+            found=f"{flag} in {str(path)!r}",
             expected="--likelihood of networks, --model of regressions",
-            fix=fix,
+            fix="Leave --model out." if network else "Pass --model instead.",
         )
     if network:
         if likelihood is None and posterior.layers.outputs == 1:

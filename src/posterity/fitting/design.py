@@ -1,23 +1,26 @@
-"""From the cells of a table to the numbers that a model sees."""
+"""The design of a regression: what a model sees of a table's records."""
 
-import dataclasses
 import functools
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import COUNTS, HAZARDS, INTERCEPT, LABELS, SPLINE, Factor, Recipe
-from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.adapters.tables.reader import Cells, table_error
+from posterity.artifact.recipe import COUNTS, HAZARDS, INTERCEPT, SPLINE, Factor, Recipe
+from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
+from posterity.fitting.reading import PLAIN, Reading, known, labelled, values_of, whole
 
 LARGEST = 1e100
 """The largest number that a model sees: squares, and their sums, are to be finite."""
-MOST = 5000
-"""Columns of a fit: a step takes minutes with as many, and their covariance 200 MB."""
+NODES = 11
+"""Gauss-Radau nodes of a hazard's integral over time, the last of them at the end, where an event
+is."""
+POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
+"""Nodes are those of this root of time, where an interval is no short part of it: a hazard
+that is linear in log time may start infinite."""
 
 
 class Design(NamedTuple):
@@ -49,151 +52,21 @@ class Design(NamedTuple):
         """The number of records that are used."""
         return self.total - self.dropped
 
+    @property
+    def shift(self) -> np.ndarray:
+        """The offsets (n,), zeros where there are none."""
+        return np.zeros(len(self.x)) if self.offset is None else self.offset
 
-ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
-FLAGS = {"weights": "--record-weights"}
-"""Columns of a recipe that are no inputs, and that flag which is not called as they are."""
-NODES = 11
-"""Gauss-Radau nodes of a hazard's integral over time, the last of them at the end, where an event
-is."""
-POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
-"""Nodes are those of this root of time, where an interval is no short part of it: a hazard
-that is linear in log time may start infinite."""
-LOGICAL = {"TRUE": "1", "FALSE": "0"}
-SAVED_INDEX = re.compile(r"Unnamed: \d+")
-"""What pandas calls a column without a name when it reads one."""
+    @property
+    def counts(self) -> np.ndarray:
+        """The weights (n,), ones where there are none."""
+        return np.ones(len(self.x)) if self.weights is None else self.weights
 
-
-def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The columns that are used, in the order of the flags, or else of the file.
-
-    Raises:
-        StructureError: if a column that the recipe names is not there, or one that it does not
-            name holds row numbers.
-    """
-    alone = {key: getattr(recipe, key) for key in ALONE}
-    apart = [name for name in alone.values() if name]
-    named: dict[str, Iterable[str]] = {
-        **{FLAGS.get(key, f"--{key}"): [name] for key, name in alone.items() if name},
-        "--columns": recipe.columns or (),
-        "--without": recipe.without,
-    }
-    for flag, names in named.items():
-        if unknown := [name for name in names if name not in header]:
-            raise _no_column(unknown[0], flag, header, path)
-    if recipe.columns is not None:
-        if both := set(apart) & set(recipe.columns):
-            raise UsageError(
-                found=f"{both.pop()!r} among --columns, and by itself as "
-                + ", ".join(FLAGS.get(key, f"--{key}") for key in ALONE),
-                expected="what is not predicted from itself",
-                fix="Leave it out of one.",
-            )
-        used = tuple(dict.fromkeys(recipe.columns))
-    else:
-        used = tuple(name for name in header if name not in {*apart, *recipe.without})
-        if rows := [name for name in used if SAVED_INDEX.fullmatch(name)]:
-            raise StructureError(
-                found=f"a column {rows[0]!r} in {str(path)!r}, as a table's row numbers are called "
-                "that were saved with it",
-                expected="columns that say something of a record",
-                fix=f"Say --without {rows[0]!r}, or name the columns to use by --columns.",
-            )
-    _check_names(recipe, used, path)
-    return used
-
-
-def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
-    return StructureError(
-        found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
-        expected=f"the column that {flag} names",
-        fix="Name it as the table does: --rename RECIPE=TABLE where the recipe has another name.",
-    )
-
-
-def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
-    """Refuse names of columns that are not used, of which a flag would go unheard."""
-    target = [recipe.target] if recipe.target else []
-    scaled = [*used, *(target if recipe.model == "linear" else [])]
-    plain = [name for name in scaled if name not in recipe.categories]
-    # A count and a class have no unit.
-    measured = [recipe.exposure, recipe.entry]
-    measured += target if recipe.model in ("gamma", "survival") else []
-    flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
-        "--center": (recipe.center, plain),
-        "--scale": (recipe.scale, plain),
-        "--unit": (recipe.unit, [*plain, *(name for name in measured if name)]),
-        "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
-    }
-    for flag, (names, known) in flags.items():
-        if unknown := [name for name in names if name not in known]:
-            raise UsageError(
-                found=f"{flag} for {unknown[0]!r}",
-                expected=f"a column that it is for: {some(known)}",
-                fix="Leave it out, or name the column as the table does.",
-            )
-    if len(used) > MOST:
-        raise StructureError(
-            found=f"{len(used):,} columns in {str(path)!r}",
-            expected=f"{MOST:,} at most, whose covariance is to be computed",
-            fix="Name those to use by --columns, or leave some out by --without.",
-        )
-    if not used and not (recipe.regression and recipe.intercept):
-        raise StructureError(
-            found=f"no columns but the target in {str(path)!r}",
-            expected="one column at least",
-            fix="Name columns, or leave --no-intercept out.",
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """How one site's table says what the recipe is about; nothing of it is kept in the file.
-
-    Attributes:
-        rename: by the recipe's column the name that it has in this table.
-        convert: by column what its numbers are multiplied by to be in the recipe's unit.
-        levels: by column the texts of this table, in the order of the recipe's levels.
-        drop_missing: leave out records of which a value is missing.
-        decimal: ``"."`` or ``","``, where the numbers do not say it.
-    """
-
-    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    convert: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    drop_missing: bool = False
-    decimal: str | None = None
-
-    def renamed(self, cells: Cells) -> Cells:
-        """The table with its columns under the recipe's names."""
-        own = {table: name for name, table in self.rename.items()}
-        if unknown := [table for table in own if table not in cells.header]:
-            raise _no_column(unknown[0], "--rename", cells.header, cells.path)
-        header = tuple(own.get(name, name) for name in cells.header)
-        if twice := [name for name in self.rename if header.count(name) > 1]:
-            raise UsageError(
-                found=f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it",
-                expected="one column of a name",
-                fix="Leave --rename out, or take the other column out of the table.",
-            )
-        return cells._replace(header=header)
-
-
-PLAIN = Reading()
-"""A table that says all as the recipe does."""
-
-
-def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
-    """Raise a StructureError unless a table has the columns that a recipe predicts from."""
-    wanted = [*(recipe.columns or ()), *([recipe.offset] if recipe.offset else [])]
-    if missing := [name for name in wanted if name not in cells.header]:
-        raise StructureError(
-            found=f"no column {missing[0]!r} in {str(cells.path)!r}, which has "
-            f"{some(cells.header)}",
-            expected=f"the columns that the model takes: {some(wanted)}",
-            fix="Add it, or name the table's own by --rename "
-            f"{missing[0]}=NAME; leave its cells empty where it is not known.",
-        )
+    def part(self, rows: np.ndarray) -> "Design":
+        """Some of the records."""
+        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
+        each = {name: getattr(self, name) for name in fields}
+        return self._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
 
 
 def design(
@@ -210,66 +83,45 @@ def design(
     Where it is for a prediction, records with a missing value are left out whatever ``reading``
     says, weights are not read, and the exposure need not be there, nor, if it is not ``scored``,
     the target.
-
-    Raises:
-        ArtifactError: for a cell that cannot be read, or is missing; it names line and column.
-        ParameterError: for a target that the model cannot have.
-        StructureError: if no records are left, unless it may be ``empty``.
     """
-    path, used = cells.path, recipe.columns or ()
-    target = [recipe.target, recipe.event, recipe.entry] if scored else []
-    apart = [*target, recipe.exposure, None if predicting else recipe.weights]
+    path, total = cells.path, len(cells.rows)
+    apart = [recipe.target, recipe.event, recipe.entry] if scored else []
+    apart += [recipe.exposure, None if predicting else recipe.weights]
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
-    wanted = [name for name in (*used, recipe.offset, *apart) if name]
+    wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
-    cells, strange = _known(cells, recipe, reading, places) if predicting else (cells, [])
-    whole, kept = _whole(cells, places, reading.drop_missing or predicting)
-    lines, dropped = whole.lines, len(cells.rows) - len(whole.rows)
-    if not whole.rows and not empty:
+    cells, strange = known(cells, recipe, reading, places) if predicting else (cells, [])
+    cells, kept = whole(cells, places, reading.drop_missing or predicting)
+    lines, dropped = np.asarray(cells.lines), total - len(cells.rows)
+    if not cells.rows and not empty:
         raise StructureError(
             found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
             expected="one at least",
             fix="Add records.",
         )
-    reading, notes = _labelled(whole, recipe, reading, wanted)
+    reading, notes = labelled(cells, recipe, reading, wanted)
     notes += strange
-    values = _values(whole, recipe, reading, wanted)
-    names, columns = recipe.inputs(), _columns(recipe, values, whole)
-    plain = recipe.shared.inputs()
-    known = {*plain, *(name.partition("[")[0] for name in plain)}
-    if odd := [name for name in recipe.own if name not in known]:
-        raise UsageError(
-            found=f"--own {odd[0]}",
-            expected=f"coefficients or columns among {some(plain)}",
-            fix="Name those that each site has for itself.",
-        )
-    if len(set(own := recipe.coefficients())) < len(own):
-        twice = next(name for name in own if own.count(name) > 1)
-        raise StructureError(
-            found=f"two coefficients {twice!r}",
-            expected="a name for each",
-            fix="Rename a column or a level; a column of ones wants --no-intercept.",
-        )
+    values = values_of(cells, recipe, reading, wanted)
+    names, columns, plain = recipe.inputs(), _columns(recipe, values, cells), recipe.shared.inputs()
+    _check_coefficients(recipe, plain)
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target or "", target)
-    exposure, offset, weights = (
-        values.get(name or "") for name in (recipe.exposure, recipe.offset, recipe.weights)
-    )
-    for name, own in ((recipe.exposure, exposure), (recipe.weights, weights)):
-        if own is not None and (own <= 0).any():
-            line = lines[int(np.argmax(own <= 0))]
+    beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
+    for key in ("exposure", "weights"):
+        if (own := beside[key]) is not None and (own <= 0).any():
+            name, line = getattr(recipe, key), lines[int(np.argmax(own <= 0))]
             raise table_error(
                 path, f"{name!r} in line {line} that is not positive", "positive numbers"
             )
     if dropped:
-        notes += [f"{dropped} of {len(cells.rows)} records dropped, of which a value is missing"]
+        notes.append(f"{dropped} of {total} records dropped, of which a value is missing")
     pairs, ones = zip(plain, columns, strict=True), {INTERCEPT, *recipe.baseline}
     level = [name for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0]
     if level and not (predicting or empty):
-        notes += [
+        notes.append(
             f"the same in every record: {some(level)}; the prior alone tells them from others"
-        ]
+        )
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
@@ -278,17 +130,32 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    rows, total = np.asarray(lines), len(cells.rows)
-    result = Design(
-        x, target, exposure, offset, weights, names, rows, kept, total, dropped, tuple(notes)
-    )
+    about = {"names": names, "lines": lines, "kept": kept, "total": total, "dropped": dropped}
+    result = Design(x, target, **beside, **about, notes=tuple(notes))
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
     if recipe.model == "multinomial":
-        names, count = recipe.coefficients(), len(recipe.levels) - 1
-        return result._replace(x=np.tile(x, count), names=names)
+        return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+
+
+def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
+    """Raise an error for an own coefficient that there is not, or for two of one name."""
+    there = {*plain, *(name.partition("[")[0] for name in plain)}
+    if odd := [name for name in recipe.own if name not in there]:
+        raise UsageError(
+            found=f"--own {odd[0]}",
+            expected=f"coefficients or columns among {some(plain)}",
+            fix="Name those that each site has for itself.",
+        )
+    own = recipe.coefficients()
+    if twice := [name for name in own if own.count(name) > 1]:
+        raise StructureError(
+            found=f"two coefficients {twice[0]!r}",
+            expected="a name for each",
+            fix="Rename a column or a level; a column of ones wants --no-intercept.",
+        )
 
 
 def _climbed(data: Design, recipe: Recipe) -> Design:
@@ -306,11 +173,8 @@ def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
     """Records several times, each time with its own columns (m, b) of the baseline."""
     x = data.x[row]
     x[:, : baseline.shape[1]] = baseline
-    again = {
-        name: None if own is None else own[row]
-        for name, own in (("offset", data.offset), ("weights", data.weights))
-    }
-    return data._replace(x=x, lines=data.lines[row], **again)
+    offset, weights = (own if own is None else own[row] for own in (data.offset, data.weights))
+    return data._replace(x=x, lines=data.lines[row], offset=offset, weights=weights)
 
 
 def _at_risk(
@@ -413,11 +277,7 @@ def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> 
 def _made(
     recipe: Recipe, factor: Factor, full: bool, values: np.ndarray, cells: Cells
 ) -> list[np.ndarray]:
-    """The columns that a factor makes of a column of the table.
-
-    Raises:
-        ArtifactError: for a value that the function is not defined at; it names the line.
-    """
+    """The columns that a factor makes of a column of the table."""
     kind, name, *numbers = factor
     if kind == "levels":
         places = range(0 if full else 1, len(recipe.categories[name]))
@@ -452,115 +312,8 @@ def _made(
     return list(basis[:, 1:].T)
 
 
-def _labelled(
-    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
-) -> tuple[Reading, list[str]]:
-    """A reading that takes 0 and 1 for the names of a target's two levels, and a note of that."""
-    target, levels = recipe.target or "", recipe.levels
-    if target not in wanted or len(levels) != 2 or target in reading.levels:
-        return reading, []
-    if {"0", "1"} & {*levels} or not {text.strip() for text in cells.column(target)} <= {"0", "1"}:
-        return reading, []
-    note = f"0 and 1 of {target!r} are taken for {levels[0]} and {levels[1]}"
-    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [note]
-
-
-def _values(
-    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """By column the numbers in the recipe's unit, or the places of a category's levels."""
-    numeric = [name for name in wanted if name not in recipe.categories]
-    expected = (
-        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
-        "(--without {column})"
-    )
-    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
-    values = dict(zip(numeric, numbers, strict=True))
-    for name, factor in reading.convert.items():
-        if name not in values:
-            raise UsageError(
-                found=f"--convert for {name!r}",
-                expected=f"a column of numbers that is used: {some(numeric)}",
-                fix="Leave it out, or name the column as the recipe does.",
-            )
-        values[name] = values[name] * factor
-    for name in wanted:
-        if (levels := recipe.categories.get(name)) is not None:
-            values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
-    return values
-
-
-def _logical(cells: Cells, names: Sequence[str]) -> Cells:
-    """TRUE and FALSE, as R and spreadsheets write logical values, as 1 and 0."""
-    places = [cells.header.index(name) for name in names]
-    logical = {place for place in places if cells.rows and cells.rows[0][place].upper() in LOGICAL}
-    logical -= {n for n in logical if any(row[n].upper() not in LOGICAL for row in cells.rows)}
-    rows = [
-        [LOGICAL[cell.upper()] if place in logical else cell for place, cell in enumerate(row)]
-        for row in (cells.rows if logical else [])
-    ]
-    return cells._replace(rows=rows) if logical else cells
-
-
 def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
     return (values - recipe.center.get(name, 0.0)) / recipe.scale.get(name, 1.0)
-
-
-def _whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, np.ndarray]:
-    """The records of which nothing is missing, and their numbers among all."""
-    positions = list(places.values())
-    gap = [any(is_missing(row[place]) for place in positions) for row in cells.rows]
-    kept = np.flatnonzero(~np.array(gap, dtype=bool))
-    if any(gap) and not drop:
-        first = gap.index(True)
-        name = next(name for name, place in places.items() if is_missing(cells.rows[first][place]))
-        lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
-        raise ArtifactError(
-            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-            f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
-            expected="a value in every column that is used",
-            fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
-        )
-    rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
-    return cells._replace(rows=rows, lines=lines), kept
-
-
-def _known(
-    cells: Cells, recipe: Recipe, reading: Reading, places: Mapping[str, int]
-) -> tuple[Cells, list[str]]:
-    """A table to be predicted, in which levels that the model does not know are missing; notes."""
-    notes, rows = [], [list(row) for row in cells.rows]
-    for name in set(recipe.columns or ()) & recipe.categories.keys():
-        own, place = reading.levels.get(name, recipe.categories[name]), places[name]
-        texts = [row[place].strip() for row in rows]
-        odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
-        if odd:
-            lines = some([str(cells.lines[n]) for n in odd])
-            levels = some(sorted({texts[n] for n in odd}))
-            notes.append(f"column {name!r}: {levels} in lines {lines}, unknown to the model")
-        for n in odd:
-            rows[n][place] = ""
-    return cells._replace(rows=rows), notes
-
-
-def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
-    """The places of a column's texts among its levels, which this table may call otherwise."""
-    if len(own) != len(levels):
-        raise UsageError(
-            found=f"--category {name} with {len(own)} levels",
-            expected=f"the table's own text for each of {some(list(levels))}, in this order",
-            fix="Name all of them, also those that are not in this table.",
-        )
-    place = {text: index for index, text in enumerate(own)}
-    texts = [cell.strip() for cell in cells.column(name)]
-    for cell, line in zip(texts, cells.lines, strict=True):
-        if cell not in place:
-            raise table_error(
-                cells.path,
-                f"{cell[:50]!r} in line {line}, column {name!r}",
-                f"one of its levels {some(list(own))}, the same at every site",
-            )
-    return np.array([place[cell] for cell in texts], dtype=float)
 
 
 TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {

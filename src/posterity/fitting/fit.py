@@ -9,18 +9,13 @@ import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
 from posterity.artifact.cubics import listed
-from posterity.artifact.recipe import (
-    COUNTS,
-    ESTIMATE,
-    Recipe,
-    as_provenance,
-    check_recipe,
-)
+from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, as_provenance, check_recipe
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
-from posterity.fitting.design import PLAIN, Design, Reading, columns_of, design
+from posterity.fitting.design import Design, design
 from posterity.fitting.one_shot import third_derivatives
+from posterity.fitting.reading import PLAIN, Reading, columns_of
 from posterity.fitting.regressions import (
     LEAST,
     check_converged,
@@ -33,6 +28,7 @@ from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.version import __version__
 
+_VERSIONS = f"posterity {__version__}, numpy {np.__version__}"
 _LOUD = 0.25
 """Share of the prior in a coefficient's precision from which on there is a note."""
 _SURE = 4.0
@@ -86,7 +82,7 @@ class Fit:
     def provenance(self) -> dict[str, str]:
         """The provenance to save with the ledger: its recipe, and what is known of its records."""
         count = lambda number: self.rounded * round(number / self.rounded)
-        known: dict[str, Any] = {"records": count(self.records), "versions": versions()}
+        known: dict[str, Any] = {"records": count(self.records), "versions": _VERSIONS}
         if self.dropped:
             known["dropped"] = count(self.dropped)
         if self.spread is not None:
@@ -96,11 +92,6 @@ class Fit:
         if self.third is not None:
             known["third"] = listed(self.third, names_of(self.ledger.posterior)[""])
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
-
-
-def versions() -> str:
-    """The libraries that a fit was made by, and their versions."""
-    return f"posterity {__version__}, numpy {np.__version__}"
 
 
 def fit(
@@ -130,11 +121,9 @@ def fit(
         that ``recipe.center`` and ``recipe.scale`` say.
 
     Raises:
-        UsageError: a recipe that makes no sense.
-        ArtifactError: a file, or a cell, that cannot be read.
-        StructureError: columns that are not there; a prior of others.
-        ParameterError: a target that the model cannot have.
-        ConvergenceError: a search that did not end; it does of any data that are no nonsense.
+        PosterityError: for a recipe that makes no sense, a file or cell that cannot be read,
+            columns that are not there, and a target that the model cannot have.
+        ConvergenceError: for a search that did not end.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "north.csv"
@@ -173,9 +162,8 @@ def imputed(fits: Sequence[Fit]) -> Fit:
             expected="the same columns in each imputed table",
             fix="Name those to be used: --columns A,B.",
         )
-    if not all(np.array_equal(own.kept, first.kept) for own in fits) or not all(
-        q.gaussian and not q.diagonal for q in posteriors
-    ):
+    full = all(q.gaussian and not q.diagonal for q in posteriors)
+    if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
         raise UsageError(
             found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
             f"posterior {posteriors[0]!r}",
@@ -234,20 +222,20 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         data.x, data.names, recipe.components, prior_sd=wide, component_sd=width, seed=seed
     )
     ledger = Ledger.of_site(site, prior=found.prior, posterior=found.posterior)
-    notes = [
+    far = [
         f"{name!r} reaches {most:.3g} in its unit, beyond a prior of sd {wide:g} about 0: give "
         f"--center and --scale"
         for name, most in zip(data.names, abs(data.x).max(0), strict=True)
         if most > _FAR * wide
     ]
-    notes += [
+    flat = [
         f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd {width:g}: give "
         "--scale"
         for name, sd in zip(data.names, data.x.std(0), strict=True)
         if sd < 0.1 * width
     ]
-    used = len(data.x), data.dropped, found.steps
-    return Fit(ledger, recipe, *used, None, (*data.notes, *notes), data.kept)
+    notes = (*data.notes, *far, *flat)
+    return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, notes, data.kept)
 
 
 def _regression(
@@ -269,15 +257,14 @@ def _regression(
             if spread < LEAST:
                 notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
                 data = data._replace(notes=notes)
-    weights = np.ones(len(x)) if data.weights is None else data.weights
     if recipe.family != "diagonal":  # columns that are alike cost a long search
         size = len(recipe.inputs())  # of a multinomial model's class
         own, known = x[:, :size], prior.precision[:size, :size]
-        deviations(np.zeros(size), known + (own.T * weights) @ own, data.names[:size])
+        deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
     run = fitted(recipe, spread, site, data, prior, progress)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
-    predictor = x @ posterior.mean + (0.0 if data.offset is None else data.offset)
+    predictor = x @ posterior.mean + data.shift
     sure: list[str] = []
     if recipe.family == "diagonal":
         own: Any = run.federation.sites[site]

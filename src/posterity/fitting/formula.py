@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from posterity.adapters.shared import library
 from posterity.artifact.recipe import COUNTS, DEGREES, FUNCTIONS, POWERS, Recipe, Term
-from posterity.errors import MissingExtraError, UsageError
+from posterity.errors import UsageError
 
 SPLINE_DEGREE = 3
 QUOTED = re.compile("`([^`]+)`")
@@ -24,23 +25,15 @@ QUOTED = re.compile("`([^`]+)`")
 def with_formula(recipe: Recipe, formula: str) -> Recipe:
     """A recipe with the target, columns, terms and intercept of a formula.
 
-    Raises:
-        MissingExtraError: formulaic is not installed.
-        UsageError: for a formula that is none, and for functions that are not known.
-
     >>> with_formula(Recipe("linear"), "bp ~ age + log(dose)").terms
     ((('column', 'age'),), (('log', 'dose'),))
     """
+    formulaic = library("formulaic.errors", extra="formulas")
+    refused = formulaic.errors.FormulaicError
     try:
-        import formulaic
-        from formulaic.errors import FormulaicError
-    except ImportError as error:
-        raise MissingExtraError.of("formulaic", "formulas") from error
-    try:
-        make: Any = formulaic.Formula
-        parsed = make(formula)
+        parsed = formulaic.Formula(formula)
         left, right = [_texts(term) for term in parsed.lhs], list(parsed.rhs)
-    except (AttributeError, FormulaicError, SyntaxError, TypeError, ValueError) as error:
+    except (AttributeError, refused, SyntaxError, TypeError, ValueError) as error:
         text = " ".join(str(error).split())[:100]
         raise _refused(formula, f"({text})", "TARGET ~ TERM + TERM, on one line") from error
     trees = [_tree(formula, text) for texts in left for text in texts]

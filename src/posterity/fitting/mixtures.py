@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.errors import ConvergenceError, MissingExtraError, ParameterError, StructureError
+from posterity.adapters.shared import library
+from posterity.errors import ConvergenceError, ParameterError, StructureError
 from posterity.families import Plate
 
 STEPS = 2000
@@ -40,18 +41,8 @@ def fit_mixture(
     search, by scikit-learn from several starts, goes by columns of the site's own mean and
     deviation, where it does not hang on units; the prior goes there with it, and all comes back
     exactly. Source: bishop2006, section 10.2.
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
-        StructureError: fewer records than components.
-        ConvergenceError: if the bound still rises.
-        ParameterError: for columns that are far from 0 beside how much they vary.
     """
-    try:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.mixture import BayesianGaussianMixture
-    except ImportError as error:
-        raise MissingExtraError.of("scikit-learn", "sklearn") from error
+    sklearn = library("sklearn.mixture", extra="sklearn", package="scikit-learn")
     count, size = x.shape
     if count < max(components, 2):
         raise StructureError(
@@ -62,7 +53,7 @@ def fit_mixture(
     center, scale = x.mean(0), x.std(0)
     scale[scale <= 1e-12 * abs(center)] = 1.0
     scale[scale == 0] = 1.0
-    model: Any = BayesianGaussianMixture(
+    model: Any = sklearn.mixture.BayesianGaussianMixture(
         n_components=components,
         weight_concentration_prior_type="dirichlet_distribution",
         weight_concentration_prior=1.0,
@@ -77,7 +68,9 @@ def fit_mixture(
         random_state=seed,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct records; else below
+        warnings.simplefilter(
+            "ignore", sklearn.exceptions.ConvergenceWarning
+        )  # fewer distinct records; else below
         model.fit((x - center) / scale)
     if not model.converged_:
         raise ConvergenceError(

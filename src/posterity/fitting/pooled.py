@@ -13,13 +13,7 @@ from posterity.errors import StructureError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
-from posterity.fitting.predict import (
-    covariance_of,
-    gaussians,
-    log_predictive,
-    predict,
-    spread_in,
-)
+from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
@@ -48,14 +42,6 @@ def site_coefficients(
     law is a mixture of Gaussians, one a node. The records of a site of the file enter by the
     Gaussian that stands for their likelihood, which its factor determines
     (:func:`posterity.inference.population.message_of`).
-
-    Args:
-        value: the ledger, or a posterior, which knows no site's records.
-        sites: those that are wanted, each one of the ledger's, or None.
-
-    Raises:
-        StructureError: for a posterior without names, and for a site whose factor does not
-            determine its likelihood.
     """
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in sorted(BLOCKS))
@@ -169,11 +155,7 @@ def by_site(
 ) -> tuple[list[tuple[Any, np.ndarray]], list[str]]:
     """Laws of coefficients, each with the rows of the records that it predicts; and notes.
 
-    Args:
-        value: the ledger or posterior.
-        recipe: what it is about.
-        data: the records.
-        labels: the site of each record (n,); all are of an unseen one if left out.
+    ``labels`` are the site of each record (n,); all are of an unseen one if left out.
     """
     known = set(value.sites) if isinstance(value, Ledger) else set(recipe.strata)
     rows = np.full(len(data.x), "") if labels is None else labels
@@ -207,16 +189,9 @@ def predictions(
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]:
     """Predictions by name, the log predictive of each target if it is ``scored``, and notes.
 
-    Args:
-        value: a ledger or posterior.
-        recipe: what it is about.
-        data: the records.
-        labels: the site of each record (n,), where sites have coefficients of their own.
-        spread: the noise variance or dispersion; the recipe's if left out. Where neither says it
-            there is no log predictive.
-        scored: whether that is wanted.
-        level: of the intervals.
-        times: of survival.
+    ``labels`` are the site of each record (n,), where sites have coefficients of their own;
+    ``spread`` is the noise variance or dispersion, the recipe's if left out. Where neither says it
+    there is no log predictive.
     """
     posterior = value.posterior if isinstance(value, Ledger) else value
     pooled, notes = is_pooled(posterior), []
@@ -224,7 +199,7 @@ def predictions(
     if pooled or recipe.own:
         laws, notes = by_site(value, recipe, data, labels)
     recipe = recipe.shared
-    of = [(law, part_of(data, rows)) for law, rows in laws]
+    of = [(law, data.part(rows)) for law, rows in laws]
     order = np.argsort(np.concatenate([rows for _, rows in laws]))
     options: Any = {"noise_variance": spread, "level": level, "times": times, "median": pooled}
     made = [predict(law, recipe, own, **options) for law, own in of]
@@ -235,10 +210,3 @@ def predictions(
         scores = [log_predictive(law, recipe, own, spread) for law, own in of]
         return parts, np.concatenate(scores)[order], notes
     return parts, None, notes
-
-
-def part_of(data: Design, rows: np.ndarray) -> Design:
-    """Some of the records."""
-    fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
-    each = {name: getattr(data, name) for name in fields}
-    return data._replace(**{k: v if v is None else v[rows] for k, v in each.items()})

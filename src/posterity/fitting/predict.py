@@ -32,7 +32,7 @@ class Predictor(NamedTuple):
 
     def average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """The average over components of a function of their means and deviations, (n,)."""
-        return self.weights @ np.stack([each(*own) for own in self._components()])
+        return self.weights @ np.stack([*map(each, self.mean, self.deviation)])
 
     def quantile(self, level: float) -> np.ndarray:
         """The predictor below which lies so much of its distribution, (n,)."""
@@ -47,11 +47,8 @@ class Predictor(NamedTuple):
 
     def log_average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """The logarithm of the average of the exponential of a function, (n,)."""
-        logs = np.stack([each(*own) for own in self._components()])
+        logs = np.stack([*map(each, self.mean, self.deviation)])
         return np.asarray(logsumexp(logs, axis=0, b=self.weights[:, None]))
-
-    def _components(self) -> Any:
-        return zip(self.mean, self.deviation, strict=True)
 
 
 def predictor(posterior: Any, data: Design) -> Predictor:
@@ -65,7 +62,7 @@ def predictor(posterior: Any, data: Design) -> Predictor:
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
     mean = np.stack([x @ np.asarray(q.mean) for q in parts])
     deviation = np.stack([_deviation(q, x) for q in parts])
-    return Predictor(weights, mean + (0.0 if data.offset is None else data.offset), deviation)
+    return Predictor(weights, mean + data.shift, deviation)
 
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
@@ -151,16 +148,15 @@ def predict(
             "entropy": total,
             "mutual_information": np.maximum(total - expected, 0.0),
         }
-    if recipe.model not in ("linear", "logistic"):
+    if recipe.model != "linear":
         exposure = np.ones(len(low)) if data.exposure is None else data.exposure
         if median:
             ends = {"median": f.quantile(0.5), "low": low, "high": high}
             with np.errstate(over="ignore"):
                 return {name: np.exp(end) * exposure for name, end in ends.items()}
-        rate = lambda mean, deviation: np.exp(mean + deviation**2 / 2)
-        square = lambda mean, deviation: np.exp(2 * mean + 2 * deviation**2)
+        moment = lambda k: f.average(lambda m, s: np.exp(k * m + k**2 * s**2 / 2))
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, second = f.average(rate), f.average(square)
+            mean, second = moment(1), moment(2)
             parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
             variance = np.where(second < np.inf, np.maximum(second - mean**2, 0.0), np.inf)
         return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
@@ -278,14 +274,16 @@ def _log_ratio(recipe: Recipe, z: np.ndarray, x: np.ndarray) -> np.ndarray:
     return z[:, count:] @ x[:, count:].T
 
 
+def _slices(count: int) -> list[slice]:
+    return [slice(start, start + ROWS) for start in range(0, count, ROWS)]
+
+
 def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
     """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
     z, shares = _draws(posterior, data)
-    each = CLASSES[recipe.model]
-    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    each, shift = CLASSES[recipe.model], data.shift
     mean, inner = np.empty((len(data.x), len(recipe.levels))), np.empty(len(data.x))
-    for start in range(0, len(data.x), ROWS):
-        rows = slice(start, start + ROWS)
+    for rows in _slices(len(data.x)):
         own = each(z, data.x[rows], shift[rows], len(recipe.levels))
         mean[rows] = np.tensordot(shares, own, 1)
         inner[rows] = shares @ entr(own).sum(-1)
@@ -319,13 +317,12 @@ def _survival(
 ) -> dict[str, np.ndarray]:
     """Survival at each time, averaged over draws of the coefficients."""
     z, shares = _draws(posterior, data)
-    shift = np.zeros(len(data.x)) if data.offset is None else data.offset
+    shift = data.shift
     result = {"risk": shares @ _log_ratio(recipe, z, data.x) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(data.x)) for _ in range(3)]
         hazard = _cumulative(recipe, z, np.zeros(1), np.array([float(time)]))
-        for start in range(0, len(data.x), ROWS):
-            rows = slice(start, start + ROWS)
+        for rows in _slices(len(data.x)):
             ratio = np.minimum(_log_ratio(recipe, z, data.x[rows]) + shift[rows], MOST)
             own = np.exp(-hazard * np.exp(ratio))
             sums = (shares @ own, *_quantiles(own, shares, level))
@@ -351,10 +348,9 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     assert data.times is not None, "scored tables have times"
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
-    shift = np.zeros(len(time)) if data.offset is None else data.offset
+    shift = data.shift
     result = np.empty(len(time))
-    for start in range(0, len(time), ROWS):
-        rows = slice(start, start + ROWS)
+    for rows in _slices(len(time)):
         ratio = _log_ratio(recipe, z, data.x[rows]) + shift[rows]
         spent = _cumulative(recipe, z, entry[rows], time[rows]) * np.exp(np.minimum(ratio, MOST))
         logs = event[rows] * (_log_hazard(recipe, z, time[rows]) + ratio) - spent

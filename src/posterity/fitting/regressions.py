@@ -40,11 +40,9 @@ unit size; the step of differences of slopes; Newton steps; the squared length o
 
 
 def model_of(recipe: Recipe, spread: float | None = None) -> Any:
-    """The library's model of a recipe; of counts, which have exposures.
+    """The library's model of a recipe, of counts one with exposures.
 
-    Args:
-        recipe: what is asked.
-        spread: the noise variance or dispersion; if left out the recipe's, or one.
+    ``spread`` is the noise variance or dispersion; if left out the recipe's, or one.
     """
     known = getattr(recipe, recipe.spread) if recipe.spread else None
     spread = spread or (1.0 if known in (None, ESTIMATE) else float(known))
@@ -69,8 +67,7 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
     records by the square roots of their weights.
     """
     x, y = data.x, np.asarray(data.y)
-    offset = np.zeros(len(x)) if data.offset is None else data.offset
-    weights = np.ones(len(x)) if data.weights is None else data.weights
+    offset, weights = data.shift, data.counts
     if recipe.model == "linear":
         root = np.sqrt(weights)
         return x * root[:, None], (y - offset) * root
@@ -89,11 +86,7 @@ def fitted(
     prior: Any,
     progress: ProgressCallback | None = None,
 ) -> Run:
-    """A federation of the one site, whose records these are.
-
-    Raises:
-        ConvergenceError: if the log likelihood is not finite.
-    """
+    """A federation of the one site, whose records these are."""
     model = model_of(recipe, spread)
     try:
         with warnings.catch_warnings():
@@ -132,11 +125,7 @@ class Residuals(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance of the noise.
-
-        Raises:
-            ParameterError: if there are no records to spare, or nothing is left.
-        """
+        """The variance of the noise."""
         variance = self.sum / self.spare if self.spare > 0 else 0.0
         if not variance > (1e-13 * self.top) ** 2:
             raise ParameterError(
@@ -153,7 +142,7 @@ def residuals_of(recipe: Recipe, data: Design) -> Residuals:
     x, y = data_of(recipe, data)
     size = _sizes(x)
     solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
-    count = len(y) if data.weights is None else float(data.weights.sum())
+    count = float(data.counts.sum())
     left = float(((y - (x / size) @ solution) ** 2).sum())
     top = float(np.abs(y).max(initial=0))
     return Residuals(left, count - int(rank), top, len(x), x.shape[1])
@@ -171,10 +160,6 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
     Each of the sites has coefficients of its own, at the top of its likelihood.
 
     Of counts that vary no more than Poisson's it is the least that is looked for.
-
-    Raises:
-        ParameterError: for records that do not tell it: zeros alone, values that are all the same,
-            no more records than coefficients.
     """
     pairs = [data_of(recipe, data) for data in sites]
     scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs if len(x)]
@@ -221,12 +206,7 @@ def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> 
 
 
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The standard deviations (d,) of a Gaussian of these natural parameters.
-
-    Raises:
-        ParameterError: if columns are so alike, or so far from 0, that float64 does not tell them
-            apart, or displaces a mean.
-    """
+    """The standard deviations (d,) of a Gaussian of these natural parameters."""
     size = np.sqrt(np.diagonal(precision))
     scaled, rounding = precision / np.outer(size, size), np.finfo(float).eps
     values, vectors = np.linalg.eigh(scaled)

@@ -108,11 +108,7 @@ def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
     """Groups of records by predicted probability: its mean, and the share that was observed."""
     groups = np.array_split(np.argsort(p, kind="stable"), min(BINS, max(len(p) // 5, 1)))
     return [
-        {
-            "predicted": float(p[own].mean()),
-            "observed": float(y[own].mean()),
-            "records": len(own),
-        }
+        {"predicted": float(p[own].mean()), "observed": float(y[own].mean()), "records": len(own)}
         for own in groups
     ]
 

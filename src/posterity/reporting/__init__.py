@@ -18,7 +18,7 @@ from posterity.artifact.recipe import INTERCEPT, Recipe
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.files import write_file
-from posterity.fitting.design import PLAIN, Reading
+from posterity.fitting.reading import PLAIN, Reading
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
 from posterity.reporting.markup import (

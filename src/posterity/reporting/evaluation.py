@@ -10,9 +10,10 @@ from posterity.artifact.provenance import inputs_of
 from posterity.artifact.recipe import LABELS, recipe_in, sites_in, together
 from posterity.errors import StructureError
 from posterity.families.layers import Layers
-from posterity.fitting.design import PLAIN, Design, Reading, columns_to_predict, design
+from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.pooled import predictions
+from posterity.fitting.reading import PLAIN, Reading, columns_to_predict
 from posterity.fitting.scores import BINS, scores
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table

@@ -1,0 +1,254 @@
+"""How a recipe's columns are read from the cells of a table: as numbers, or places of levels."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from posterity.adapters.tables.reader import Cells, is_missing, table_error
+from posterity.artifact.recipe import LABELS, Recipe
+from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.families.names import some
+
+MOST = 5000
+"""Columns of a fit: a step takes minutes with as many, and their covariance 200 MB."""
+ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
+FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
+"""Columns of a recipe that are no inputs, and their flags."""
+LOGICAL = {"TRUE": "1", "FALSE": "0"}
+SAVED_INDEX = re.compile(r"Unnamed: \d+")
+"""What pandas calls a column without a name when it reads one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How one site's table says what the recipe is about; nothing of it is kept in the file.
+
+    Attributes:
+        rename: by the recipe's column the name that it has in this table.
+        convert: by column what its numbers are multiplied by to be in the recipe's unit.
+        levels: by column the texts of this table, in the order of the recipe's levels.
+        drop_missing: leave out records of which a value is missing.
+        decimal: ``"."`` or ``","``, where the numbers do not say it.
+    """
+
+    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    convert: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    drop_missing: bool = False
+    decimal: str | None = None
+
+    def renamed(self, cells: Cells) -> Cells:
+        """The table with its columns under the recipe's names."""
+        own = {table: name for name, table in self.rename.items()}
+        if unknown := [table for table in own if table not in cells.header]:
+            raise _no_column(unknown[0], "--rename", cells.header, cells.path)
+        header = tuple(own.get(name, name) for name in cells.header)
+        if twice := [name for name in self.rename if header.count(name) > 1]:
+            raise UsageError(
+                found=f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it",
+                expected="one column of a name",
+                fix="Leave --rename out, or take the other column out of the table.",
+            )
+        return cells._replace(header=header)
+
+
+PLAIN = Reading()
+"""A table that says all as the recipe does."""
+
+
+def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
+    """Raise a StructureError unless a table has the columns that a recipe predicts from."""
+    wanted = [*(recipe.columns or ()), *([recipe.offset] if recipe.offset else [])]
+    if missing := [name for name in wanted if name not in cells.header]:
+        raise StructureError(
+            found=f"no column {missing[0]!r} in {str(cells.path)!r}, which has "
+            f"{some(cells.header)}",
+            expected=f"the columns that the model takes: {some(wanted)}",
+            fix="Add it, or name the table's own by --rename "
+            f"{missing[0]}=NAME; leave its cells empty where it is not known.",
+        )
+
+
+def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The columns that are used, in the order of the flags, or else of the file."""
+    alone = {FLAGS[key]: name for key in ALONE if (name := getattr(recipe, key))}
+    apart = {*alone.values()}
+    for flag, names in {
+        **{flag: [name] for flag, name in alone.items()},
+        "--columns": recipe.columns or (),
+        "--without": recipe.without,
+    }.items():
+        if unknown := [name for name in names if name not in header]:
+            raise _no_column(unknown[0], flag, header, path)
+    if recipe.columns is not None:
+        if both := apart & set(recipe.columns):
+            raise UsageError(
+                found=f"{both.pop()!r} among --columns, and by itself as "
+                + ", ".join(FLAGS.values()),
+                expected="what is not predicted from itself",
+                fix="Leave it out of one.",
+            )
+        used = tuple(dict.fromkeys(recipe.columns))
+    else:
+        used = tuple(name for name in header if name not in {*apart, *recipe.without})
+        if rows := [name for name in used if SAVED_INDEX.fullmatch(name)]:
+            raise StructureError(
+                found=f"a column {rows[0]!r} in {str(path)!r}, as a table's row numbers are called "
+                "that were saved with it",
+                expected="columns that say something of a record",
+                fix=f"Say --without {rows[0]!r}, or name the columns to use by --columns.",
+            )
+    _check_names(recipe, used, path)
+    return used
+
+
+def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
+    return StructureError(
+        found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
+        expected=f"the column that {flag} names",
+        fix="Name it as the table does: --rename RECIPE=TABLE where the recipe has another name.",
+    )
+
+
+def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
+    """Refuse names of columns that are not used, of which a flag would go unheard."""
+    target = [recipe.target] if recipe.target else []
+    scaled = [*used, *(target if recipe.model == "linear" else [])]
+    plain = [name for name in scaled if name not in recipe.categories]
+    # A count and a class have no unit.
+    measured = [recipe.exposure, recipe.entry]
+    measured += target if recipe.model in ("gamma", "survival") else []
+    flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
+        "--center": (recipe.center, plain),
+        "--scale": (recipe.scale, plain),
+        "--unit": (recipe.unit, [*plain, *(name for name in measured if name)]),
+        "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
+    }
+    for flag, (names, known) in flags.items():
+        if unknown := [name for name in names if name not in known]:
+            raise UsageError(
+                found=f"{flag} for {unknown[0]!r}",
+                expected=f"a column that it is for: {some(known)}",
+                fix="Leave it out, or name the column as the table does.",
+            )
+    if len(used) > MOST:
+        raise StructureError(
+            found=f"{len(used):,} columns in {str(path)!r}",
+            expected=f"{MOST:,} at most, whose covariance is to be computed",
+            fix="Name those to use by --columns, or leave some out by --without.",
+        )
+    if not used and not (recipe.regression and recipe.intercept):
+        raise StructureError(
+            found=f"no columns but the target in {str(path)!r}",
+            expected="one column at least",
+            fix="Name columns, or leave --no-intercept out.",
+        )
+
+
+def labelled(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> tuple[Reading, list[str]]:
+    """A reading that takes 0 and 1 for the names of a target's two levels, and a note of that."""
+    target, levels = recipe.target or "", recipe.levels
+    if target not in wanted or len(levels) != 2 or target in reading.levels:
+        return reading, []
+    if {"0", "1"} & {*levels} or not {text.strip() for text in cells.column(target)} <= {"0", "1"}:
+        return reading, []
+    note = f"0 and 1 of {target!r} are taken for {levels[0]} and {levels[1]}"
+    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [note]
+
+
+def values_of(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """By column the numbers in the recipe's unit, or the places of a category's levels."""
+    numeric = [name for name in wanted if name not in recipe.categories]
+    expected = (
+        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
+        "(--without {column})"
+    )
+    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
+    values = dict(zip(numeric, numbers, strict=True))
+    for name, factor in reading.convert.items():
+        if name not in values:
+            raise UsageError(
+                found=f"--convert for {name!r}",
+                expected=f"a column of numbers that is used: {some(numeric)}",
+                fix="Leave it out, or name the column as the recipe does.",
+            )
+        values[name] = values[name] * factor
+    for name in wanted:
+        if (levels := recipe.categories.get(name)) is not None:
+            values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
+    return values
+
+
+def _logical(cells: Cells, names: Sequence[str]) -> Cells:
+    """TRUE and FALSE, as R and spreadsheets write logical values, as 1 and 0."""
+    places = (cells.header.index(name) for name in names)
+    logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
+    if not logical or not cells.rows:
+        return cells
+    as_number = lambda place, cell: LOGICAL[cell.upper()] if place in logical else cell
+    rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
+    return cells._replace(rows=rows)
+
+
+def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, np.ndarray]:
+    """The records of which nothing is missing, and their numbers among all."""
+    positions = list(places.values())
+    gap = [any(is_missing(row[place]) for place in positions) for row in cells.rows]
+    kept = np.flatnonzero(~np.array(gap, dtype=bool))
+    if any(gap) and not drop:
+        first = gap.index(True)
+        name = next(name for name, place in places.items() if is_missing(cells.rows[first][place]))
+        lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
+        raise ArtifactError(
+            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
+            f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
+            expected="a value in every column that is used",
+            fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
+        )
+    rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
+    return cells._replace(rows=rows, lines=lines), kept
+
+
+def known(
+    cells: Cells, recipe: Recipe, reading: Reading, places: Mapping[str, int]
+) -> tuple[Cells, list[str]]:
+    """A table to be predicted, in which levels that the model does not know are missing; notes."""
+    notes, rows = [], [list(row) for row in cells.rows]
+    for name in set(recipe.columns or ()) & recipe.categories.keys():
+        own, place = reading.levels.get(name, recipe.categories[name]), places[name]
+        texts = [row[place].strip() for row in rows]
+        odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
+        if odd:
+            lines = some([str(cells.lines[n]) for n in odd])
+            levels = some(sorted({texts[n] for n in odd}))
+            notes.append(f"column {name!r}: {levels} in lines {lines}, unknown to the model")
+        for n in odd:
+            rows[n][place] = ""
+    return cells._replace(rows=rows), notes
+
+
+def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
+    """The places of a column's texts among its levels, which this table may call otherwise."""
+    if len(own) != len(levels):
+        raise UsageError(
+            found=f"--category {name} with {len(own)} levels",
+            expected=f"the table's own text for each of {some(list(levels))}, in this order",
+            fix="Name all of them, also those that are not in this table.",
+        )
+    place = {text: index for index, text in enumerate(own)}
+    texts = [cell.strip() for cell in cells.column(name)]
+    for cell, line in zip(texts, cells.lines, strict=True):
+        if cell not in place:
+            raise table_error(
+                cells.path,
+                f"{cell[:50]!r} in line {line}, column {name!r}",
+                f"one of its levels {some(list(own))}, the same at every site",
+            )
+    return np.array([place[cell] for cell in texts], dtype=float)
