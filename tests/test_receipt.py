@@ -171,190 +171,107 @@ JOINED = "nobody joined but whom the receipt names"
 HANDED_ON = "what left was not handed on"
 
 a, b, c = (FACTORS[site] for site in "abc")
-DEPENDENT = {site: TOGETHER.entries[site] for site in "bc"}
+STAY = {site: TOGETHER.entries[site] for site in "bc"}
+alone = lambda **entries: ("exact", with_entries(ALONE_LEFT, **entries))
+left = lambda site, factor, **how: (
+    "exact",
+    ALONE_LEFT.update(site, factor, independent=True, **how),
+)
+refined = lambda **entries: ("refined", with_entries(REFINED, **entries))
+told = lambda **content: {"refinement": refinement_of(**content)}
+counts = lambda **updates: told(updates=updates)
+marked = lambda site: {site: STAY[site]._replace(independent=True)}
+other = lambda ledger: Ledger(Gamma.from_standard(1.0, 1.5), ledger.entries)
+exact, subtracted, company = ("exact", None), ("subtracted", None), ("refined", None)
+PARTS = {"b": Entry(0, 2, b + a * 0.3), "c": Entry(0, 1, c + a * 0.5), "e": Entry(0, 0, a * 0.2)}
 FORGERIES = {
-    # name: (kind, the ledger after or None for the honest one, content changed, claims broken)
-    "another ledger before": ("exact", None, {"before": "0" * 64}, {BEFORE}),
-    "another ledger after": ("refined", None, {"after": "f" * 64}, {AFTER}),
+    # name: ((kind, the ledger after or None for the honest one), content changed, claims broken)
+    "another ledger before": (exact, {"before": "0" * 64}, {BEFORE}),
+    "another ledger after": (company, {"after": "f" * 64}, {AFTER}),
     # who left
-    "another site": ("exact", None, {"sites": ["b"]}, {GONE, BARRED, LEFT, SAME}),
-    "one site more": ("subtracted", None, {"sites": ["a", "b"]}, {GONE, BARRED}),
-    "a ghost": ("exact", None, {"sites": ["yew"]}, {CONTRIBUTED, BARRED, LEFT, SAME}),
+    "another site": (exact, {"sites": ["b"]}, {GONE, BARRED, LEFT, SAME}),
+    "one site more": (subtracted, {"sites": ["a", "b"]}, {GONE, BARRED}),
+    "a ghost": (exact, {"sites": ["yew"]}, {CONTRIBUTED, BARRED, LEFT, SAME}),
     "a ghost beside": (
-        "exact",
-        with_entries(ALONE_LEFT, yew=Entry(0, 0, None)),
-        {"sites": ["a", "yew"]},
-        {CONTRIBUTED, BARRED},
+        alone(yew=Entry(0, 0, None)), {"sites": ["a", "yew"]}, {CONTRIBUTED, BARRED},
     ),
-    "a ghost of a refinement": ("refined", None, {"sites": ["a", "yew"]}, {CONTRIBUTED, BARRED}),
-    "who left long ago": ("exact", None, {"sites": ["a", "d"]}, {CONTRIBUTED}),
-    "nobody left": ("exact", ALONE, {}, {GONE, BARRED}),
-    "back under a new epoch": (
-        "exact",
-        ALONE_LEFT.update("a", a, epoch=1, independent=True),
-        {},
-        {GONE, BARRED, CAME_BACK},
-    ),
-    "a tombstone that bars more": (
-        "exact", with_entries(ALONE_LEFT, a=Entry(9, 0, None)), {}, {BARRED, CAME_BACK},
-    ),
-    "no tombstone": ("exact", ALONE_LEFT.compact(), {}, {BARRED, CAME_BACK, VERSIONS, SAME}),
+    "a ghost of a refinement": (company, {"sites": ["a", "yew"]}, {CONTRIBUTED, BARRED}),
+    "who left long ago": (exact, {"sites": ["a", "d"]}, {CONTRIBUTED}),
+    "nobody left": (("exact", ALONE), {}, {GONE, BARRED}),
+    "back under a new epoch": (left("a", a, epoch=1), {}, {GONE, BARRED, CAME_BACK}),
+    "a tombstone that bars more": (alone(a=Entry(9, 0, None)), {}, {BARRED, CAME_BACK}),
+    "no tombstone": (("exact", ALONE_LEFT.compact()), {}, {BARRED, CAME_BACK, VERSIONS, SAME}),
     # who stays, where nothing was refined
-    "another left too": ("exact", ALONE_LEFT.forget("b"), {}, {LEFT, SAME}),
-    "another came back": (
-        "exact",
-        ALONE_LEFT.update("d", a, epoch=1, independent=True),
-        {},
-        {CAME_BACK, SAME},
-    ),
-    "handed on, exactly": (
-        "exact", ALONE_LEFT.update("b", b + a, independent=True), {}, {SAME},
-    ),
-    "handed on": ("subtracted", TOGETHER_LEFT.update("b", b + a), {}, {SAME}),
-    "another name, exactly": (
-        "exact", ALONE_LEFT.update("fir", a, independent=True), {}, {SAME},
-    ),
+    "another left too": (("exact", ALONE_LEFT.forget("b")), {}, {LEFT, SAME}),
+    "another came back": (left("d", a, epoch=1), {}, {CAME_BACK, SAME}),
+    "handed on, exactly": (left("b", b + a), {}, {SAME}),
+    "handed on": (("subtracted", TOGETHER_LEFT.update("b", b + a)), {}, {SAME}),
+    "another name, exactly": (left("fir", a), {}, {SAME}),
     "a name that looks alike": (
-        "exact",
-        ALONE_LEFT.compact().update("a ", a, independent=True),
+        ("exact", ALONE_LEFT.compact().update("a ", a, independent=True)),
         {},
         {LOOKS, BARRED, CAME_BACK, VERSIONS, SAME},
     ),
-    "another name": ("subtracted", TOGETHER_LEFT.update("fir", a), {}, {SAME}),
-    "a bit": (
-        "exact",
-        ALONE_LEFT.update("b", Gamma(5.0, 4.000000000000001), independent=True),
-        {},
-        {SAME},
-    ),
-    "the same version with another factor": (
-        "exact",
-        with_entries(ALONE_LEFT, b=Entry(0, 1, a, True)),
-        {},
-        {VERSIONS, SAME},
-    ),
-    "an older version": (
-        "exact", with_entries(ALONE_LEFT, b=Entry(0, 0, b, True)), {}, {VERSIONS, SAME},
-    ),
-    "another prior": (
-        "exact",
-        Ledger(Gamma.from_standard(1.0, 1.5), ALONE_LEFT.entries),
-        {},
-        {PRIOR_SAME, VERSIONS, SAME},
-    ),
+    "another name": (("subtracted", TOGETHER_LEFT.update("fir", a)), {}, {SAME}),
+    "a bit": (left("b", Gamma(5.0, 4.000000000000001)), {}, {SAME}),
+    "the same version with another factor": (alone(b=Entry(0, 1, a, True)), {}, {VERSIONS, SAME}),
+    "an older version": (alone(b=Entry(0, 0, b, True)), {}, {VERSIONS, SAME}),
+    "another prior": (("exact", other(ALONE_LEFT)), {}, {PRIOR_SAME, VERSIONS, SAME}),
     # exactness
-    "exact though not": ("subtracted", None, {"exact": True}, {EXACT}),
-    "not exact though exact": ("exact", None, {"exact": False}, {EXACT}),
-    "refined and called exact": ("refined", None, {"exact": True}, {NOT_EXACT}),
+    "exact though not": (subtracted, {"exact": True}, {EXACT}),
+    "not exact though exact": (exact, {"exact": False}, {EXACT}),
+    "refined and called exact": (company, {"exact": True}, {NOT_EXACT}),
     "relabelled independent": (
-        "subtracted",
-        with_entries(
-            TOGETHER_LEFT, **{s: e._replace(independent=True) for s, e in DEPENDENT.items()}
-        ),
+        ("subtracted", with_entries(TOGETHER_LEFT, **marked("b"), **marked("c"))),
         {"exact": True},
         {VERSIONS, SAME},
     ),
     "relabelled independent, in a refinement": (
-        "refined",
-        with_entries(REFINED, c=DEPENDENT["c"]._replace(independent=True)),
-        {"refinement": refinement_of(updates={"b": 2, "c": 0, "e": 1})},
-        {VERSIONS},
+        refined(**marked("c")), counts(b=2, c=0, e=1), {VERSIONS},
     ),
-    "refined and called a subtraction": ("refined", None, {"refinement": None}, {SAME}),
+    "refined and called a subtraction": (company, {"refinement": None}, {SAME}),
     # who refined
-    "more updates": (
-        "refined", None, {"refinement": refinement_of(updates={"b": 9, "c": 1, "e": 1})}, {UPDATES},
-    ),
-    "fewer sites": (
-        "refined", None, {"refinement": refinement_of(updates={"b": 2, "e": 1})}, {UPDATES},
-    ),
-    "more sites": (
-        "refined",
-        None,
-        {"refinement": refinement_of(updates={"b": 2, "c": 1, "e": 1, "yew": 1})},
-        {UPDATES},
-    ),
+    "more updates": (company, counts(b=9, c=1, e=1), {UPDATES}),
+    "fewer sites": (company, counts(b=2, e=1), {UPDATES}),
+    "more sites": (company, counts(b=2, c=1, e=1, yew=1), {UPDATES}),
     "restarted, it says": (
-        "refined",
-        None,
-        {"refinement": refinement_of(updates={"b": 1, "c": 0, "e": 1}, restarted=True)},
-        {BARRED},
+        company, told(updates={"b": 1, "c": 0, "e": 1}, restarted=True), {BARRED},
     ),
-    "not restarted, it says": (
-        "restarted",
-        None,
-        {"refinement": refinement_of(updates={"b": 3, "c": 2, "e": 1})},
-        {BARRED},
-    ),
-    "a newcomer who is not named": (
-        "refined", None, {"refinement": refinement_of(joined=[])}, {JOINED},
-    ),
-    "a newcomer of another epoch": (
-        "refined", with_entries(REFINED, e=Entry(1, 0, Gamma(2.0, 2.5))), {}, {CAME_BACK},
-    ),
+    "not restarted, it says": (("restarted", None), counts(b=3, c=2, e=1), {BARRED}),
+    "a newcomer who is not named": (company, told(joined=[]), {JOINED}),
+    "a newcomer of another epoch": (refined(e=Entry(1, 0, Gamma(2.0, 2.5))), {}, {CAME_BACK}),
     "another left while they refined": (
-        "refined",
-        REFINED.forget("c"),
-        {"refinement": refinement_of(updates={"b": 2, "e": 1})},
-        {LEFT},
+        ("refined", REFINED.forget("c")), counts(b=2, e=1), {LEFT},
     ),
     "another came back while they refined": (
-        "refined",
-        REFINED.update("d", Gamma(1.0, 9.0), epoch=1),
-        {"refinement": refinement_of(updates={"b": 2, "c": 1, "d": 0, "e": 1}, joined=["d", "e"])},
+        ("refined", REFINED.update("d", Gamma(1.0, 9.0), epoch=1)),
+        told(updates={"b": 2, "c": 1, "d": 0, "e": 1}, joined=["d", "e"]),
         {CAME_BACK},
     ),
     "an older factor while they refined": (
-        "refined",
-        with_entries(REFINED, c=Entry(0, 0, Gamma(0.9, 1.6))),
-        {"refinement": refinement_of(updates={"b": 2, "c": 0, "e": 1})},
-        {VERSIONS},
+        refined(c=Entry(0, 0, Gamma(0.9, 1.6))), counts(b=2, c=0, e=1), {VERSIONS},
     ),
     "another prior of a refinement": (
-        "refined",
-        Ledger(Gamma.from_standard(1.0, 1.5), REFINED.entries),
-        {},
-        {PRIOR_SAME, VERSIONS, HANDED_ON},
+        ("refined", other(REFINED)), {}, {PRIOR_SAME, VERSIONS, HANDED_ON},
     ),
     # what became of the factor that left
-    "handed on to one, in a refinement": (
-        "refined", with_entries(REFINED, c=Entry(0, 1, c + a)), {}, {HANDED_ON},
-    ),
-    "handed on to one, or nearly": (
-        "refined", with_entries(REFINED, c=Entry(0, 1, c + a * 1.000001)), {}, {HANDED_ON},
-    ),
+    "handed on to one, in a refinement": (refined(c=Entry(0, 1, c + a)), {}, {HANDED_ON}),
+    "handed on to one, or nearly": (refined(c=Entry(0, 1, c + a * 1.000001)), {}, {HANDED_ON}),
     "one of its parameters handed on": (
-        "refined",
-        with_entries(REFINED, c=Entry(0, 1, c + Gamma(a.shape_minus_one, 0.0))),
-        {},
-        {HANDED_ON},
+        refined(c=Entry(0, 1, c + Gamma(a.shape_minus_one, 0.0))), {}, {HANDED_ON},
     ),
-    "taken from another too": (
-        "refined", with_entries(REFINED, c=Entry(0, 1, c + a * -1.0)), {}, {HANDED_ON},
-    ),
+    "taken from another too": (refined(c=Entry(0, 1, c + a * -1.0)), {}, {HANDED_ON}),
     "handed on to one, after a restart": (
-        "restarted", with_entries(ZEROED, c=Entry(0, 2, c + a)), {}, {HANDED_ON},
+        ("restarted", with_entries(ZEROED, c=Entry(0, 2, c + a))), {}, {HANDED_ON},
     ),
-    "handed on to a newcomer": (
-        "refined", with_entries(REFINED, e=Entry(0, 0, a)), {}, {HANDED_ON},
-    ),
-    "handed on in parts, so that the posterior is what it was": (
-        "refined",
-        with_entries(
-            REFINED,
-            b=Entry(0, 2, b + a * 0.3),
-            c=Entry(0, 1, c + a * 0.5),
-            e=Entry(0, 0, a * 0.2),
-        ),
-        {},
-        {HANDED_ON},
-    ),
+    "handed on to a newcomer": (refined(e=Entry(0, 0, a)), {}, {HANDED_ON}),
+    "handed on in parts, so that the posterior is what it was": (refined(**PARTS), {}, {HANDED_ON}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_forgeries_are_refused(name, tmp_path):
-    kind, forged, changed, expected = FORGERIES[name]
+    (kind, forged), changed, expected = FORGERIES[name]
     before, after, content = HONEST[kind]
     after = after if forged is None else forged
     document = {**document_of(before, after), **content, **changed}
@@ -378,35 +295,24 @@ def test_leavers_whose_factors_were_exchanged(tmp_path):
 
 # --- what a receipt cannot show -----------------------------------------------------------------
 
+SILENT = ALONE.update("yew", PRIOR.zero(), independent=True)
+MARKED = ledger_of("abc", independent=True)
 UNSHOWN = {
-    "when it was issued": ("exact", None, None, {"time": "2020-01-01T00:00:00+00:00"}),
-    "by which version of posterity": ("exact", None, None, {"version": "99.0"}),
+    "when it was issued": (*exact, {"time": "2020-01-01T00:00:00+00:00"}),
+    "by which version of posterity": (*exact, {"version": "99.0"}),
     "how far the posterior is from an optimum without them": (
-        "refined",
-        None,
-        None,
-        {"refinement": refinement_of(estimated_distance_nats=0.0, residuals={})},
+        *company, told(estimated_distance_nats=0.0, residuals={}),
     ),
     "that a factor marked as independent was found alone": (
-        "subtracted",
-        ledger_of("abc", independent=True),
-        ledger_of("abc", independent=True).forget("a"),
-        {"exact": True},
+        "subtracted", MARKED.forget("a"), {"exact": True}, MARKED,
     ),
-    "that a site had data": (
-        "exact",
-        ALONE.update("yew", PRIOR.zero(), independent=True),
-        ALONE.update("yew", PRIOR.zero(), independent=True).forget("yew"),
-        {"sites": ["yew"]},
-    ),
+    "that a site had data": ("exact", SILENT.forget("yew"), {"sites": ["yew"]}, SILENT),
     "that what left was not handed on with something else": (
-        "refined", None, with_entries(REFINED, c=Entry(0, 1, c + a + b * 0.5)), {},
+        *refined(c=Entry(0, 1, c + a + b * 0.5)), {},
     ),
-    "that who joined is not who left": (
-        "refined", None, with_entries(REFINED, e=Entry(0, 0, a * 1.1)), {},
-    ),
+    "that who joined is not who left": (*refined(e=Entry(0, 0, a * 1.1)), {}),
     "that a factor refined is what its site found": (
-        "refined", None, with_entries(REFINED, c=Entry(0, 1, Gamma(0.9, 1.6), True)), {},
+        *refined(c=Entry(0, 1, Gamma(0.9, 1.6), True)), {},
     ),
 }  # fmt: skip
 
@@ -414,9 +320,9 @@ UNSHOWN = {
 @pytest.mark.parametrize("name", UNSHOWN)
 def test_what_a_receipt_cannot_show(name, tmp_path):
     """Named in docs/forget.md: whoever refuses one of these can strike it there."""
-    kind, before, after, changed = UNSHOWN[name]
+    kind, after, changed, *before = UNSHOWN[name]
     honest_before, honest_after, content = HONEST[kind]
-    before = honest_before if before is None else before
+    before = before[0] if before else honest_before
     after = honest_after if after is None else after
     document = {**document_of(before, after), **content, **changed}
     path = written(document, tmp_path / "receipt.json")

@@ -119,17 +119,14 @@ def opened(
     with writing(path):
         file = beside.open("ab")
     with file:
-        taken = False
+        free = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            taken = True
-        except OSError:
-            pass  # no locks on this file system
+        except OSError as error:  # any other: no locks on this file system
+            free = not isinstance(error, BlockingIOError)
         # Another process may have removed the file between its opening and its lock.
-        if taken or not (
-            beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())
-        ):
+        same = beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())
+        if not (free and same):
             raise ArtifactError(
                 found=f"{str(path)!r}, which another process writes",
                 expected="one process a checkpoint",

@@ -1,7 +1,7 @@
 """Entries of ledgers: versions of sites' factors, checked, at rest, and how two copies join."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -47,11 +47,19 @@ class Entry(NamedTuple):
         return (self.epoch, self.factor is None, self.sequence)
 
 
-def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each site's highest entry, by sorted name.
+def with_factors(
+    entries: Mapping[str, Entry], change: Callable[[str, Any], Any]
+) -> dict[str, Entry]:
+    """The same versions with other factors: ``change(site, factor)``, where there is one."""
+    return {
+        site: entry if entry.factor is None else entry._replace(factor=change(site, entry.factor))
+        for site, entry in entries.items()
+    }
 
-    Raises:
-        LedgerError: if one version of a site has two contents.
+
+def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Each site's highest entry, by sorted name; a LedgerError if one version of a site has two
+    contents.
     """
     merged = dict(mine)
     for site, entry in theirs.items():
@@ -72,9 +80,7 @@ def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
 
 def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
     """The entries sorted by name, read-only."""
-    names = list(entries)
-    ordered = sorted(names)
-    return MappingProxyType(dict(entries) if names == ordered else {s: entries[s] for s in ordered})
+    return MappingProxyType({site: entries[site] for site in sorted(entries)})
 
 
 def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
@@ -125,10 +131,8 @@ def _is_count(value: Any) -> bool:
 
 
 def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[Any]:
-    """The factors at rest, all at once where they are as they should be.
-
-    Raises:
-        ParameterError, StructureError: as of the first that is not finite, or not like the prior.
+    """The factors at rest, all at once where they are as they should be; a ParameterError or
+    StructureError as of the first that is not finite, or not like the prior.
     """
     try:
         pairs = zip(columns(prior, [prior]), columns(prior, [*factors.values()]), strict=True)

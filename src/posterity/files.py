@@ -12,10 +12,8 @@ from posterity.errors import ArtifactError
 
 
 def write_file(path: Path, *parts: Any) -> None:
-    """Write the parts, bytes or contiguous arrays of bytes, one after the other.
-
-    Raises:
-        ArtifactError: if that fails; ``path`` is then as it was.
+    """Write the parts, bytes or contiguous arrays of bytes, one after the other; an ArtifactError
+    if that fails; ``path`` is then as it was.
     """
     with writing(path):
         write_atomically(path, lambda file: file.writelines(parts))
@@ -64,10 +62,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Call ``write`` on a temporary binary file, forced to disk, that then replaces ``path``.
-
-    Raises:
-        OSError: if that fails anywhere; ``path`` is then as it was.
+    """Call ``write`` on a temporary binary file, forced to disk, that then replaces ``path``; an
+    OSError if that fails anywhere; ``path`` is then as it was.
     """
     clean_stale(path)
     temporary, file = _temporary(path)

@@ -56,7 +56,7 @@ def handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
         _is_handed_on(metric, own, gain, joins, lost)
         for own, gain, joins in rows
         for part in known
-        for lost in _orders(part, gain)
+        for lost in (part, _in_order_of(part, gain))
     )
 
 
@@ -106,12 +106,6 @@ class _Metric:
             return 0.0, 1.0
         multiple = self.inner(gain, lost) / self.length(lost) ** 2
         return multiple, self.length(gain - lost * multiple) / self.length(gain)
-
-
-def _orders(lost: Any, gain: Any) -> list[Any]:
-    """The factor as it is, and with its exchangeable components in the order of a gain's."""
-    other = _in_order_of(lost, gain)
-    return [lost] if other == lost else [lost, other]
 
 
 def _in_order_of(lost: Any, gain: Any) -> Any:

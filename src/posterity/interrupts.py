@@ -57,10 +57,8 @@ class Interrupts:
             self.rescue = lambda: None
 
     def check(self) -> None:
-        """Raise what the first signal asks for, if one came.
-
-        Raises:
-            KeyboardInterrupt, Terminated: for Ctrl-C, for SIGTERM.
+        """Raise what the first signal asks for, if one came; a KeyboardInterrupt or Terminated for
+        Ctrl-C, for SIGTERM.
         """
         if self.came:
             raise of_signal(self.came[0])

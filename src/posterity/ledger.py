@@ -9,18 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from posterity import entries as versions
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_adds, check_proper, check_same_structure
-from posterity.entries import (
-    Entry,
-    all_at_rest,
-    by_site,
-    check_names,
-    checked,
-    merge_entries,
-    stale,
-)
+from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
@@ -65,8 +58,9 @@ class Ledger:
             ParameterError: if either has NaN, infinite or improper parameters.
             StructureError: if they are not of one family and shape.
         """
-        check_adds(posterior, f"the posterior of site {site!r}")
-        check_proper(posterior, f"the posterior of site {site!r}")
+        place = f"the posterior of site {site!r}"
+        check_adds(posterior, place)
+        check_proper(posterior, place)
         check_same_structure(prior, posterior, f"site {site!r}")
         factor = at_rest(posterior) - at_rest(prior)
         return cls(prior).update(site, factor, independent=True)
@@ -108,13 +102,7 @@ class Ledger:
         ledger = self._under(move(self.prior))
         if all(mine.get(path, own) == own for path, own in wanted.items()):
             return ledger
-        moved = {
-            site: entry
-            if entry.factor is None
-            else entry._replace(factor=_bare(move(entry.factor)))
-            for site, entry in self.entries.items()
-        }
-        return ledger._with(moved)
+        return ledger._with(with_factors(self.entries, lambda _, factor: _bare(move(factor))))
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
@@ -227,7 +215,7 @@ class Ledger:
                 fix="Give both one prior, Ledger(prior, ledger.entries): factors hold none. "
                 "posterity.fuse with rule='product' does, and matches components.",
             )
-        merged = merge_entries(self.entries, other.entries)
+        merged = versions.merge_entries(self.entries, other.entries)
         check_names(other.entries.keys() - self.entries.keys(), self.entries)
         return self._with(merged)
 
@@ -246,9 +234,7 @@ class Ledger:
         Raises:
             ParameterError, StructureError: if a factor is not finite, or not like the prior.
         """
-        factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
-        rested = dict(zip(factors, all_at_rest(self.prior, factors), strict=True))
-        return self._with({s: Entry(e[0], e[1], rested.get(s), e[3]) for s, e in entries.items()})
+        return self._with(self._at_rest(entries))
 
     def __repr__(self) -> str:
         """One line: its sites and its posterior, quickly whatever it holds; never an error."""
@@ -292,7 +278,7 @@ class Ledger:
             sequence = last.sequence + 1 if epoch == last.epoch else 0
         entry = checked(site, Entry(epoch, sequence, factor, independent))
         if entry.rank <= last.rank:
-            raise stale(site, entry, last)
+            raise versions.stale(site, entry, last)
         return entry
 
     def _updated(self, new: Mapping[str, Entry]) -> "Ledger":
@@ -320,15 +306,12 @@ class Ledger:
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The entries, checked and at rest."""
         numbered = {site: checked(site, entry) for site, entry in entries.items()}
-        factors = {
-            site: self._unlabelled(site, e.factor)
-            for site, e in numbered.items()
-            if e.factor is not None
-        }
-        for site, factor in zip(factors, all_at_rest(self.prior, factors), strict=True):
-            epoch, sequence, _, independent = numbered[site]
-            numbered[site] = Entry(epoch, sequence, factor, independent)
-        return numbered
+        return self._at_rest(with_factors(numbered, self._unlabelled))
+
+    def _at_rest(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+        factors = {s: entry.factor for s, entry in entries.items() if entry.factor is not None}
+        rested = dict(zip(factors, all_at_rest(self.prior, factors), strict=True))
+        return with_factors(entries, lambda site, _: rested[site])
 
     def _unlabelled(self, site: str, factor: Any) -> Any:
         """A factor in the order of the prior's names, which alone are kept."""
@@ -357,11 +340,10 @@ class Ledger:
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
     """The prior under the names that factors have, where it has none itself."""
-    factors = (entry.factor for entry in entries.values())
     own = names = names_of(prior)
-    for law in factors:
-        if isinstance(law, ExponentialFamily):
-            names = {**names_of(law), **names}
+    for entry in entries.values():
+        if isinstance(entry.factor, ExponentialFamily):
+            names = {**names_of(entry.factor), **names}
     return prior if names == own else with_names(prior, names)
 
 

@@ -47,12 +47,8 @@ class Pace:
         left = 0.0 if ahead == 0 else ahead / rate if rate > 0 else math.nan
         known = {"rate": rate, "seconds_left": left, "objective": now.objective, "left": now.left}
         finite = {name: own if math.isfinite(own) else None for name, own in known.items()}
-        return {
-            "step": now.step,
-            "steps": now.steps,
-            "seconds": round(time - self.begun, 3),
-            **finite,
-        }
+        made = {"step": now.step, "steps": now.steps, "seconds": round(time - self.begun, 3)}
+        return made | finite
 
 
 def sentence(known: dict[str, Any]) -> str:

@@ -53,8 +53,7 @@ class Refinement:
     @property
     def statement(self) -> str:
         """The refinement in words."""
-        counts = [count for count in self.updates.values() if count]
-        distance = self.estimated_distance_nats
+        counts, distance = list(filter(None, self.updates.values())), self.estimated_distance_nats
         zeroed = "the others were set to zero, and " if self.restarted else ""
         joined = f", for the first time {_named(self.joined)}" if self.joined else ""
         nats = "an unknown number of" if distance is None else f"{distance:.2g}"
@@ -279,42 +278,37 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
         names = ledger.entries.keys() - sites
         return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
 
+    named, looks = bool(sites) and sites <= set(before.sites), {*map(appearance, sites)}
+    stay = map(appearance, set(after.sites) - sites)
+    same_epochs = all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
+    gone = set(before.forgotten) <= set(after.forgotten)
     claims = {
         "the ledger before is the one that the receipt names": digest(before) == receipt.before,
         "the ledger after is the one that the receipt names": digest(after) == receipt.after,
         "the prior is the same": before.prior == after.prior,
-        "sites are named, each of which contributed before": (
-            bool(sites) and sites <= set(before.sites)
-        ),
+        "sites are named, each of which contributed before": named,
         "none of the sites contributes after": sites.isdisjoint(after.sites),
-        "no site that stays has a name that looks like theirs": (
-            {*map(appearance, sites)}.isdisjoint(map(appearance, set(after.sites) - sites))
-        ),
+        "no site that stays has a name that looks like theirs": looks.isdisjoint(stay),
         "each of the sites is barred, at the version that it had": all(map(is_barred, sites)),
         "nobody else left": set(before.sites) <= sites | set(after.sites),
-        "nobody came back": (
-            all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
-            and set(before.forgotten) <= set(after.forgotten)
-        ),
+        "nobody came back": same_epochs and gone,
         "no version went back, vanished or has two contents": _follows(before, after),
     }
     if refined is None:
-        claims |= {
-            "every other factor is the same, to the last bit": others(before) == others(after),
-            "it is called exact if and only if every factor that stays is marked as independent": (
-                receipt.exact == after.independent
-            ),
-        }
-    else:
-        updates = _updates(before, after, restarted)
-        claims |= {
-            "what was refined is not called exact": not receipt.exact,
-            "every other site refined as often as the receipt says": updates == refined.updates,
-            "nobody joined but whom the receipt names": _joined(before, after) == refined.joined,
-            "what left was not handed on": (
-                before.prior == after.prior and not handed_on(receipt.sites, before, after)
-            ),
-        }
+        marked = (
+            "it is called exact if and only if every factor that stays is marked as independent"
+        )
+        claims["every other factor is the same, to the last bit"] = others(before) == others(after)
+        claims[marked] = receipt.exact == after.independent
+        return Verification(claims)
+    updates, same_prior = _updates(before, after, restarted), before.prior == after.prior
+    kept = same_prior and not handed_on(receipt.sites, before, after)
+    claims |= {
+        "what was refined is not called exact": not receipt.exact,
+        "every other site refined as often as the receipt says": updates == refined.updates,
+        "nobody joined but whom the receipt names": _joined(before, after) == refined.joined,
+        "what left was not handed on": kept,
+    }
     return Verification(claims)
 
 

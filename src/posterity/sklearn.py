@@ -177,13 +177,8 @@ class FederatedRegression(_OfSites):
             sample_weight: for each record (n,) how many like it there are; one by default.
             sites: for each record (n,) the name of its site; all are of one by default.
 
-        Warns:
-            ConvergenceWarning: if it has not converged; ``status_`` says how far it is.
-
-        Raises:
-            ValueError: for data that scikit-learn refuses, and a site too many or too few.
-            UsageError: for options that make no sense, such as both ``prior`` and ``prior_sd``.
-            PosterityError: for data from which no posterior can be found, as :func:`federate`.
+        Warns of what has not converged; raises a ValueError for data that scikit-learn refuses, a
+        UsageError for options that make no sense, and else as :func:`posterity.federate`.
         """
         COUNT.or_none().check(max_iter=self.max_iter)
         name = getattr(y, "name", None)
@@ -534,13 +529,8 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
             y: not looked at.
             sites: for each record (n,) the name of its site; all are of one by default.
 
-        Warns:
-            IdentificationWarning, FusionWarning: as :func:`posterity.fuse`.
-
-        Raises:
-            ValueError: for data that scikit-learn refuses, and a site too many or too few.
-            UsageError: for options that are not positive.
-            PosterityError: as :func:`~posterity.fitting.mixtures.fit_mixture`, and :func:`fuse`.
+        Warns and raises as :func:`posterity.fuse`, with a ValueError for data that scikit-learn
+        refuses and a UsageError for options that are not positive.
         """
         COUNT.check(n_components=self.n_components)
         COUNT.or_none().check(fused_components=self.fused_components)
@@ -548,9 +538,9 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
         x = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         seed = int(check_random_state(self.random_state).randint(2**31))
         names, ledgers = tuple(columns_of(self, x.shape[1])), {}
+        widths = {"prior_sd": self.prior_sd, "component_sd": self.component_sd, "seed": seed}
         for site, rows in _rows(sites, len(x)).items():
             count = min(self.n_components, len(rows))
-            widths = {"prior_sd": self.prior_sd, "component_sd": self.component_sd, "seed": seed}
             with at_site(site):
                 own = fit_mixture(x[rows], names, count, **widths)
             ledgers[site] = Ledger.of_site(site, prior=own.prior, posterior=own.posterior)
@@ -619,8 +609,7 @@ def _rows(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
     names = np.asarray(sites)
     if names.shape != (count,):
         raise ValueError(f"sites have shape {names.shape}: one is needed for each of {count}.")
-    known = names.dtype.kind in "iuU" or all(isinstance(name, str) for name in names)
-    if not known:
+    if names.dtype.kind not in "iuU" and not all(isinstance(name, str) for name in names):
         raise ValueError("sites are to be texts or whole numbers, none of them missing.")
     texts = np.array([str(name) for name in names])
     order = np.argsort(texts, kind="stable")

@@ -3,13 +3,16 @@
 import numpy as np
 from engine.keys import KEYS, PUBLIC
 
+from posterity.artifact import digest
 from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.signing import Envelope
 from posterity.families import Beta
+from posterity.federation import federate
 from posterity.federation.site import Site
+from posterity.models import BetaBernoulli
 
 PRIOR = Beta.from_standard(0.7, 1.3)
 DATA = {site: np.random.default_rng(number).integers(0, 2, 30) for number, site in enumerate(KEYS)}
@@ -66,3 +69,8 @@ class Coins:
 
 def opened(content: bytes) -> Letter:
     return Letter.from_bytes(Envelope.from_bytes(content).payload)
+
+
+def in_process(*sites: str) -> str:
+    run = federate({site: DATA[site] for site in sites}, BetaBernoulli(), PRIOR, steps=1)
+    return digest(run.posterior)

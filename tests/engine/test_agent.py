@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 from engine.coins import DATA, PRIOR, Coins, opened, terms
-from engine.keys import KEYS, PUBLIC
+from engine.keys import KEYS
 
 from posterity.artifact.artifact import to_bytes
 from posterity.engine import agent as agents
@@ -24,7 +24,6 @@ from posterity.federation.messages import Improve
 from posterity.federation.site import Site
 
 OFFICER = PrivateKey(b"o" * 32)
-MEMBERS = {site: str(key) for site, key in PUBLIC.items()}
 
 
 def made(folder: Path, machine: Machine) -> Agent:
@@ -54,16 +53,6 @@ def test_what_a_later_letter_erases_is_not_sent_any_more(tmp_path):
     assert sum(isinstance(body, Acknowledgement) for body in bodies) == 2
     kept = {*agent.memory.outbox.values()}
     assert all(m in kept for m, b in zip(sent, bodies, strict=True) if isinstance(b, Notice))
-    agent.store.close()
-
-
-def test_each_sender_has_a_folder_in_the_inbox(tmp_path):
-    names = ("north", "north-east", "..", ".", "a/b", "%2E", "st. mary's")
-    agent = made(tmp_path, Coins().machines["a"])
-    folders = {name: agent.inbox(name) for name in names}
-    assert {folder.parent for folder in folders.values()} == {tmp_path / "inbox"}
-    assert len({folder.resolve() for folder in folders.values()}) == len(names)
-    assert all(folder.resolve() == folder for folder in folders.values())
     agent.store.close()
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.faults import KEYS
 from benchmarks.fuzz import Fuzz, World, campaign
-from posterity.cli.deployment import read_site, read_terms
 from posterity.engine import machine, notices, signing
 from posterity.engine.machine import Machine
 from posterity.engine.messages import Notice
@@ -17,7 +16,7 @@ from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope
 from posterity.engine.store import Store
-from posterity.errors import ArtifactError, PosterityError, UsageError
+from posterity.errors import ArtifactError
 
 COINS = ("coins", "star")
 
@@ -113,20 +112,6 @@ def test_a_member_whose_notice_has_other_values_is_refused(coins, claim, changes
         machine.post(memory, envelope)
 
 
-def test_documents_nested_too_deep_and_names_too_long_are_no_configuration(tmp_path):
-    file = tmp_path / "federation.toml"
-    for text in ("seed = " + "[" * 3000, f'name = "a"\n[prior]\nfile = "{"x" * 5000}"'):
-        file.write_text(text)
-        with pytest.raises(PosterityError, match=r"federation\.toml"):
-            read_terms(file)
-    site = tmp_path / "site.toml"
-    site.write_text(f'name = "a"\nfederation = "{"x" * 5000}"')
-    with pytest.raises(ArtifactError, match="site init"):
-        read_site(site)
-    with pytest.raises(ArtifactError, match="does not exist"):
-        Store(tmp_path / ("x" * 5000))
-
-
 def test_a_store_whose_tables_have_other_names_is_refused(fuzz):
     content = fuzz.database.replace(b"CREATE TABLE site", b"CREATE TABLE s\xa7te")
     content = content.replace(b"create table site", b"create table s\xa7te")
@@ -134,9 +119,3 @@ def test_a_store_whose_tables_have_other_names_is_refused(fuzz):
     fuzz.path.write_bytes(content)
     with pytest.raises(ArtifactError):
         Store(fuzz.path)
-
-
-@pytest.mark.parametrize("start", [-1, 2**64, -(2**64), True, 0.5, None, "0"])
-def test_places_that_no_log_has_are_refused(fuzz, start):
-    with pytest.raises(UsageError):
-        fuzz.running.answer({"do": "audit", "start": start}, b"")

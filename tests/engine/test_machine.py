@@ -6,7 +6,7 @@ import json
 
 import jax
 import pytest
-from engine.coins import DATA, PRIOR, Coins, opened, terms
+from engine.coins import DATA, PRIOR, Coins, in_process, opened, terms
 from engine.keys import KEYS
 
 from posterity.arrays.tree_sums import TreeSum
@@ -16,7 +16,7 @@ from posterity.engine.memory import TOKEN, Memory, Step
 from posterity.engine.messages import Acknowledgement, Letter, Notice, digest_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Store
-from posterity.federation import Gossip, Token, federate, start
+from posterity.federation import Gossip, Token, start
 from posterity.models import BetaBernoulli
 
 STEPS = 80
@@ -30,11 +30,6 @@ def newest(coins: Coins) -> Token:
         if TOKEN in memory.outbox
     ]
     return max(tokens, key=lambda token: (token.epoch, token.sequence))
-
-
-def in_process(*sites: str) -> str:
-    run = federate({site: DATA[site] for site in sites}, BetaBernoulli(), PRIOR, steps=1)
-    return digest(run.posterior)
 
 
 def test_a_walk_is_the_one_in_process_token_by_token():

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from engine.coins import DATA, PRIOR, Coins, opened, terms
+from engine.coins import DATA, PRIOR, Coins, in_process, opened, terms
 from engine.keys import KEYS, PUBLIC
 
 from posterity.artifact import digest
@@ -46,11 +46,6 @@ def resting(coins: Coins) -> Token:
     waiting = [m.outbox[RESTING] for m in coins.memories.values() if RESTING in m.outbox]
     tokens = [opened(message.content).body for message in waiting]
     return max(tokens, key=lambda token: token.epoch)
-
-
-def in_process(*sites: str) -> str:
-    run = federate({site: DATA[site] for site in sites}, BetaBernoulli(), PRIOR, steps=1)
-    return digest(run.posterior)
 
 
 def events(coins: Coins, site: str | None = None) -> list[dict]:

@@ -89,15 +89,6 @@ def test_the_noise_of_the_system_is_normal_and_never_twice_the_same():
     )
 
 
-def test_shares_of_several_sites_add_up_to_the_whole_noise():
-    rng, none = np.random.default_rng(2), np.zeros((0, 5))
-    whole, share = (GaussianMechanism(PLANE, 1.0, 2.0, shares=n) for n in (1, 4))
-    spread = lambda drawn: np.std([q.natural_parameters @ whole.root for q in drawn])
-    one = spread([whole.release(none, rng=rng) for _ in range(300)])
-    four = lambda: sum((share.release(none, rng=rng) for _ in range(4)), PLANE.zero())
-    assert abs(spread([four() for _ in range(300)]) / one - 1) < 5 / np.sqrt(1500)
-
-
 def analytic(sigma, delta):
     """The epsilon of one release, by theorem 8 of balle2018: another formula than accountants'."""
     gap = lambda e: (

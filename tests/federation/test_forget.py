@@ -24,7 +24,7 @@ from posterity.families import Beta, DiagonalGaussian, Gamma, Gaussian
 from posterity.federation import Gossip, certify, federate, forget
 from posterity.federation.federate import start
 from posterity.federation.site import _gradient
-from posterity.graphs import complete, ring
+from posterity.graphs import ring
 from posterity.inference import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, LogisticRegression, Records
@@ -193,15 +193,6 @@ def test_several_sites_leave_at_once(trained):
     none = forget(trained, *NAMES, restart=True)
     assert none.exact
     assert verify(none.receipt, trained.ledger, none.ledger).passed
-
-
-def test_who_was_to_leave_in_turn_is_on_the_receipt(trained):
-    schedule = Gossip(complete(list(NAMES)))
-    run = start(SITES, LogisticRegression(), NORMAL, schedule=schedule)
-    run = run.with_ledger(trained.ledger).forget("ash", when="visit")
-    done = forget(run, "oak")
-    assert done.receipt.sites == done.ledger.forgotten == ("ash", "oak")
-    assert verify(done.receipt, run.ledger, done.ledger).passed
 
 
 def improper_without_ash():

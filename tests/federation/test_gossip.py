@@ -1,5 +1,4 @@
 import dataclasses
-from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,6 @@ from posterity.federation.keys import fold_in
 from posterity.graphs import (
     MetropolisHastings,
     NonBacktracking,
-    WeightedMetropolisHastings,
     complete,
     random_regular,
     ring,
@@ -37,23 +35,6 @@ def walked(steps=0, schedule=None):
 
 
 # --- the walk ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "walk",
-    [NonBacktracking(), WeightedMetropolisHastings(dict.fromkeys(NAMES, 1.0) | {"oak": 4.0})],
-)
-def test_the_token_moves_along_links(walk):
-    graph = ring(list(NAMES))
-    run = federate(DATA, MODEL, PRIOR, schedule=Gossip(graph, walk=walk, start="fir"), steps=60)
-    path = [visit.site for visit in run.trace]
-    assert path[0] == "fir"
-    assert all(a == b or graph.has_edge(a, b) for a, b in pairwise(path))
-    assert set(path) == set(NAMES)
-    if isinstance(walk, NonBacktracking):
-        assert all(a != c for a, c in zip(path, path[2:], strict=False))
-    else:
-        assert path.count("oak") > 2 * path.count("fir")
 
 
 @pytest.mark.parametrize("walk", [MetropolisHastings(), NonBacktracking()])
@@ -143,18 +124,6 @@ def test_a_site_leaves_when_the_token_reaches_it():
     assert visits[0] == "forgotten"
     assert set(visits[1:]) == {"relayed"}
     assert identical(path.posterior, walked(12).forget("oak").posterior)
-
-
-def test_a_site_that_is_to_leave_may_be_asked_directly():
-    run = walked(12).forget("oak", when="visit").forget("oak")
-    assert run.state.leaving == ()
-    again = run.readmit("oak").advance(40)
-    assert identical(again.posterior, walked(12).posterior)
-    assert walked(12).forget("oak", when="visit").sweep().ledger.forgotten == ("oak",)
-    with pytest.raises(LedgerError, match="forgotten already"):
-        run.forget("oak", when="visit")
-    with pytest.raises(UsageError, match="Gossip, which alone"):
-        start(DATA, MODEL, PRIOR).forget("oak", when="visit")
 
 
 # --- several tokens ----------------------------------------------------------------------------

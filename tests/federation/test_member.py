@@ -97,17 +97,6 @@ def test_an_epoch_counts_the_whole_factor_once_and_fences_off_the_one_before():
     assert turn(sites["elm"], new, first_token(agreement, (1, "fir")), key=KEY)[0].counted
 
 
-def test_a_site_that_leaves_takes_its_factor_along():
-    agreement, sites = alone()
-    own, token, _ = turn(sites["ash"], SiteState("ash"), first_token(agreement), key=KEY)
-    gone, after, visit = turn(sites["ash"], dataclasses.replace(own, leaving=True), token, key=KEY)
-    assert visit.outcome == "forgotten" and after.exact_sum == TreeSum.of([agreement.prior])
-    assert gone.entry.factor is None and not gone.leaving
-    still, again, visit = turn(sites["ash"], gone, after, key=KEY)
-    assert visit.outcome == "relayed" and still.entry == gone.entry
-    assert again.exact_sum == after.exact_sum
-
-
 def test_a_site_leaves_once_something_is_left_without_it():
     agreement, sites = alone("quadrature")
     entry = Entry(0, 3, Gaussian(np.zeros(2), -5 * np.eye(2)))

@@ -16,7 +16,7 @@ from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact.artifact import to_bytes
 from posterity.errors import ArtifactError, LedgerError, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian
-from posterity.federation import Federation, Gossip, Machine, Site, certify, forget, step_key
+from posterity.federation import Federation, Gossip, Machine, Site, step_key
 from posterity.federation.federate import start
 from posterity.federation.messages import (
     KINDS,
@@ -301,17 +301,6 @@ def test_every_schedule_gives_the_same_bits_with_sites_elsewhere(schedule, kind,
     assert snapshot(there) == snapshot(here)
     assert there.trace == here.trace
     assert there.status == here.status
-
-
-def test_questions_about_a_run_are_messages_too(processes):
-    shifted = {name: (x + np.array([0.0, 8.0]), y) for name, (x, y) in logistic_sites().items()}
-    prior = DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2))
-    run = start(shifted, LogisticRegression(), prior, key=KEY)
-    here, there = (r.converge() for r in (run, elsewhere(run, processes, "shifted")))
-    assert snapshot(there) == snapshot(here) and there.status == here.status
-    assert certify(there) == certify(here)
-    gone = [forget(r, "oak", sweeps=2, allow_unconverged=True) for r in (here, there)]
-    assert gone[0].ledger == gone[1].ledger and gone[0].distance == gone[1].distance
 
 
 def test_a_site_that_fails_elsewhere_is_named(processes):

@@ -7,15 +7,12 @@ import pytest
 from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
-from posterity.federation.elsewhere import is_due
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
 from posterity.federation.status import parts_needed, reports_of, status_from
 from posterity.graphs import ring
-from posterity.inference.update import LocalUpdate
-from posterity.models import LogisticRegression
-from tests.federation.examples import NORMAL, logistic_sites, square
+from tests.federation.examples import square
 
 RNG = np.random.default_rng(0)
 SQUARES = {site: 9 + 0.3 * RNG.normal(size=10) for site in "abc"}
@@ -113,13 +110,6 @@ def test_one_optimum_is_believed_wherever_it_is_sought():
     rates = lambda z, y: y * z[0] - jnp.exp(z[0])
     run = federate(sites, rates, Gaussian.from_standard([0.0], [[9.0]]))
     assert run.status.converged and run.second is None
-
-
-def test_models_of_one_optimum_are_not_asked_twice():
-    run = start(logistic_sites(), LogisticRegression(), NORMAL)
-    assert not is_due(run.agreement) and run.second is None
-    for update in (None, LocalUpdate("reinforce")):
-        assert is_due(start(SQUARES, square, CENTRED, update=update).agreement)
 
 
 def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):

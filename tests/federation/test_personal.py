@@ -153,13 +153,6 @@ def test_a_site_predicts_for_itself_and_a_new_one_from_the_others():
     assert of(from_others)[1] > max(of(site(name))[1] for name in rates)
 
 
-def test_a_sites_predictions_are_a_distribution():
-    own, x = small_site(NAMES[0]), np.ones((2, 1))
-    chance = own.predict(x)
-    found = own.log_predictive((x, np.array([0.0, 1.0])))
-    np.testing.assert_allclose(np.exp(found), [1 - chance[0], chance[1]])
-
-
 class Counts(PersonalModel):
     """A user's own: counts about a rate of each site's own."""
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.table import identical
 
-from posterity.errors import LedgerError, SiteError, StructureError, UsageError
+from posterity.errors import LedgerError, SiteError, UsageError
 from posterity.families import Beta, Gaussian
 from posterity.federation import Gossip, federate
 from posterity.federation.driver import Federation
@@ -210,17 +210,6 @@ def test_a_loss_that_is_nan_at_one_site():
     assert identical(run.posterior, alone.posterior)
 
 
-def test_a_function_that_raises_or_returns_a_sum():
-    def closed(z, x):
-        raise ConnectionError("closed")
-
-    data = {"a": np.array([1.0, 0.0])}
-    with pytest.raises(SiteError, match="ConnectionError: closed in the update of site 'a'"):
-        federate(data, closed, Beta(1.0, 1.0), steps=1)
-    with pytest.raises(StructureError, match=r"shape \(\).*at site 'a'.*one number a record"):
-        federate(data, lambda z, x: flips(z, x).sum(), Beta(1.0, 1.0), steps=1)
-
-
 def test_an_interrupt_keeps_what_there_was(broken):
     broken.add("interrupt")
     data = {"a": np.array([1, 0]), "b": np.array([8, 1])}
@@ -345,15 +334,3 @@ def test_a_pass_of_another_schedule_that_breaks_off_keeps_its_visits():
     assert [visit.site for visit in left.trace[1:]] == ["ash", "elm"]
     assert left.state.pending is None and left.state.epoch > run.state.epoch
     assert left.sweep(60).status.converged
-
-
-def test_a_pass_that_broke_off_can_be_left_as_it_is():
-    model, prior, data = LogisticRegression(), NORMAL, logistic_sites()
-    run = start(data, model, prior, key=KEY).advance(1)
-    with pytest.raises(SiteError) as caught:
-        closing(run, "oak").advance(1)
-    left = caught.value.run
-    assert identical(left.posterior, left.ledger.posterior)
-    gone = left.forget("oak")
-    assert gone.state.pending is None
-    assert [visit.site for visit in gone.advance(1).trace[-4:]] == list(NAMES)

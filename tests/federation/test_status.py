@@ -28,7 +28,7 @@ from posterity.federation.status import from_optimum
 from posterity.graphs import ring, star
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
-from posterity.models import BetaBernoulli, LogisticRegression
+from posterity.models import LogisticRegression
 from tests.federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites
 
 SITES = logistic_sites()
@@ -191,18 +191,6 @@ def test_a_site_that_left_or_came_back_is_noticed(settled):
     back = left.converge().readmit("oak")
     assert "no visit yet to 'oak'" in str(back.status)
     assert float(back.converge(1e-6).posterior.kl(settled.posterior)) < 1e-5
-
-
-def test_an_exact_factor_that_was_shortened_is_no_longer_exact():
-    """One site takes away more than there is: its factor is halved until a distribution is left."""
-    sites = {"a": np.array([4.0, 1.0]), "b": np.array([1.0, 0.0, 1.0])}
-    worse = type("Worse", (BetaBernoulli,), {
-        "check": lambda self, data: None,
-        "factor": lambda self, records: (
-            Beta(-3.0, 1.0) if records.data[0] > 1 else BetaBernoulli.factor(self, records)),
-    })  # fmt: skip
-    run = start(sites, worse(), Beta.from_standard(2.0, 2.0)).advance(1)
-    assert not run.exact and not run.status.converged
 
 
 def test_a_likelihood_that_jumps_is_told():

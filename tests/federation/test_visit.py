@@ -1,7 +1,6 @@
 """What a site does of a visit, what crosses to other processes, and that both give the same."""
 
 import copy
-import dataclasses
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -89,11 +88,6 @@ def test_runs_go_on_in_another_process(schedule, pool):
     assert snapshot(copy.deepcopy(run).advance(4)) == snapshot(there)
 
 
-def test_a_run_of_a_network_goes_on_in_another_process(pool):
-    run = begun("network").advance(1)
-    assert snapshot(pool.submit(type(run).advance, run, 1).result()) == snapshot(run.advance(1))
-
-
 def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
     data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
     run = start(data, flips, Beta.from_standard(2.0, 2.0), schedule=Gossip(ring(["a", "b"])))
@@ -104,25 +98,3 @@ def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
     problem = run.federation.sites["b"]
     with pytest.raises(ParameterError, match="gradient"):
         pool.submit(problem.improve, run.posterior, run.state.factor("b"), key=KEY).result()
-
-
-class Compiled(LogisticRegression):
-    """The same, of which it is not known that NumPy is enough."""
-
-
-@pytest.mark.slow
-def test_sites_find_what_they_would_without_padding():
-    data = logistic_sites()
-    many = {name: (x[: 5 + n], y[: 5 + n]) for n, (name, (x, y)) in enumerate(data.items())}
-    together = start(many, Compiled(), NORMAL).federation
-    assert together.agreement.padding
-    name = sorted(many)[0]
-    padded, plain = (
-        dataclasses.replace(together.agreement, padding=padding) for padding in (True, False)
-    )
-    padded, alone = (
-        dataclasses.replace(together.sites[name], agreement=own) for own in (padded, plain)
-    )
-    found = [p.improve(NORMAL, NORMAL.zero(), key=KEY).factor for p in (padded, alone)]
-    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

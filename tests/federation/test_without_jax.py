@@ -198,9 +198,3 @@ def test_keys_give_the_numbers_that_jax_draws(seed):
         drawn = jax.random.randint(known, (4,), 0, size).tolist()
         assert keys.below(ours, size, 4) == keys.below(known, size, 4) == drawn
     assert keys.exponential(ours) == pytest.approx(float(jax.random.exponential(known)), rel=1e-6)
-
-
-def test_keys_of_other_generators_stay_those_of_jax():
-    known = jax.random.key(3, impl="rbg")
-    assert keys.plain(known) == known and keys.of_jax(known) is known
-    assert keys.with_data(keys.data(known), keys.generator(known)) == known

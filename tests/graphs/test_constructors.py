@@ -27,17 +27,6 @@ def test_graphs_by_name_have_the_links_they_are_called_after(size):
         assert Network.from_graph(build(names)).names == tuple(names)
 
 
-def test_a_grid_links_what_touches():
-    places = {f"{row}-{column}": (row, column) for row in range(3) for column in range(4)}
-    graph = grid(3, 4)
-    assert set(graph) == set(places)
-    assert links(graph) == {
-        frozenset((a, b))
-        for a, b in itertools.combinations(places, 2)
-        if sum(abs(i - j) for i, j in zip(places[a], places[b], strict=True)) == 1
-    }
-
-
 @pytest.mark.parametrize(("size", "degree"), [(1, 0), (2, 1), (20, 2), (20, 3), (7, 6)])
 def test_random_regular_graphs_are_regular_and_connected(size, degree):
     graph = random_regular(size, degree, seed=3)

@@ -63,14 +63,6 @@ def test_measured_times_on_an_uneven_network_have_the_expected_mean(walk):
     )
 
 
-def test_nothing_to_walk_takes_no_hops():
-    alone = Network.from_graph(complete(1))
-    assert cover_times(alone, WALK, repetitions=3, key=KEY).tolist() == [0] * 3
-    there = cover_times(LOLLIPOP, WALK, sites=["2"], repetitions=3, key=KEY, start="2")
-    assert there.tolist() == [0] * 3
-    assert expected_hitting_time(LOLLIPOP, WALK, "2", start="2") == 0
-
-
 def test_times_in_drawn_order_have_the_expected_mean():
     for build in (complete, ring):  # whose sites are all alike: any order takes as long
         network = Network.from_graph(build(20))

@@ -27,15 +27,6 @@ def test_a_network_holds_the_links_of_its_graph(graph):
         assert network.neighbours_of(str(node)) == tuple(sorted(map(str, graph[node])))
 
 
-def test_one_site_alone_is_a_network():
-    graph = nx.Graph()
-    graph.add_node("only")
-    network = Network.from_graph(graph)
-    assert network.size == 1
-    assert network.degrees.tolist() == [0]
-    assert network.neighbours_of("only") == ()
-
-
 def two_triangles():
     graph = nx.disjoint_union(nx.complete_graph(4), nx.complete_graph(3))
     return nx.relabel_nodes(graph, dict(enumerate("abcdxyz")))

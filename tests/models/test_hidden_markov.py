@@ -1,19 +1,28 @@
 """Hidden Markov models: bounds, gradients, states, densities, and what is refused."""
 
+import itertools
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
+import scipy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from posterity import federate
+from posterity.arrays.namespace import namespace
 from posterity.errors import ParameterError, PosterityError, StructureError, UsageError
 from posterity.families import (
     Dirichlet,
     ExponentialFamily,
+    Gamma,
     HiddenMarkov,
     NormalGamma,
     NormalWishart,
     Plate,
 )
+from posterity.families.emitting import Emitting
 from posterity.inference import ClosedForm
 from posterity.models import (
     HiddenMarkovModel,
@@ -23,7 +32,8 @@ from posterity.models import (
     marginals,
     padded,
 )
-from posterity.models.hidden_markov import counted
+from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
+from posterity.models.hidden_markov import check_emissions, counted
 
 MODEL = HiddenMarkovModel()
 BOUND = jax.jit(MODEL.expected_log_likelihood)
@@ -177,3 +187,124 @@ def test_other_misuse_is_refused() -> None:
         padded(3)
     with pytest.raises(StructureError, match="padded"):
         MODEL.check((np.zeros((2, 4, 2)), np.array([1])))
+
+
+# --- sums and maxima over paths, against all paths one by one ---------------------------------
+
+
+def chain(seed: int, steps: int, states: int) -> Potentials:
+    rng = np.random.default_rng(seed)
+    shapes = (states,), (states, states), (steps, states)
+    return Potentials(*(3 * rng.normal(size=shape) for shape in shapes))
+
+
+def every_path(own: Potentials, steps: int) -> dict[tuple[int, ...], float]:
+    """The potential of each."""
+    found = {}
+    for path in itertools.product(range(len(own.initial)), repeat=steps):
+        moves = sum(own.transitions[i, j] for i, j in itertools.pairwise(path))
+        seen = sum(own.observed[t, k] for t, k in enumerate(path))
+        found[path] = float(own.initial[path[0]] + moves + seen)
+    return found
+
+
+chains = given(st.integers(0, 999), st.integers(1, 4), st.integers(1, 3))
+
+
+@chains
+def test_the_normalizer_and_its_counts_are_those_of_all_paths(
+    seed: int, steps: int, states: int
+) -> None:
+    own = chain(seed, 5, states)  # one step or more is padding
+    paths = every_path(own, steps)
+    weights = np.exp(np.array(list(paths.values())))
+    with jax.enable_x64(True):
+        value, counts = jax.device_get(jax.jit(expected_counts)(own, steps))
+    np.testing.assert_allclose(value, np.log(weights.sum()), rtol=1e-12)
+    visits, moves = np.zeros((5, states)), np.zeros((states, states))
+    for path, weight in zip(paths, weights / weights.sum(), strict=True):
+        for t, k in enumerate(path):
+            visits[t, k] += weight
+        for i, j in itertools.pairwise(path):
+            moves[i, j] += weight
+    np.testing.assert_allclose(counts.observed, visits, atol=1e-12)
+    np.testing.assert_allclose(counts.transitions, moves, atol=1e-12)
+    np.testing.assert_allclose(counts.initial, visits[0], atol=1e-12)
+
+
+@chains
+def test_the_best_path_is_the_best_of_all(seed: int, steps: int, states: int) -> None:
+    own = chain(seed, steps, states)
+    paths = every_path(own, steps)
+    assert tuple(best_path(*own).tolist()) == max(paths, key=paths.__getitem__)
+
+
+def test_a_long_chain_far_off_neither_overflows_nor_vanishes() -> None:
+    """Probabilities of 20,000 steps are far below the smallest number, and so are dead moves."""
+    steps = 20_000
+    own = Potentials(np.zeros(2), np.full((2, 2), -1e4), np.full((steps, 2), -1e3))
+    with jax.enable_x64(True):
+        value, counts = jax.jit(expected_counts)(own, steps)
+    expected = steps * -1e3 + (steps - 1) * -1e4 + steps * np.log(2)
+    assert float(value) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(np.asarray(counts.observed).sum(1), 1.0, rtol=1e-9)
+
+
+def test_single_precision_is_single_precision() -> None:
+    own = Potentials(*(np.asarray(leaf, np.float32) for leaf in chain(0, 4, 2)))
+    assert log_normalizer(own, 4).dtype == np.float32
+
+
+# --- a user's own family as what the states of a chain emit -----------------------------------
+
+
+class PoissonRate(Gamma, Emitting):
+    """Of counts, one a step: vectors of one channel."""
+
+    def expected_log_likelihood(self, x: Any) -> Any:
+        log, mean = self.xp.digamma(self.shape) - self.xp.np.log(self.rate), self.mean
+        return x * log - mean - namespace(x).special.gammaln(x + 1)
+
+    def plugged_log_likelihood(self, x: Any) -> Any:
+        return x * np.log(self.mean) - self.mean - namespace(x).special.gammaln(x + 1)
+
+    def observed(self, x: Any, weights: Any) -> Any:
+        return type(self)(weights.T @ x[:, 0], weights.sum(0))
+
+
+RATES = PoissonRate.from_standard([20.0, 400.0], [10.0, 10.0])
+Q = HiddenMarkov(
+    emissions=Plate(RATES),
+    initial=Dirichlet.from_standard([1.0, 1.0]),
+    transitions=Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]])),
+)
+
+
+def test_states_are_told_by_a_familys_own_formulas() -> None:
+    truth = np.repeat([0, 1, 0], 20)
+    x = np.random.default_rng(0).poisson(np.array([2.0, 40.0])[truth])[:, None]
+    for parameters in ("expected-logs", "means"):
+        (found,) = label(Q, [x], parameters=parameters)
+        np.testing.assert_array_equal(found, truth)
+
+
+def test_counts_are_what_it_adds() -> None:
+    """With rates so far apart, each step adds to its own state, with certainty."""
+    x = np.array([[1.0], [2.0], [41.0], [39.0], [0.0]])
+    with jax.enable_x64(True):
+        bound, factor = counted(Q, Records.of(padded([x])))
+    members: Any = factor.emissions.members
+    np.testing.assert_allclose(members.shape_minus_one, [3.0, 80.0], atol=1e-6)
+    np.testing.assert_allclose(members.rate, [3.0, 2.0], atol=1e-6)
+    path = [0, 0, 1, 1, 0]
+    emitted = RATES.expected_log_likelihood(x)[np.arange(5), path].sum()
+    logs = scipy.special.psi([9.0, 1.0]) - scipy.special.psi(10.0)
+    start = scipy.special.psi(1.0) - scipy.special.psi(2.0)
+    assert float(bound) == pytest.approx(emitted + start + 2 * logs.sum(), abs=1e-6)
+
+
+def test_what_does_not_say_what_it_emits_is_refused() -> None:
+    check_emissions(RATES)
+    assert not RATES.emits_symbols and Dirichlet.emits_symbols
+    with pytest.raises(StructureError, match="Emitting"):
+        check_emissions(Gamma.from_standard(1.0, 1.0))

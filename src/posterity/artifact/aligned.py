@@ -11,10 +11,16 @@ from posterity.families.names import Names, in_order, joined, names_of, some, wi
 from posterity.ledger import Ledger
 
 
+def _law(value: Any) -> Distribution | None:
+    """A posterior, or a ledger's prior; None for any other value."""
+    law = value.prior if isinstance(value, Ledger) else value
+    return law if isinstance(law, Distribution) else None
+
+
 def names_in(value: Any) -> dict[str, tuple[str, ...]]:
     """All names in a posterior, or of a ledger's prior, by path; of other values none."""
-    law = value.prior if isinstance(value, Ledger) else value
-    return names_of(law) if isinstance(law, Distribution) else {}
+    law = _law(value)
+    return {} if law is None else names_of(law)
 
 
 def listed(names: Names) -> tuple[str, ...]:
@@ -24,8 +30,7 @@ def listed(names: Names) -> tuple[str, ...]:
 
 def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """The names of the members of plates, by path."""
-    law = value.prior if isinstance(value, Ledger) else value
-    if not isinstance(law, Distribution):
+    if (law := _law(value)) is None:
         return {}
     labels = {path: law.names} if law.is_plate and law.names else {}
     for name, part in law.named_parts().items():
@@ -47,10 +52,8 @@ def named(value: Any, names: Names) -> Any:
 
 
 def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
-    """A posterior or ledger with its coordinates in the order that is ``wanted``, exactly.
-
-    Raises:
-        StructureError: if they have other names; topics over other words say what to do.
+    """A posterior or ledger with its coordinates in the order that is ``wanted``, exactly; a
+    StructureError if they have other names; topics over other words say what to do.
     """
     if not wanted or not (own := names_in(value)):
         return value
@@ -105,8 +108,7 @@ def unnamed_parts(value: Any) -> frozenset[str]:
         parts = law.named_parts().items() if isinstance(law, Distribution) else ()
         return {path}.union(*(paths(part, joined(path, name)) for name, part in parts))
 
-    law = value.prior if isinstance(value, Ledger) else value
-    return frozenset(paths(law, "") - set(names_in(value)))
+    return frozenset(paths(_law(value), "") - set(names_in(value)))
 
 
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:

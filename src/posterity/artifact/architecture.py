@@ -19,10 +19,8 @@ _BUILDERS: dict[str, Callable[..., Any]] = {}
 
 
 def register_architecture(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
-    """Let artifacts hold architectures of this name: ``build(parameters, **options)`` makes one.
-
-    Raises:
-        ArtifactError: if another function already has the name.
+    """Let artifacts hold architectures of this name: ``build(parameters, **options)`` makes one; an
+    ArtifactError if another function already has the name.
     """
     if _BUILDERS.setdefault(name, build) is not build:
         raise ArtifactError(

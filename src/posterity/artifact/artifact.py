@@ -92,7 +92,7 @@ def to_bytes(value: object) -> bytes:
 def from_bytes(content: bytes, *, what: str = "a message") -> Any:
     """The value that :func:`to_bytes` wrote; raises as :func:`load`, errors name ``what``."""
     with _read(io.BytesIO(content), len(content), what) as opened:
-        return decode(opened.manifest.tree, _arrays(opened))
+        return opened.value()
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -103,7 +103,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             that this release does not know, or holds what ``save`` does not write.
     """
     with _opened(path) as opened:
-        return decode(opened.manifest.tree, _arrays(opened))
+        return opened.value()
 
 
 def loaded(value: object) -> Any:
@@ -132,7 +132,7 @@ class Inspection:
 def inspect(path: str | os.PathLike[str]) -> Inspection:
     """Check a file's digests and say what is in it, without building it; raises as :func:`load`."""
     with _opened(path) as opened:
-        _check_data(opened, of_pieces(container.read_pieces(opened.file, opened.header)))
+        opened.check_pieces()
         return _inspection(path, opened)
 
 
@@ -148,7 +148,7 @@ def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
 def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
     """The value of :func:`load` and that of :func:`inspect`, in one read; raises as ``load``."""
     with _opened(path) as opened:
-        return decode(opened.manifest.tree, _arrays(opened)), _inspection(path, opened)
+        return opened.value(), _inspection(path, opened)
 
 
 MOST_TOLD = 1000
@@ -160,6 +160,23 @@ class _Opened(NamedTuple):
     size: int
     header: container.Header
     manifest: Manifest
+
+    def check(self, data: str) -> None:
+        """Raise an ArtifactError unless this is the digest that the manifest says of the arrays."""
+        if self.manifest.data != data:
+            raise container.altered("arrays that do not match their digest")
+
+    def check_pieces(self) -> None:
+        """The same, reading the arrays a piece at a time."""
+        self.check(of_pieces(container.read_pieces(self.file, self.header)))
+
+    def value(self) -> Any:
+        """The value, once the arrays were checked."""
+        if container.is_sparse(self.file, self.size):  # anybody can claim what takes no disk
+            self.check_pieces()
+        arrays = container.read_arrays(self.file, self.header, self.size)
+        self.check(of_arrays(arrays))
+        return decode(self.manifest.tree, arrays)
 
 
 @contextlib.contextmanager
@@ -185,19 +202,6 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
     except Exception as error:  # of a family's constructor
         refused = container.altered(f"a manifest that does not fit its arrays ({error})")
         raise refused.at(what) from error
-
-
-def _arrays(opened: _Opened) -> dict[str, np.ndarray]:
-    if container.is_sparse(opened.file, opened.size):  # anybody can claim what takes no disk
-        _check_data(opened, of_pieces(container.read_pieces(opened.file, opened.header)))
-    arrays = container.read_arrays(opened.file, opened.header, opened.size)
-    _check_data(opened, of_arrays(arrays))
-    return arrays
-
-
-def _check_data(opened: _Opened, data: str) -> None:
-    if opened.manifest.data != data:
-        raise container.altered("arrays that do not match their digest")
 
 
 def _inspection(path: str | os.PathLike[str], opened: _Opened) -> Inspection:

@@ -62,9 +62,9 @@ class Alone(NamedTuple):
 
 class _Raw(NamedTuple):
     path: str
-    name: str
-    digest: str
-    data: bytes
+    name: str = ""
+    digest: str = ""
+    data: bytes = b""
 
 
 class _Kind(NamedTuple):
@@ -130,14 +130,14 @@ def _raw(path: str) -> tuple[bytes, _Raw]:
     claimed = header[first - 64 : first], header[end + len(SHA) : end + len(SHA) + 64]
     plain = text.isascii() and text.decode().isprintable() and b"\\" not in text
     if not plain or not header.startswith(MANIFEST) or (_digest(data), _digest(text)) != claimed:
-        return b"", _Raw(path, "", "", b"")
-    name, digest, rest = Path(path).stem, claimed[1].decode(), header[end + len(SHA) + 64 :]
+        return b"", _Raw(path)
+    name, shared = Path(path).stem, header[first:end]
     site = header.find(SITES, first, end)
     if site > 0:  # of a ledger of one site, the last field
         after = header.find(b'\\"', site + len(SITES), end)
         name = header[site + len(SITES) : after].decode()
-        return header[first:site] + SITES + header[after:end] + rest, _Raw(path, name, digest, data)
-    return header[first:end] + rest, _Raw(path, name, digest, data)
+        shared = header[first:site] + SITES + header[after:end]
+    return shared + header[end + len(SHA) + 64 :], _Raw(path, name, claimed[1].decode(), data)
 
 
 def _digest(data: bytes) -> bytes:
@@ -174,12 +174,9 @@ def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
     if any(len(raw.data) != kind.size for raw in files):
         return None
     numbers = np.frombuffer(b"".join(raw.data for raw in files), "<f8").reshape(len(files), -1)
-    if not np.isfinite(numbers).all():
-        return None
-    try:
-        posterior = _posterior(kind, numbers)
-    except PosterityError:  # of one of them, which reading it alone will say
-        return None
+    posterior = None
+    with contextlib.suppress(PosterityError):  # of one of them, which reading it alone will say
+        posterior = _posterior(kind, numbers) if np.isfinite(numbers).all() else None
     if posterior is None:
         return None
     _, names, digests, _ = map(list, zip(*files, strict=True))

@@ -24,10 +24,8 @@ def as_provenance(names: Sequence[str]) -> dict[str, str]:
 
 
 def inputs_of(provenance: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """The names of the columns of a network's inputs; empty if its file names none.
-
-    Raises:
-        ArtifactError: if they are no distinct names, or not as many as there are inputs.
+    """The names of the columns of a network's inputs; empty if its file names none; an
+    ArtifactError if they are no distinct names, or not as many as there are inputs.
     """
     if COLUMNS not in provenance:
         return ()

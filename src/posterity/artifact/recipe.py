@@ -235,10 +235,9 @@ class Recipe:
 
         Of a multinomial model those of each level but the first: ``mild:intercept``, ``mild:age``.
         """
-        names = self.inputs()
-        if self.model != "multinomial":
-            return names
-        return tuple(f"{level}:{name}" for level in self.levels[1:] for name in names)
+        starts = [f"{level}:" for level in self.levels[1:]]
+        starts = starts if self.model == "multinomial" else [""]
+        return tuple(start + name for start in starts for name in self.inputs())
 
     def inputs(self) -> tuple[str, ...]:
         """The names of the columns of the design, ``age@north`` of those that a site has alone."""
@@ -299,8 +298,7 @@ class Recipe:
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
             if wide := usual.pop(INTERCEPT, None):
-                ones = [INTERCEPT] if self.intercept else []
-                usual |= dict.fromkeys(self.baseline or ones, wide)
+                usual |= dict.fromkeys(self.baseline or (INTERCEPT,) * self.intercept, wide)
             own["prior_sd"] = usual | dict(self.prior_sd)
         if self.spread is not None and getattr(self, self.spread) is None:
             own[self.spread] = ESTIMATE
@@ -324,31 +322,23 @@ class Recipe:
         if self.cuts:
             what = "a spline hazard with knots" if self.hazard else "hazards that change"
             ones = [f"{what} at {', '.join(map(str, self.cuts))}"]
-        lines = [
-            f"Predicts {target} from {', '.join([*ones, *used])}: {self.model} regression, link "
-            f"{LINKS.get(self.model, 'log')}."
+        predictors, link = ", ".join([*ones, *used]), LINKS.get(self.model, "log")
+        named = {name: getattr(self, name.lower()) for name in ("Event", "Entry", "Exposure")}
+        named |= {"Offset": self.offset, "Weights of records": self.weights}
+        named |= {"Each site has for itself": ", ".join(self.own)}
+        return [
+            f"Predicts {target} from {predictors}: {self.model} regression, link {link}.",
+            *(f"{what}: {column}." for what, column in named.items() if column),
         ]
-        for what, column in (
-            ("Event", self.event),
-            ("Entry", self.entry),
-            ("Exposure", self.exposure),
-            ("Offset", self.offset),
-            ("Weights of records", self.weights),
-            ("Each site has for itself", ", ".join(self.own)),
-        ):
-            lines += [f"{what}: {column}."] if column else []
-        return lines
 
     def _column(self, name: str) -> str:
         levels = self.categories.get(name)
         if levels is not None:
             return f"{name} (levels {', '.join(levels)})"
         unit, center, scale = self.unit.get(name), self.center.get(name), self.scale.get(name, 1)
-        parts = [
-            *([f"in {unit}"] if unit else []),
-            *([f"from {center:g}"] if center else []),
-            *([f"by {scale:g}"] if scale != 1 else []),
-        ]
+        parts = [f"in {unit}"] if unit else []
+        parts += [f"from {center:g}"] if center else []
+        parts += [f"by {scale:g}"] if scale != 1 else []
         return f"{name} ({', '.join(parts)})" if parts else name
 
 
@@ -374,22 +364,19 @@ def _number(value: Any) -> bool:
 
 def _is_term(term: Any) -> bool:
     """A list of factors that :class:`Recipe` knows."""
-    if not isinstance(term, list) or not term:
-        return False
-    for factor in term:
-        if not (isinstance(factor, list) and len(factor) > 1 and isinstance(factor[1], str)):
-            return False
-        kind, _, *numbers = factor
-        count = {"power": (1,), "spline": range(3, 100)}.get(kind, (0,))
-        if kind not in (*FUNCTIONS, "column", "levels", "power", "spline"):
-            return False
-        if len(numbers) not in count or not all(map(_number, numbers)):
-            return False
-        if kind == "power" and numbers[0] not in POWERS:
-            return False
-        if kind == "spline" and not (numbers[0] in DEGREES and _ascending(numbers[1:])):
-            return False
-    return True
+    return isinstance(term, list) and bool(term) and all(map(_is_factor, term))
+
+
+def _is_factor(factor: Any) -> bool:
+    match factor:
+        case [kind, str()] if isinstance(kind, str):
+            return kind in (*FUNCTIONS, "column", "levels")
+        case ["power", str(), power]:
+            return _number(power) and power in POWERS
+        case ["spline", str(), degree, *bounds] if 2 <= len(bounds) < 99:
+            numbers = all(map(_number, (degree, *bounds)))
+            return numbers and degree in DEGREES and _ascending(bounds)
+    return False
 
 
 def _ascending(bounds: Sequence[float | int]) -> bool:
@@ -398,35 +385,30 @@ def _ascending(bounds: Sequence[float | int]) -> bool:
     return all(one <= other for one, other in itertools.pairwise(knots)) and knots[0] < knots[-1]
 
 
+def _optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or holds(value)
+
+
 _POSITIVE = lambda value: _number(value) and value > 0
 _TEXT = lambda value: isinstance(value, str)
-_OPTIONAL = lambda holds: lambda value: value is None or holds(value)
+_ESTIMATED = _optional(lambda value: value == ESTIMATE or _POSITIVE(value))
 SCHEMA: Mapping[str, Callable[[Any], bool]] = {
     "model": lambda value: value in MODELS,
-    "target": _OPTIONAL(_TEXT),
-    "columns": _texts,
+    **dict.fromkeys(("columns", "own", "strata"), _texts),
+    **dict.fromkeys(("target", "exposure", "event", "entry"), _optional(_TEXT)),
+    **dict.fromkeys(("offset", "weights", "prior"), _optional(_TEXT)),
     "terms": lambda value: isinstance(value, list) and all(map(_is_term, value)),
     "categories": _by_name(lambda levels: _texts(levels) and len(set(levels)) == len(levels) > 1),
     "center": _by_name(_number),
-    "scale": _by_name(_POSITIVE),
+    **dict.fromkeys(("scale", "prior_sd"), _by_name(_POSITIVE)),
     "unit": _by_name(_TEXT),
     "intercept": lambda value: isinstance(value, bool),
-    "exposure": _OPTIONAL(_TEXT),
-    "event": _OPTIONAL(_TEXT),
-    "entry": _OPTIONAL(_TEXT),
     "cuts": lambda value: isinstance(value, list) and all(map(_POSITIVE, value)),
-    "hazard": _OPTIONAL(lambda value: isinstance(value, str) and value in (*HAZARDS, SPLINE)),
-    "dispersion": _OPTIONAL(lambda value: value == ESTIMATE or _POSITIVE(value)),
-    "own": _texts,
-    "strata": _texts,
-    "offset": _OPTIONAL(_TEXT),
-    "weights": _OPTIONAL(_TEXT),
-    "prior_sd": _by_name(_POSITIVE),
-    "prior": _OPTIONAL(_TEXT),
-    "noise_variance": _OPTIONAL(lambda value: value == ESTIMATE or _POSITIVE(value)),
+    "hazard": _optional(lambda value: _TEXT(value) and value in (*HAZARDS, SPLINE)),
+    **dict.fromkeys(("dispersion", "noise_variance"), _ESTIMATED),
     "family": lambda value: value in FAMILIES,
-    "components": _OPTIONAL(lambda value: type(value) is int and value > 0),
-    "component_sd": _OPTIONAL(_POSITIVE),
+    "components": _optional(lambda value: type(value) is int and value > 0),
+    "component_sd": _optional(_POSITIVE),
     "version": lambda value: value in (2, 3, VERSION),
 }
 """Conditions on each key of a recipe in a file; keys of later versions than 2 may be missing."""
@@ -487,10 +469,8 @@ def as_provenance(
 
 
 def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions.
-
-    Raises:
-        ArtifactError: for what is no such table.
+    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions; an
+    ArtifactError for what is no such table.
     """
     try:
         sites = json.loads(provenance.get(SITES, "{}"))
@@ -561,46 +541,27 @@ def check_recipe(recipe: Recipe) -> None:
                 expected=f"no {what}, or a model among {', '.join(models)}",
                 fix="See posterity fit --help.",
             )
+    r, cuts, spline = recipe, recipe.cuts, recipe.hazard == SPLINE
+    components = "a whole number of components (--components K), at least 1"
+    ended = "the column of whether the time ended by one (--event NAME)"
+    names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
+    unnamed = r.model in ("ordinal", "multinomial") and not r.levels
+    labels = f"{len(r.levels)} levels of the target {r.target!r}"
+    odd = r.model == "logistic" and len(r.levels) not in (0, 2)
+    knots = "two knots at least, the same at every site (--cuts T,T,...)"
+    alone, file = "coefficients of a site's own, and a prior's file", r.prior is not None
     rules = (  # what is wrong, what is found, what is expected
-        (
-            recipe.regression and not recipe.target,
-            "no target",
-            "the column to predict (--target NAME)",
-        ),
-        (
-            not recipe.regression and (recipe.components or 0) < 1,
-            f"components {recipe.components}",
-            "a whole number of components (--components K), at least 1",
-        ),
-        (
-            recipe.model == "survival" and not recipe.event,
-            "survival without an event",
-            "the column of whether the time ended by one (--event NAME)",
-        ),
-        (
-            recipe.model in ("ordinal", "multinomial") and not recipe.levels,
-            f"{recipe.model} {recipe.target!r} without levels",
-            "all their names, of ordinal ones ascending (--category TARGET=A,B,C)",
-        ),
-        (
-            recipe.model == "logistic" and len(recipe.levels) not in (0, 2),
-            f"{len(recipe.levels)} levels of the target {recipe.target!r}",
-            "two: the one that is 0 and the one that is 1",
-        ),
-        (recipe.cuts and recipe.hazard in HAZARDS, "both cuts and a hazard", "one"),
-        (
-            recipe.hazard == SPLINE and len(recipe.cuts) < 2,
-            f"a spline with knots {list(recipe.cuts)}",
-            "two knots at least, the same at every site (--cuts T,T,...)",
-        ),
-        (
-            recipe.own and recipe.prior is not None,
-            "coefficients of a site's own, and a prior's file",
-            "standard deviations, which hold for each site (--prior-sd)",
-        ),
-        (tuple(sorted(set(recipe.cuts))) != recipe.cuts, f"cuts {recipe.cuts}", "ascending times"),
-        (recipe.prior_sd and recipe.prior is not None, "a prior and prior_sd", "one"),
-        (recipe.columns is not None and recipe.without, "columns and without", "one"),
+        (r.regression and not r.target, "no target", "the column to predict (--target NAME)"),
+        (not r.regression and (r.components or 0) < 1, f"components {r.components}", components),
+        (r.model == "survival" and not r.event, "survival without an event", ended),
+        (unnamed, f"{r.model} {r.target!r} without levels", names),
+        (odd, labels, "two: the one that is 0 and the one that is 1"),
+        (cuts and r.hazard in HAZARDS, "both cuts and a hazard", "one"),
+        (spline and len(cuts) < 2, f"a spline with knots {list(cuts)}", knots),
+        (r.own and file, alone, "standard deviations, which hold for each site (--prior-sd)"),
+        (tuple(sorted(set(cuts))) != cuts, f"cuts {cuts}", "ascending times"),
+        (r.prior_sd and file, "a prior and prior_sd", "one"),
+        (r.columns is not None and r.without, "columns and without", "one"),
     )
     for wrong, found, expected in rules:
         if wrong:

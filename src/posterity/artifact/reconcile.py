@@ -27,6 +27,7 @@ from posterity.artifact.recipe import (
     recipe_in,
     sites_in,
 )
+from posterity.entries import with_factors
 from posterity.errors import StructureError
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
@@ -38,16 +39,8 @@ _FLAGS = {
     "version": "the version of posterity fit",
 }
 """Those keys of a recipe that are not called as their flag is."""
-_FREE = (
-    "center",
-    "scale",
-    "categories",
-    "unit",
-    "prior_sd",
-    "noise_variance",
-    "dispersion",
-    "strata",
-)
+_MOVED = ("center", "scale", "categories")
+_FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
 """Keys of which a difference can be reconciled, or need not be."""
 CONVERTED, CLOSE = 3.0, 1.8
 """By how many times mean and deviation of a column both differ between sites, at the least, where
@@ -85,8 +78,6 @@ def reconciled(
         StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
             expressed by the coefficients in common; it names two sites and the option.
     """
-    if not any(provenances.values()):
-        return Reconciled(None, dict(values), {}, [])
     recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
     if not recipes:
@@ -105,7 +96,8 @@ def reconciled(
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
         value, there = values[site], affine(recipe, common)
-        moves = set(recipe.coefficients()) != set(names) or _moves(there, recipe, common)
+        same = map(np.array_equal, there, _unmoved(recipe, common))
+        moves = set(recipe.coefficients()) != set(names) or not all(same)
         if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
             prior = None if base is None else _widened(base, common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
@@ -113,13 +105,13 @@ def reconciled(
             if recipe.strata == common.strata or not moves:
                 notes.append(f"{site!r} is put into the {what} of {first!r}")
             ratio = _scale(recipe, common.target) / _scale(common, common.target)
-            for own in (facts.get(name, {}) for name in _sites_of(values[site], site)):
+            mine = recipe.coefficients()
+            for name in value.sites if isinstance(value, Ledger) else (site,):
+                own = facts.get(name, {})
                 if "noise_variance" in own:
                     own["noise_variance"] *= ratio**2
                 if "third" in own:
-                    own["third"] = moved_cubic(
-                        own["third"], there.matrix, recipe.coefficients(), names
-                    )
+                    own["third"] = moved_cubic(own["third"], there.matrix, mine, names)
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})
@@ -159,36 +151,27 @@ def _differences(one: Recipe, other: Recipe) -> list[str]:
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     """Raise a StructureError for a difference that no affine function mends."""
-    moving = ("center", "scale", "categories") if common.in_one_form else ()
-    free = [key for key in _FREE if key not in moving]
-    odd = [key for key in _differences(common, recipe) if key not in free]
-    units = {
-        name
-        for name in common.unit.keys() & recipe.unit.keys()
-        if common.unit[name] != recipe.unit[name]
-    }
-    texts = {n for n in (*(common.columns or ()), common.target) if n} & (
-        common.categories.keys() ^ recipe.categories.keys()
-    )
-    texts -= {common.target} if common.model == "logistic" else set()
-    if not common.regression and _differences(common, recipe):
-        odd = _differences(common, recipe)
-    odd += (["unit"] if units else []) + (["categories"] if texts else [])
-    if common.levels and recipe.levels and set(common.levels) != set(recipe.levels):
-        odd.append("categories")
-    if common.prior is not None and _new_levels(common, recipe):
-        odd.append("categories")
-    if common.offset and common.levels and recipe.levels and common.levels != recipe.levels:
-        odd.append("categories")  # an offset keeps its sign where the coefficients change theirs
+    mine, theirs = common.categories, recipe.categories
+    odd = set(_differences(common, recipe))
+    if common.regression:
+        odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+    if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
+        odd.add("unit")
+    texts = {*(common.columns or ()), common.target} & (mine.keys() ^ theirs.keys())
+    new = any(set(theirs[n]) != set(mine[n]) for n in mine.keys() & theirs.keys())
+    labels = [own.levels for own in (common, recipe) if common.levels and recipe.levels]
+    if (
+        texts - ({common.target} if common.model == "logistic" else set())
+        or len({frozenset(own) for own in labels}) > 1
+        or (common.prior is not None and new)
+        # An offset keeps its sign where the coefficients change theirs.
+        or (common.offset and len(set(labels)) > 1)
+    ):
+        odd.add("categories")
     if common.offset and _scale(common, common.target) != _scale(recipe, common.target):
-        odd.append("scale")  # and its size, which is in units of the target
+        odd.add("scale")  # in whose units the offset is
     if odd:
-        raise _apart(first, common, site, recipe, sorted(set(odd)), by_hand=False)
-
-
-def _new_levels(common: Recipe, recipe: Recipe) -> bool:
-    shared = common.categories.keys() & recipe.categories.keys()
-    return any(set(recipe.categories[n]) != set(common.categories[n]) for n in shared)
+        raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
 
 
 def _apart(
@@ -211,11 +194,7 @@ def _apart(
     command = f"posterity fit TABLE --like FILE{more} -o FILE"
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
     if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
-        fix = (
-            "Fuse fewer files at a time, which are put into one form, or "
-            + fix[:1].lower()
-            + fix[1:]
-        )
+        fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
     return StructureError(
         found=f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
         expected="one model of the same columns and units at every site",
@@ -261,14 +240,12 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     """
     mine, names = recipe.coefficients(), common.coefficients()
     if common.in_one_form:  # whose columns are in the same units and levels
-        same = [[float(one == other) for other in names] for one in mine]
-        return Affine(np.zeros(len(mine)), np.array(same))
+        return _unmoved(recipe, common)
     matrix = np.zeros((len(mine), len(names)))
     place = {name: row for row, name in enumerate(mine)}
     needs_ones = []
-    for column, name in enumerate(names):
-        if name == INTERCEPT and common.intercept:
-            matrix[place[INTERCEPT], column] = 1.0
+    if common.intercept:
+        matrix[place[INTERCEPT], names.index(INTERCEPT)] = 1.0
     for name in common.columns or ():
         levels, own = common.categories.get(name), recipe.categories.get(name, ())
         if levels is None:
@@ -305,11 +282,11 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     return Affine(offset, matrix)
 
 
-def _moves(there: Affine, recipe: Recipe, common: Recipe) -> bool:
-    """True if any coefficient is another number in common than at the site."""
+def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
+    """The function under which each coefficient keeps its number."""
     mine, names = recipe.coefficients(), common.coefficients()
-    same = np.array([[one == other for other in names] for one in mine], dtype=float)
-    return bool(there.offset.any()) or not np.array_equal(there.matrix, same)
+    same = [[float(one == other) for other in names] for one in mine]
+    return Affine(np.zeros(len(mine)), np.array(same))
 
 
 def _widened(prior: Any, common: Recipe) -> Any:
@@ -322,8 +299,7 @@ def _widened(prior: Any, common: Recipe) -> Any:
     place = [names.index(name) for name in known]
     linear, precision = np.zeros(len(names)), np.diag(1 / np.square(common.deviations()))
     linear[place] = prior.precision_mean
-    square = prior.precision if prior.precision.ndim == 2 else np.diag(prior.precision)
-    precision[np.ix_(place, place)] = square
+    precision[np.ix_(place, place)] = _precision(prior)
     return _like(prior, linear, precision, names, "the prior")
 
 
@@ -335,41 +311,29 @@ def expressed(
 
     def move(law: Any) -> Any:
         order = [names_of(law).get("", mine).index(name) for name in mine]
-        linear = law.precision_mean[order]
-        square = law.precision if law.precision.ndim == 2 else np.diag(law.precision)
-        square = square[np.ix_(order, order)]
-        matrix = there.matrix
-        return _like(
-            law,
-            matrix.T @ (linear - square @ there.offset),
-            matrix.T @ square @ matrix,
-            names,
-            site,
-        )
+        square, turn = _precision(law)[np.ix_(order, order)], there.matrix.T
+        linear = turn @ (law.precision_mean[order] - square @ there.offset)
+        return _like(law, linear, turn @ square @ there.matrix, names, site)
 
     if not isinstance(value, Ledger):
         return move(value)
     if prior is None:
         raise _unlike(site)
-    moved = {
-        name: entry
-        if entry.factor is None
-        else entry._replace(factor=with_names(move(value.factor(name)), {}))
-        for name, entry in value.entries.items()
-    }
+    own = lambda name, _: with_names(move(value.factor(name)), {})
+    moved = with_factors(value.entries, own)
     return Ledger(in_order(prior, {"": names}, "the prior", "the recipe")).holding(moved)
+
+
+def _precision(law: Any) -> np.ndarray:
+    return np.diag(law.precision) if law.diagonal else law.precision
 
 
 def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
     """A law of the same family; a StructureError if it cannot hold these parameters."""
-    if not getattr(law, "gaussian", False):
+    correlated = np.count_nonzero(square - np.diag(np.diagonal(square)))
+    if not getattr(law, "gaussian", False) or (law.diagonal and correlated):
         raise _unlike(site)
-    if law.precision.ndim == 1:
-        if np.count_nonzero(square - np.diag(np.diagonal(square))):
-            raise _unlike(site)
-        square = np.diagonal(square).copy()
-    else:
-        square = (square + square.T) / 2
+    square = np.diagonal(square).copy() if law.diagonal else (square + square.T) / 2
     return type(law)._of(precision_mean=linear, precision=square).named(names)
 
 
@@ -382,10 +346,6 @@ def _unlike(site: str) -> StructureError:
 
 
 # --- what looks wrong ----------------------------------------------------------------------------
-
-
-def _sites_of(value: Any, site: str) -> tuple[str, ...]:
-    return value.sites if isinstance(value, Ledger) else (site,)
 
 
 def suspicious(
@@ -406,9 +366,8 @@ def suspicious(
         common: the recipe under which all of them are.
         table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
     """
-    names, prefix = common.shared.coefficients(), ""
-    if common.model == "multinomial":
-        prefix = f"{common.levels[1]}:"
+    names = common.shared.coefficients()
+    prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
     terms = common.terms or [(("column", name),) for name in common.columns or ()]
     used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
     used = {name for name in used - set(common.categories) if not common.is_own(name)}

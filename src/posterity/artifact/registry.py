@@ -34,12 +34,10 @@ class Codec(NamedTuple):
 
 
 CODECS: dict[str, Codec] = {}
+_LEARNING = "posterity.pursuit.learning.conjugate"
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.student"),
-    **dict.fromkeys(
-        ("ConjugateLearner", "OwnFeatures", "VectorFeatures"),
-        "posterity.pursuit.learning.conjugate",
-    ),
+    **dict.fromkeys(("ConjugateLearner", "OwnFeatures", "VectorFeatures"), _LEARNING),
 }
 """Modules that enrol types when one is met first: they need JAX, which other files do without."""
 
@@ -106,10 +104,8 @@ def unfit(kind: type, why: str) -> ArtifactError:
 
 
 def register(kind: Kind) -> Kind:
-    """Let artifacts hold a family of your own, or another node; usable as a decorator.
-
-    Raises:
-        ArtifactError: if another type already has the name.
+    """Let artifacts hold a family of your own, or another node; usable as a decorator; an
+    ArtifactError if another type already has the name.
     """
 
     def fields_of(node: Node) -> dict[str, Any]:

@@ -51,11 +51,7 @@ def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
-    """Path, type and shape of each array in a tree.
-
-    Raises:
-        ArtifactError: for what is no node.
-    """
+    """Path, type and shape of each array in a tree; an ArtifactError for what is no node."""
     if _is_plain(node):
         return
     if isinstance(node, list):

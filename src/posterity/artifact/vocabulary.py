@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arguments import POSITIVE
+from posterity.entries import with_factors
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Distribution, Plate
 from posterity.families.names import names_of, some, unfit, with_names
@@ -89,13 +90,9 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
                 fix="Pass unseen=, the concentration of a word that the site has not seen.",
             )
         unseen = float(values.flat[0])
-    entries = {
-        site: entry
-        if entry.factor is None
-        else entry._replace(factor=entry.factor.relabel(labels, len(wanted), (1,)))
-        for site, entry in posterior.entries.items()
-    }
-    return Ledger(_spread(posterior.prior, labels, wanted, unseen), entries)
+    wider = lambda factor: factor.relabel(labels, len(wanted), (1,))
+    prior = _spread(posterior.prior, labels, wanted, unseen)
+    return Ledger(prior, with_factors(posterior.entries, lambda _, factor: wider(factor)))
 
 
 def one_vocabulary(
@@ -124,7 +121,7 @@ def one_vocabulary(
     >>> union, both["b"].members.concentration
     (('x', 'y', 'z'), array([[1., 9., 1.]]))
     """
-    words = {site: _at(site, words_of, posterior) for site, posterior in posteriors.items()}
+    words = _each(words_of, posteriors)
     if len(set(words.values())) == 1:
         union = next(iter(words.values()))
     else:
@@ -145,22 +142,23 @@ def over_words(
 ) -> dict[str, Any]:
     """All sites' topics over these words, by :func:`with_vocabulary`; its errors name the site."""
     spread = functools.partial(with_vocabulary, wanted=words, unseen=unseen)
-    return {site: _at(site, spread, posterior) for site, posterior in posteriors.items()}
+    return _each(spread, posteriors)
 
 
-def _at(site: str, function: Callable[[Any], Any], posterior: object) -> Any:
-    """The value of a function of a site's posterior; a StructureError names the site."""
-    try:
-        return function(posterior)
-    except StructureError as error:
-        raise error.at(f"site {site!r}") from error
+def _each(function: Callable[[Any], Any], posteriors: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of a function of each site's posterior; a StructureError names the site."""
+    values = {}
+    for site, posterior in posteriors.items():
+        try:
+            values[site] = function(posterior)
+        except StructureError as error:
+            raise error.at(f"site {site!r}") from error
+    return values
 
 
 def words_of(posterior: object) -> tuple[str, ...]:
-    """The names of the categories of topics, or of a ledger over them.
-
-    Raises:
-        StructureError: for what is no topics, and topics whose words have no names.
+    """The names of the categories of topics, or of a ledger over them; a StructureError for what is
+    no topics, and topics whose words have no names.
     """
     if not is_topics(posterior):
         raise StructureError(

@@ -33,11 +33,9 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     if not terms.members.keys() >= set(letter.gone):
         raise Refusal.of("tombstones of who is no member", "those of members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
-        raise Refusal.of(
-            f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}",
-            f"one for {receiver!r} under {terms.digest[:16]!r}",
-            "membership",
-        )
+        found = f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}"
+        expected = f"one for {receiver!r} under {terms.digest[:16]!r}"
+        raise Refusal.of(found, expected, "membership")
     if isinstance(letter.body, Token | Question | Answer | Handover) and letter.sender in gone:
         kind = type(letter.body).__name__
         raise Refusal.of(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
@@ -55,14 +53,11 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:
     """Check a token by itself: whatever is added to it has to be within what was agreed too."""
-    if (token.agreement, token.sender) != (terms.digest, sender) or not (
-        0 < token.sequence < MOST_SEQUENCES
-    ):
-        raise Refusal.of(
-            f"a token of {token.sender!r} under terms {token.agreement[:16]!r}",
-            f"one that {sender!r} made, under {terms.digest[:16]!r}",
-            "membership",
-        )
+    numbered = 0 < token.sequence < MOST_SEQUENCES
+    if (token.agreement, token.sender) != (terms.digest, sender) or not numbered:
+        found = f"a token of {token.sender!r} under terms {token.agreement[:16]!r}"
+        expected = f"one that {sender!r} made, under {terms.digest[:16]!r}"
+        raise Refusal.of(found, expected, "membership")
     if token.epoch[1] not in terms.members or token.epoch[0] < 1:
         raise Refusal.of(f"epoch {token.epoch}", "one that a member began", "membership")
     for layer in token.exact_sum.layers:

@@ -184,10 +184,9 @@ class Course:
             run = dataclasses.replace(self.run, federation=Elsewhere(agreed, {}), state=state)
             answers = {digest: loads(part) for digest, part in of(ANSWER).items()}
             recent = {site: visits for site, (_, visits) in known.items()}
+            read: Any = {"run": run, "answers": answers, "open": open_, "recent": recent}
             plain = {name: head[name] for name in PLAIN}
-            return dataclasses.replace(
-                self, run=run, answers=answers, open=open_, recent=recent, status=status, **plain
-            )
+            return dataclasses.replace(self, status=status, **read, **plain)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,11 +116,8 @@ def verify_consistency(
     except IndexError:
         old_node = node = b""
     if not 0 <= old <= size or rest or (old_node, node) != (old_root, root):
-        raise _refused(
-            f"a log of {size} entries that does not continue the one of {old}",
-            "the entries known before, and others after them",
-            "rewritten",
-        )
+        found = f"a log of {size} entries that does not continue the one of {old}"
+        raise _refused(found, "the entries known before, and others after them", "rewritten")
 
 
 def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> tuple[bytes, bytes]:

@@ -131,12 +131,8 @@ class Running:
             self._command(lambda memory: machine.checkpoint(memory, tree))
         awaited = machine.awaited(memory) - memory.absent
         self._awaited = {name: self._awaited.get(name, now) for name in awaited}
-        silent = {
-            name
-            for name, since in self._awaited.items()
-            if now > max(since, self._heard.get(name, since)) + self.silence
-        }
-        if silent:
+        last = {n: max(since, self._heard.get(n, since)) for n, since in self._awaited.items()}
+        if silent := {name for name, heard in last.items() if now > heard + self.silence}:
             self._command(lambda memory: machine.pass_over(memory, silent))
 
     def _command(self, command: Callable[[Memory], Step]) -> None:
@@ -228,10 +224,9 @@ class Running:
     def _deliver(self, letter: bytes) -> None:
         with self._moved:
             if not self._moved.wait_for(lambda: self._has_room(letter), PATIENCE) or self._stopping:
+                full = f"{MOST_LETTERS} letters that wait"
                 raise SiteError(
-                    found="an agent that ends"
-                    if self._stopping
-                    else f"{MOST_LETTERS} letters that wait",
+                    found="an agent that ends" if self._stopping else full,
                     expected="an agent that takes letters in",
                     fix="Bring it later: it stays in its sender's outbox.",
                 )

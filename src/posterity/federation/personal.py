@@ -61,9 +61,8 @@ class SitePosterior:
     def covariance(self) -> Float[np.ndarray, "p p"]:
         """Of ``b``: that given what is shared, and that of its means."""
         members: Any = self.posterior.components
-        return members.covariance.mean(0) + np.cov(members.mean.T, bias=True).reshape(
-            members.covariance.shape[1:]
-        )
+        of_means = np.cov(members.mean.T, bias=True).reshape(members.covariance.shape[1:])
+        return members.covariance.mean(0) + of_means
 
     def log_predictive(self, data: Any) -> Float[np.ndarray, " n"]:
         """Log predictive density of each record at this site, in nats. A ParameterError or

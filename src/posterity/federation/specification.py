@@ -72,11 +72,8 @@ def full_name(kind: str) -> str:
 def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
     """The choice of this name; a UsageError that names its ``place`` if there is none."""
     if not isinstance(name, str) or name not in choices:
-        raise UsageError(
-            found=f"no {place}" if name is None else f"{place} = {name!r}",
-            expected=f"one of {list(choices)}",
-            fix="Name one of them.",
-        )
+        found = f"no {place}" if name is None else f"{place} = {name!r}"
+        raise UsageError(found=found, expected=f"one of {list(choices)}", fix="Name one of them.")
     return choices[name]
 
 
@@ -219,11 +216,9 @@ def _network(
     if likelihood != "gaussian":
         check_noise(False, learned if noise is None else noise)
     elif noise is not None and learned is not None:
-        raise UsageError(
-            found=f"model.noise_variance = {noise} beside model.noise = {learned!r}",
-            expected="a variance that is known, or how one that is not is learned",
-            fix="Leave one of them out.",
-        )
+        found = f"model.noise_variance = {noise} beside model.noise = {learned!r}"
+        expected = "a variance that is known, or how one that is not is learned"
+        raise UsageError(found=found, expected=expected, fix="Leave one of them out.")
     if likelihood == "categorical":
         known = y.dtype.kind in "biuf" and y.size and np.isfinite(y).all()
         outputs = classes or (max(int(y.max()) + 1, 2) if known else 2)
@@ -310,8 +305,8 @@ def make_update(options: Options) -> LocalUpdate | None:
     if not options:
         return None
     options = dict(options)
-    if {"estimator", "samples"} & set(options):
+    samples = {name: options.pop(name) for name in ("samples",) if name in options}
+    if samples or "estimator" in options:
         kind = one_of(ESTIMATORS, options.pop("estimator", None), "update.estimator")
-        samples = {name: options.pop(name) for name in ("samples",) if name in options}
         options["estimator"] = build(kind, samples, "update")
     return build(LocalUpdate, options, "update")

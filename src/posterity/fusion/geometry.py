@@ -274,10 +274,9 @@ class Centroids:
             both[moved] = theirs
             return both
 
-        pairs = (self.coordinates, others.coordinates), (self.potential, others.potential)
-        return Centroids(
-            *(put(*pair) for pair in pairs), lambda: put(self.gradient, others.gradient)
-        )
+        coordinates = put(self.coordinates, others.coordinates)
+        potential = put(self.potential, others.potential)
+        return Centroids(coordinates, potential, lambda: put(self.gradient, others.gradient))
 
     def __getstate__(self) -> dict[str, Any]:
         """With what functions would find, which do not pickle."""

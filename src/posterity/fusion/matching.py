@@ -120,7 +120,7 @@ def canonical_order(
 
     Contents are compared by hashes, which also makes the first sites a fair sample of all.
     """
-    natural = [members[rows].natural_parameters for rows in parts(starts[-1], members[:1])]
+    natural = [members[rows].natural_parameters for rows in parts(int(starts[-1]), members[:1])]
     sizes, keys = np.diff(starts), np.concatenate(list(map(content_hashes, natural)))
     site = np.repeat(np.arange(len(sizes)), sizes)
     ties = np.zeros(len(keys)) if counts is None else counts

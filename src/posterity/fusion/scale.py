@@ -155,8 +155,8 @@ def expected_cost(
         if prior.event_shape != () or prior.quantities != ("",):
             raise _NoLaw(f"a {type(prior).__name__} does not say what was observed")
         pairs = [law.marginals()[0] for law in (prior, members)]
-        laws = [DiagonalGaussian.from_standard(own.mean, own.sd**2) for own in pairs]
-        return expected_cost(*laws, divergence, rng)
+        start, known = (DiagonalGaussian.from_standard(own.mean, own.sd**2) for own in pairs)
+        return expected_cost(start, known, divergence, rng)
     middle = divergence.family(drawn, divergence.coordinates(drawn).mean(1, keepdims=True))
     costs = divergence.between(middle, drawn).sum(-1)
     return float(costs.mean()), float(costs.var(ddof=1))

@@ -180,10 +180,8 @@ def _check_links(
     rows = np.ones(len(neighbours), np.int8), neighbours, offsets
     matrix = scipy.sparse.csr_array(rows, shape=(len(names), len(names)))
     count, part = connected_components(matrix, directed=False)
-    expected, fix = (
-        "a path from every site to every other",
-        "Link them to another site, or leave them out.",
-    )
+    expected = "a path from every site to every other"
+    fix = "Link them to another site, or leave them out."
     alone = np.flatnonzero(np.diff(offsets) == 0)
     if (links[:, 0] == links[:, 1]).any():
         loops = [names[k] for k in links[links[:, 0] == links[:, 1], 0]]

@@ -211,9 +211,8 @@ class NonBacktracking(Walk):
         candidate = at(network.neighbours, place)
         # Neighbours ascend: those from the previous site on make room by moving up one place.
         passed = avoids & (candidate >= state.previous)
-        return namespace(candidate).np.where(
-            passed, at(network.neighbours, place + passed), candidate
-        )
+        next_one = at(network.neighbours, place + passed)
+        return namespace(candidate).np.where(passed, next_one, candidate)
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Not defined over sites: raises a UsageError."""

@@ -39,6 +39,7 @@ FAR = 1e-9
 """Chance of a node, at six deviations, below which naive code may overflow."""
 CALLS = ("pjit", "jit", "closed_call", "core_call")
 """Steps of a program that are programs themselves, and may as well be written out."""
+CONTRACTIONS = ("dot_general", "reduce_sum")
 SHAPES = (
     *("reshape", "squeeze", "expand_dims", "transpose", "broadcast_in_dim", "slice", "rev"),
     *("split", "dynamic_slice", "gather", "copy", "copy_p", "convert_element_type"),
@@ -302,37 +303,29 @@ def _cut(
 
     What is made of one predictor alone, as its multiple is, is no predictor of its own.
     """
-    affine, predictors, curved, used = {z}, set(), set(), set()
+    affine, predictors, curved, used = {z}, set[int](), set[int](), set[int]()
     for equation, arguments, results in _needed(steps, {result}, set()):
-        own = [a for a in arguments if a in affine]
-        if not own and not any(a in curved for a in arguments):
-            continue
-        if (
-            own
-            and not any(a in curved for a in arguments)
-            and _is_affine(equation, arguments, affine, predictors)
-        ):
+        own, bent = affine & {*arguments}, bool(curved & {*arguments})
+        if own and not bent and _is_affine(equation, arguments, affine, predictors):
             affine.update(results)
-            contracts = equation.primitive.name in ("dot_general", "reduce_sum")
-            if contracts or any(a in predictors for a in own):
+            if equation.primitive.name in CONTRACTIONS or own & predictors:
                 predictors.update(results)
-            continue
-        curved.update(results)
-        used.update(own)
-    if result in affine:
-        used.add(result)
+        elif own or bent:
+            curved.update(results)
+            used.update(own)
+    used |= affine & {result}
     return [(own, shapes[own]) for own in sorted(used)], affine
 
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
     """True if a step keeps what is affine so, and is better taken before the predictors are."""
     name, own = equation.primitive.name, [a in affine for a in arguments]
+    known = bool(predictors & {*arguments})
     if name in ("add", "sub", "add_any"):
-        several = len({a for a in arguments if a in affine}) > 1
-        return several or not any(a in predictors for a in arguments)
-    if name in ("dot_general", "reduce_sum"):
+        return len(affine & {*arguments}) > 1 or not known
+    if name in CONTRACTIONS:
         return sum(own) == 1
-    if any(a in predictors for a in arguments):
+    if known:
         return False
     if name == "mul":
         return sum(own) == 1

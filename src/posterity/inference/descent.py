@@ -24,7 +24,7 @@ import numpy as np
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.search import CLOSE, Point, judged, lbfgs, search, step_by_curvature
 from posterity.arrays.tree import leaves
-from posterity.arrays.typing import Bool, Flat, Float, Int, Number, Real
+from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
 from posterity.inference.joint import slope_in_mean
@@ -172,8 +172,7 @@ def descend(
     member: ``rough``, which is near what data say, if there is one; else the best about the mean
     or, if need be, one about another place. Pure and traceable.
     """
-    starts, xp = _starts(q, rough), q.xp
-    np_, pull = xp.np, cavity.natural_parameters
+    starts, np_ = _starts(q, rough), q.xp.np
 
     def further(search: _Search) -> Any:
         at, rate = search.best, np_.where(search.done, 0.0, search.rate)
@@ -183,7 +182,7 @@ def descend(
         # One look a turn, whatever it is for: it is what takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
-        result = _look(evaluate, there, cavity, pull, temperature, admits, best.direction, ended)
+        result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
@@ -202,9 +201,7 @@ def descend(
             done=(started & verdict.ended) | ((started | begins) & (looks >= most)) | settled,
             # Half of what two sums differ by is the share of each, where they err alike.
             uncertainty=np_.where(
-                ended,
-                np_.where(result.finite, result.squared / 4, np.inf),
-                search.uncertainty,
+                ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
             checked=ended,
         )
@@ -213,13 +210,12 @@ def descend(
         hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
         return ~search.checked & ~hopeless
 
-    number = lambda value: np_.asarray(value, dtype_of(q))
-    nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), np_.asarray(False))
-    zero = np_.zeros((), np.int32)
+    number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
+    nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
     start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no)
     with np.errstate(all="ignore"):  # what is not finite is told by the point
-        end = xp.repeat(goes_on, body, start)
+        end = q.xp.repeat(goes_on, body, start)
     best = end.best
     return Descent(best.at, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty)
 
@@ -228,16 +224,12 @@ def _look(
     evaluate: Callable[..., Any],
     q: ExponentialFamily,
     cavity: ExponentialFamily,
-    pull: Flat,
     temperature: Number,
     admits: Callable[..., Any],
     before: ExponentialFamily,
     ended: Bool[Real, ""],
 ) -> Point:
-    """Energy and slope, ``pull`` being the cavity's natural parameters.
-
-    Where a search ``ended``, the change of a slope that was known before.
-    """
+    """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
     inside = q.is_proper() & admits(q)
     np_ = namespace(inside).np
     if np_ is np and not inside:  # of which nobody can ask more
@@ -247,7 +239,7 @@ def _look(
     direction = either(ended, lambda: slope - before, lambda: slope)
     squared = q.squared_length(direction)
     # E_q[log cavity] but for its normaliser; KL's other half is the negative entropy.
-    terms, entropy = pull * q.mean_parameters, q.negative_entropy()
+    terms, entropy = cavity.natural_parameters * q.mean_parameters, q.negative_entropy()
     energy = temperature * (entropy - terms.sum()) - result.value
     sizes = temperature * (np_.abs(terms).sum() + np_.abs(entropy))
     finite = np_.isfinite(energy) & np_.isfinite(squared) & inside
@@ -256,10 +248,7 @@ def _look(
 
 
 def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
-    """The member itself, narrower ones about its mean, then very narrow ones about other places.
-
-    With a ``rough`` member, narrower ones about that.
-    """
+    """The member itself, then narrower ones, about its mean and elsewhere, or a ``rough`` one."""
     if rough is not None:
         return lambda number: either(
             number < 1, lambda: q, lambda: rough * NARROWER ** (number - 1)
@@ -301,8 +290,7 @@ def joint_end(
     prior = np.diag(cavity.precision)
 
     def member(at: Any) -> Any:
-        mean, precision = at
-        return type(q)._of(precision_mean=precision * mean, precision=precision)
+        return type(q)._of(precision_mean=at[1] * at[0], precision=at[1])
 
     def look(at: Any) -> Point:
         here = member(at)

@@ -63,13 +63,10 @@ class Estimator(Setting):
         return isinstance(model, self.models) and self._serves(q)
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        del q
         return True
 
     @abc.abstractmethod
-    def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
-    ) -> Any:
+    def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
         """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched.
 
         Call it within ``jax.enable_x64(True)``, or JAX computes in float32.
@@ -103,9 +100,7 @@ class Evaluator(Estimator):
     descent: it ends where that sum has its optimum.
     """
 
-    def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray | None = None
-    ) -> Any:
+    def __call__(self, model: Model, q: Any, records: Records, *, key: Any = None) -> Any:
         """The gradient alone."""
         return self.evaluate(model, q, records).gradient
 
@@ -150,14 +145,7 @@ class Exact(Estimator):
         """Whether the model's likelihood lies in this family."""
         return isinstance(model, ConjugateModel) and isinstance(q, model.conjugate_to)
 
-    def __call__(
-        self,
-        model: ConjugateModel,
-        q: ExponentialFamily,
-        records: Records,
-        *,
-        key: KeyArray | None = None,
-    ) -> Any:
+    def __call__(self, model: Any, q: Any, records: Records, *, key: Any = None) -> Any:
         """Sufficient statistics."""
         return model.factor(records)
 
@@ -170,12 +158,7 @@ class ClosedForm(Evaluator):
     numpy: ClassVar[bool] = True
 
     def evaluate(
-        self,
-        model: ExpectedModel,
-        q: ExponentialFamily,
-        records: Records,
-        *,
-        otherwise: Flag = False,
+        self, model: Any, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``F⁻¹ ∇_η E_q[log likelihood]``, or what the model says of itself."""
         if (known := model.expected_factor(q, records)) is not None:
@@ -273,15 +256,14 @@ class PredictorQuadrature(Nodal):
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
-        x, value, slope, curvature = self._along(model, q, records, otherwise)
-        return Expectation(value, q.at_mean(slope @ x, q.gram(x, curvature)))
+        x, value, slope, bend = self._along(model, q, records, otherwise)
+        return Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
 
     def curved(self, model: PredictorModel, q: AnyGaussian, records: Records) -> Curved:
         """``-Σ E[ℓ''] x xᵀ``, of which a factor's precision is a part or all."""
         x, value, slope, bend = self._along(model, q, records, False)
-        along = slope @ x
-        expected = Expectation(value, q.at_mean(along, q.gram(x, bend)))
-        return Curved(expected, along, (x.T * bend) @ x)
+        expected = Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
+        return Curved(expected, slope @ x, (x.T * bend) @ x)
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
@@ -344,9 +326,7 @@ class Reinforce(Sampling):
         BASELINE.check(baseline=self.baseline)
         at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
-    def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
-    ) -> Any:
+    def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
         """``F⁻¹`` times the mean of centred values times scores."""
         z, values = _draw(model, q, records, self.samples, key)
         if isinstance(self.baseline, str):
@@ -370,9 +350,7 @@ class LeastSquares(Sampling):
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.dimension + 1 < self.samples
 
-    def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
-    ) -> Any:
+    def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
         """The slope, without its intercept."""
         z, values = _draw(model, q, records, self.samples, key)
         statistics = q.sufficient_statistics(z)
@@ -395,9 +373,7 @@ class Reparameterization(Sampling):
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.reparameterized
 
-    def __call__(
-        self, model: Model, q: ExponentialFamily, records: Records, *, key: KeyArray
-    ) -> Any:
+    def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
         """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
         return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
 
@@ -447,10 +423,7 @@ class VariationalOnlineNewton(Sampling):
 
 
 def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Columns (n,) that a function makes of others, by NumPy so many rows at a time.
-
-    What it makes on the way then stays in the processor's cache.
-    """
+    """Columns (n,) that a function makes of others, by NumPy as many at a time as caches hold."""
     rows = len(columns[0])
     if rows <= size or any(map(is_jax, columns)):
         return function(*columns)

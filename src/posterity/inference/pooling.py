@@ -10,7 +10,7 @@ the curvature in ``s``, of which natural-gradient steps are made (bui2018).
 
 import contextlib
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -73,10 +73,8 @@ class Normal(NamedTuple):
     @classmethod
     def of(cls, law: Any) -> "Normal":
         """A Gaussian or a diagonal Gaussian of the library."""
-        precision = np.asarray(law.precision)
-        return cls(
-            np.asarray(law.precision_mean), np.diag(precision) if law.diagonal else precision
-        )
+        precision, linear = np.asarray(law.precision), np.asarray(law.precision_mean)
+        return cls(linear, np.diag(precision) if law.diagonal else precision)
 
     @classmethod
     def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
@@ -144,6 +142,8 @@ class PartialPooling(LocalUpdate):
     nodes: int = static()
     most: int = static()
 
+    pools: ClassVar[bool] = True
+
     def __init__(self, nodes: int = 64, most: int = 1024):
         at_least(8).check(nodes=nodes, most=most)
         super().__init__(steps=1)
@@ -160,11 +160,7 @@ class PartialPooling(LocalUpdate):
         return own and plain and parts.keys() == {"coefficients", "log_spread"}
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "PartialPooling":
-        """Itself.
-
-        Raises:
-            UsageError: if the model is no regression with coefficients of a site's own.
-        """
+        """Itself; a UsageError if the model is no regression with coefficients of a site's own."""
         if not self.serves(model, q):
             raise UsageError(
                 found=f"PartialPooling for {type(model).__name__} and a {type(q).__name__}",
@@ -178,19 +174,9 @@ class PartialPooling(LocalUpdate):
         """What a site does, in words."""
         return "marginal likelihood by expectation propagation, natural gradients"
 
-    @property
-    def pools(self) -> bool:
-        """It does."""
-        return True
-
     def needs_jax(self, model: Model) -> bool:
         """If the regression's own formulas do."""
         return not (isinstance(model, PersonalRegression) and model.model.in_numpy)
-
-    @property
-    def conjugate(self) -> bool:
-        """What a site finds depends on the others."""
-        return False
 
     def improved(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
@@ -212,10 +198,8 @@ class PartialPooling(LocalUpdate):
     def target(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records
     ) -> tuple[Any, PooledInfo]:
-        """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum.
-
-        Raises:
-            ParameterError: if the log likelihood is not finite near the posterior.
+        """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum; a
+        ParameterError if the log likelihood is not finite near the posterior.
         """
         return self._refined(model, view, factor, records, 0)
 
@@ -243,13 +227,7 @@ class PartialPooling(LocalUpdate):
 class _Site:
     """One visit: the cavity, the message of the records, and the posterior as it is refined."""
 
-    def __init__(
-        self,
-        model: PersonalRegression,
-        view: Any,
-        factor: Any,
-        records: Records,
-    ):
+    def __init__(self, model: PersonalRegression, view: Any, factor: Any, records: Records):
         self.model, self.view = model, view
         self.own = np.array(model.personal)
         self.coefficients = Normal.of(view.coefficients)
@@ -319,14 +297,14 @@ class _Site:
 
     def _at(self, spread: Normal, seed: int) -> Any:
         place = spread, self.coefficients, self.message
-        before, known = self.known.get(seed, (None, None))
-        if before is None or any(old is not new for old, new in zip(before, place, strict=True)):
-            known = self._found_at(spread, seed)
+        before, known = self.known.get(seed, ((None,) * 3, None))
+        if any(old is not new for old, new in zip(before, place, strict=True)):
+            known = self._marginal(spread, self.grids[seed][0])
             self.known[seed] = place, known
         return known
 
-    def _found_at(self, spread: Normal, seed: int) -> Any:
-        nodes, _ = self.grids[seed]
+    def _marginal(self, spread: Normal, nodes: Any) -> Marginal | None:
+        """The marginal likelihood over these nodes; None where sums over them overflow."""
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
         if not s.max() < FURTHEST:
             return None
@@ -381,10 +359,8 @@ class Likelihood:
         self.left = 0.0  # nats, at most, by which the last message was not at rest
 
     def message(self, mean: Vector, covariance: Matrix) -> Normal:
-        """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before.
-
-        Raises:
-            ParameterError: if the log likelihood is not finite there.
+        """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before; a
+        ParameterError if the log likelihood is not finite there.
         """
         x, weights = self.x, self.weights
         if isinstance(self.model, LinearRegression):

@@ -68,10 +68,9 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     """
     c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
     every = messages(posterior, factors, own)
-    found = [message for message in every if message is not None]
-    if len(found) < len(every):
+    if any(message is None for message in every):
         return Population(posterior, 0.0)
-    found = [message for message in found if message.precision.any()]
+    found = [message for message in every if message is not None and message.precision.any()]
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
     shared = (c.mean, c.covariance), (s.mean, s.covariance)
     draws, at = np.inf, None

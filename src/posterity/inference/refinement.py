@@ -54,11 +54,7 @@ class Refinement(TrainedApart):
         self.learning_rate = float(learning_rate)
 
     def resolve(self, model: Model, q: Any) -> "Refinement":
-        """Itself, if model and prior are of one network.
-
-        Raises:
-            UsageError: if they are not.
-        """
+        """Itself, if model and prior are of one network; a UsageError if they are not."""
         layers = None
         if isinstance(model, NeuralNetwork) and model.noise_variance is not None:
             layers = model.layers

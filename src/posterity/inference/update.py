@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from posterity.inference.descent import (
     NARROWER,
     TRUST,
     Q,
-    Step,
     convex_end,
     descend,
     dtype_of,
@@ -43,7 +42,7 @@ from posterity.lazy import jax, jnp
 from posterity.models import Model, PredictorModel, Records
 
 ESTIMATORS: dict[str, type[Estimator]] = {
-    "exact": estimators.Exact,
+    "exact": Exact,
     "closed-form": estimators.ClosedForm,
     "predictor-quadrature": estimators.PredictorQuadrature,
     "quadrature": estimators.Quadrature,
@@ -178,6 +177,11 @@ class LocalUpdate(Setting):
     batch_size: int | None = static()
     dtype: str = static()
 
+    trains: ClassVar[bool] = False
+    """Whether the site trains apart, as a :class:`TrainedApart`."""
+    pools: ClassVar[bool] = False
+    """Whether the site integrates parameters of its own out, as partial pooling does."""
+
     def __init__(
         self,
         estimator: Estimator | str | None = None,
@@ -244,50 +248,30 @@ class LocalUpdate(Setting):
         """The rule in words; resolve first."""
         if self.conjugate:
             return "the exact factor, once"
-        about = self.estimator
-        settings = [
-            f"{getattr(about, name)} {name}"
-            for name in ("nodes", "samples", "baseline")
-            if hasattr(about, name)
-        ]
-        how = (
-            " of ".join([type(about).__name__, " and ".join(settings)])
-            if settings
-            else (type(about).__name__)
-        )
+        about, how = self.estimator, type(self.estimator).__name__
+        names = [name for name in ("nodes", "samples", "baseline") if hasattr(about, name)]
+        if names:
+            how += " of " + " and ".join(f"{getattr(about, name)} {name}" for name in names)
         if self.searches:
             return f"{how}, line search on the free energy, up to {self.steps} points a visit"
         batch = "" if self.batch_size is None else f", batches of {self.batch_size}"
         rate = self.rate if isinstance(self.rate, float) else "decaying"
         return f"{how}{batch}, {self.steps} steps a visit at a rate of {rate}"
 
-    @property
-    def trains(self) -> bool:
-        """Whether the site trains apart, as a :class:`TrainedApart`."""
-        return False
-
     def needs_jax(self, model: Model) -> bool:
         """Whether it takes JAX to make its steps; NumPy's are the same, resolve first."""
-        estimator = self.estimator
-        able = estimator is not None and estimator.numpy and (self.searches or self.conjugate)
+        able = getattr(self.estimator, "numpy", False) and (self.searches or self.conjugate)
         return not (able and model.in_numpy)
-
-    @property
-    def pools(self) -> bool:
-        """Whether the site integrates parameters of its own out, as partial pooling does."""
-        return False
 
     @property
     def searches(self) -> bool:
         """Whether steps are found by a line search, once resolved."""
-        return self.rate is None
+        return self.rate is None and not self.trains
 
     @property
     def noisy(self) -> bool:
         """Whether two keys give two directions, once resolved."""
-        return self.batch_size is not None or (
-            self.estimator is not None and self.estimator.stochastic
-        )
+        return self.batch_size is not None or getattr(self.estimator, "stochastic", False)
 
     @property
     def conjugate(self) -> bool:
@@ -330,7 +314,13 @@ class LocalUpdate(Setting):
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
             new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
-            return new, new - cavity, (q, direction), self._noted(info, finite, step)
+            info = info._replace(
+                halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
+                refused=info.refused + ~step.taken,
+                # Noisy steps may recover from what is not finite.
+                finite=finite if self.noisy else info.finite & finite,
+            )
+            return new, new - cavity, (q, direction), info
 
         zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
@@ -353,9 +343,9 @@ class LocalUpdate(Setting):
         about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
 
-        def evaluate(q: Any, otherwise: Any = False) -> Any:
-            return estimator.evaluate(model, q, records, otherwise=otherwise)
-
+        evaluate = lambda q, otherwise=False: estimator.evaluate(
+            model, q, records, otherwise=otherwise
+        )
         numpy = q.xp.np is np
         together = numpy and along and is_joint(q) and cavity.is_proper()
         start: dict[str, Any] = {**about, "most": 1} if together else about
@@ -371,10 +361,8 @@ class LocalUpdate(Setting):
         if convex and q.event_size <= MOST and end.finite and end.residual > SLOW:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
-        none = 0 * end.halvings
-        return end.q - cavity, UpdateInfo(
-            end.halvings, none, end.finite, end.residual, end.uncertainty
-        )
+        _, finite, halvings, residual, uncertainty = end
+        return end.q - cavity, UpdateInfo(halvings, 0 * halvings, finite, residual, uncertainty)
 
     @functools.cached_property
     def traced(self) -> "LocalUpdate":
@@ -389,11 +377,11 @@ class LocalUpdate(Setting):
 
         Itself if it is one; None where no estimator can compute a free energy.
         """
-        if self.searches and isinstance(self.estimator, Evaluator):
-            return self
         estimator = self.estimator
         if not isinstance(estimator, Evaluator):
             estimator = best_estimator(model, q)
+        elif self.searches:
+            return self
         if not isinstance(estimator, Evaluator):
             return None
         plain = {"batch_size": None, "dtype": "float64", "domain": estimator.domain}
@@ -403,14 +391,6 @@ class LocalUpdate(Setting):
         """With more nodes, where there are more to be had."""
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
-
-    def _noted(self, info: UpdateInfo, finite: Bool[Real, ""], step: Step) -> UpdateInfo:
-        """``info`` after one more step; noisy ones may recover from what is not finite."""
-        return info._replace(
-            halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
-            refused=info.refused + ~step.taken,
-            finite=finite if self.noisy else info.finite & finite,
-        )
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray | None
@@ -436,20 +416,7 @@ class TrainedApart(LocalUpdate):
     It sees no cavity and takes no steps of natural parameters: what all found is averaged.
     """
 
-    @property
-    def trains(self) -> bool:
-        """It does."""
-        return True
-
-    @property
-    def searches(self) -> bool:
-        """It has a way of its own."""
-        return False
-
-    @property
-    def conjugate(self) -> bool:
-        """Training depends on where it starts."""
-        return False
+    trains: ClassVar[bool] = True
 
     @abc.abstractmethod
     def trained(
@@ -476,17 +443,15 @@ def slowly_decaying(count: Number) -> Any:
 
 
 def _check_prior(model: Model, q: ExponentialFamily) -> None:
+    prior, name = f"a prior {type(q).__name__}", type(model).__name__
+    families = " or ".join(family.__name__ for family in model.families)
     _require(
         isinstance(q, model.families) and q.batch_shape == (),
-        f"a prior {type(q).__name__} of batch shape {q.batch_shape}",
-        " or ".join(f.__name__ for f in model.families)
-        + f", of batch shape (), which {type(model).__name__} needs",
+        f"{prior} of batch shape {q.batch_shape}",
+        f"{families}, of batch shape (), which {name} needs",
     )
-    _require(
-        bool(model.admits(q)),
-        f"a prior {type(q).__name__} of parameters {q.standard_parameters()}",
-        f"one under which the log likelihood of {type(model).__name__} has an expectation",
-    )
+    expected = f"one under which the log likelihood of {name} has an expectation"
+    _require(bool(model.admits(q)), f"{prior} of parameters {q.standard_parameters()}", expected)
 
 
 def _require(condition: bool, result: str, expected: str) -> None:

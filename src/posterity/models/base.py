@@ -10,7 +10,7 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.arrays.setting import Setting
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
+from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax
@@ -19,6 +19,10 @@ from posterity.models.records import Records
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]
+Each = Float[Real, "..."]
+"""Predictors, or what belongs to each of them."""
+Moments = tuple[Each, Each, Each]
+"""Of each record's log likelihood and its first and second derivative by the predictor."""
 VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
 _LIKELIHOODS = {"log_likelihood", "predictor_log_likelihood"}
 _FORMULAS = (
@@ -53,16 +57,15 @@ class Model(Setting):
     """Whether records of a site tell of each other: a batch does not stand for all then."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class whose likelihood is its own, and whose formulas are another likelihood's.
-
-        Raises:
-            UsageError: naming the formula, and the class that it is of.
+        """Refuse a class whose likelihood is its own, and whose formulas are another likelihood's;
+        a UsageError naming the formula, and the class that it is of.
         """
         super().__init_subclass__(**options)
         own = _LIKELIHOODS & vars(cls).keys()
         for name in _FORMULAS if own else ():
             of = next((kind for kind in cls.__mro__ if name in vars(kind)), cls)
-            if of is not cls and not of.__module__ == __name__:
+            if of is not cls and of.__module__ != __name__:
+                of = next(kind for kind in cls.__mro__[1:] if issubclass(kind, of))
                 raise UsageError(
                     found=f"{cls.__name__} with a {min(own)} of its own, and the {name} of "
                     f"{of.__name__}, which is that of another likelihood",
@@ -86,7 +89,7 @@ class Model(Setting):
         for kind in type(self).__mro__:
             if "optima" in vars(kind):
                 return vars(kind)["optima"]
-            if {"log_likelihood", "predictor_log_likelihood"} & vars(kind).keys():
+            if _LIKELIHOODS & vars(kind).keys():
                 break
         return "unknown"
 
@@ -114,10 +117,8 @@ class Model(Setting):
 
 
 def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
-    """The sum of log likelihoods (n,) times the records' weights.
-
-    Raises:
-        StructureError: unless there is one value a record.
+    """The sum of log likelihoods (n,) times the records' weights; a StructureError unless there is
+    one value a record.
     """
     if np.shape(values) != np.shape(records.weights):
         raise StructureError(
@@ -167,14 +168,12 @@ class PredictorModel(Model):
                 setattr(cls, name, vars(PredictorModel)[name])
 
     @abc.abstractmethod
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
         """``log p(y | f)``, in nats, element by element."""
 
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``E[y | f]``, element by element: what predictions are.
-
-        Raises:
-            UsageError: unless the model says it.
+    def predictor_mean(self, f: Each) -> Each:
+        """``E[y | f]``, element by element: what predictions are; a UsageError unless the model
+        says it.
         """
         raise UsageError(
             found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",
@@ -182,9 +181,7 @@ class PredictorModel(Model):
             fix="Write that method, or ask for `log_predictive`, which needs the likelihood alone.",
         )
 
-    def predictor_expectation(
-        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
-    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+    def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
         """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal.
 
         None where no closed form is known: then they are sums over nodes.
@@ -197,9 +194,7 @@ class PredictorModel(Model):
         del q, records
         return None
 
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Number
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+    def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
         """``log p(y | f)`` and its derivative in ``f``; a model that knows it may say it faster."""
         value = lambda f: self.predictor_log_likelihood(f, y)
         return jax.jvp(value, (f,), (jax.numpy.ones_like(f),))

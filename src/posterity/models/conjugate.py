@@ -95,10 +95,8 @@ class GaussianMean(ConjugateModel[Gaussian]):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
     def __init__(self, covariance: Any):
-        """From the covariance (d, d) of a record.
-
-        Raises:
-            ParameterError, StructureError: if it is no symmetric, positive definite matrix.
+        """From the covariance (d, d) of a record; a ParameterError or StructureError if it is no
+        symmetric, positive definite matrix.
         """
         MATRIX.check(covariance=covariance)
         self.precision = Gaussian.from_standard(np.zeros(len(covariance)), covariance).precision

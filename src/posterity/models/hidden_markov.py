@@ -1,6 +1,6 @@
 """Hidden Markov models: sequences whose states nobody has seen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,17 +47,14 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     >>> x.shape, lengths.tolist()
     ((2, 16, 2), [3, 5])
     """
-    if not isinstance(sequences, Iterable):
-        raise StructureError(
-            found=f"{sequences!r} for sequences",
-            expected="a list of sequences, each of vectors (T, d) or symbols (T,)",
-            fix="Wrap a single sequence in a list.",
-        )
-    arrays = [_checked(sequence) for sequence in sequences]
+    arrays = [_checked(sequence) for sequence in sequences] if np.iterable(sequences) else []
     kinds = {(array.shape[1:], array.dtype.kind) for array in arrays}
     if len(kinds) != 1:
+        shapes = [array.shape for array in arrays[:4]]
         raise StructureError(
-            found=f"{len(arrays)} sequences of shapes {[array.shape for array in arrays[:4]]}",
+            found=f"{len(arrays)} sequences of shapes {shapes}"
+            if shapes
+            else f"{sequences!r} for sequences",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
             fix="Wrap a single sequence in a list; give all sequences the same channels.",
         )
@@ -158,18 +155,14 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(x | z)`` of each sequence, states summed out; z as the family samples it."""
         x, lengths = data
-        chain = Potentials(
-            jnp.log(z["initial"]),
-            jnp.log(z["transitions"][0]),
-            _emitted(z["emissions"][0], jnp.asarray(x)),
-        )
+        observed = _emitted(z["emissions"][0], jnp.asarray(x))
+        chain = Potentials(jnp.log(z["initial"]), jnp.log(z["transitions"][0]), observed)
         return jax.vmap(log_normalizer, OVER)(chain, lengths)  # type: ignore
 
     def expected_log_likelihood(self, q: HiddenMarkov, data: PyTree) -> Float[Real, " n"]:
         """The bound of each sequence, in nats."""
         x, lengths = data
-        chain = potentials(q, x)
-        return jax.vmap(log_normalizer, OVER)(chain, lengths)  # type: ignore
+        return jax.vmap(log_normalizer, OVER)(potentials(q, x), lengths)  # type: ignore
 
     def expected_factor(
         self, q: HiddenMarkov, records: Records
@@ -181,16 +174,12 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         shares = (weights[:, None, None] * result.observed).reshape(-1, q.states)
         flat = jnp.asarray(x).reshape(len(shares), *x.shape[2:])
         like: Any = q.emissions
-        factor = type(q).of_children(
-            [
-                {
-                    "emissions": Plate(like.members.observed(flat, shares)),
-                    "initial": Dirichlet(weights @ result.initial),
-                    "transitions": Plate(Dirichlet(jnp.tensordot(weights, result.transitions, 1))),
-                }
-            ]
-        )
-        return weights @ values, factor
+        blocks = {
+            "emissions": Plate(like.members.observed(flat, shares)),
+            "initial": Dirichlet(weights @ result.initial),
+            "transitions": Plate(Dirichlet(jnp.tensordot(weights, result.transitions, 1))),
+        }
+        return weights @ values, type(q).of_children([blocks])
 
 
 def potentials(q: HiddenMarkov, x: Real) -> Potentials:
@@ -254,9 +243,7 @@ def label(
     [0, 1, 1]
     """
     q, x, lengths = _prepared(posterior, sequences)
-    chain = _potentials(q, x, parameters)
-    observed = np.asarray(chain.observed)
-    initial, rows = np.asarray(chain.initial), np.asarray(chain.transitions)
+    initial, rows, observed = map(np.asarray, _potentials(q, x, parameters))
     return [best_path(initial, rows, own[:n]) for own, n in zip(observed, lengths, strict=True)]
 
 
@@ -299,10 +286,9 @@ def log_predictive(
             expected="a key for the draws, or samples=0",
             fix="Pass key=jax.random.key(0), say.",
         )
-    if not samples:
-        with jax.enable_x64(True):
-            return np.asarray(_normalizers(_potentials(q, x, "means"), lengths))
     with jax.enable_x64(True):
+        if not samples:
+            return np.asarray(_normalizers(_potentials(q, x, "means"), lengths))
         draws = q.sample(key, (samples,))  # type: ignore[arg-type]
         values = np.asarray(_likelihoods(draws, (x, lengths)))
     top = values.max(0)
@@ -344,9 +330,5 @@ def _potentials(q: HiddenMarkov, x: np.ndarray, parameters: str) -> Potentials:
     if parameters == "expected-logs":
         with jax.enable_x64(True):
             return jax.device_get(potentials(q, x))
-    members = q.emissions.members  # pyright: ignore
-    return Potentials(
-        np.log(q.expected_initial),
-        np.log(q.expected_transitions),
-        members.plugged_log_likelihood(x),
-    )
+    observed = q.emissions.members.plugged_log_likelihood(x)  # pyright: ignore
+    return Potentials(np.log(q.expected_initial), np.log(q.expected_transitions), observed)

@@ -20,10 +20,8 @@ LIKELIHOOD = one_of(*OUTPUTS)
 
 
 def check_outputs(layers: Layers, kind: str) -> None:
-    """Refuse networks with one output for classes, or several for a label that is 0 or 1.
-
-    Raises:
-        StructureError: naming the likelihood that such a network has.
+    """Refuse networks with one output for classes, or several for a label that is 0 or 1; a
+    StructureError naming the likelihood that such a network has.
     """
     single = layers.outputs == 1
     if (kind == "categorical" and single) or (kind == "bernoulli" and not single):
@@ -37,10 +35,7 @@ def check_outputs(layers: Layers, kind: str) -> None:
 
 
 def log_likelihood(
-    outputs: Float[Real, "n ..."],
-    y: Any,
-    kind: str,
-    noise_variance: Number = 1.0,
+    outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: Number = 1.0
 ) -> Float[Real, " n"]:
     """``log p(y | outputs)`` of each record, in nats.
 

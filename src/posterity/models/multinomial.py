@@ -79,13 +79,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     def expectations(
         self, mean: Float[Real, "n k"], covariance: Float[Real, "n k k"], y: Any
     ) -> tuple[Float[Real, " n"], Float[Real, "n k"], Float[Real, "n k k"]]:
-        """``E[log p(y | f)]``, and its gradient and minus its Hessian in the mean of ``f``.
-
-        Args:
-            mean: of the log odds ``f`` against class 0, which are normal.
-            covariance: of the same.
-            y: labels.
-        """
+        """``E[log p(y | f)]``, its gradient and minus its Hessian in the mean of log odds ``f``."""
         np_ = namespace(mean).np
         size = max(AT_A_TIME // cubature(self.classes - 1)[0].size, 1)
         rows = [slice(at, at + size) for at in range(0, max(len(mean), 1), size)]

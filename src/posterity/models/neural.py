@@ -92,10 +92,7 @@ class NeuralNetwork(Model):
     def from_equinox(cls, module: PyTree, **options: Any) -> "NeuralNetwork":
         """From an equinox module of one unbatched input; its arrays are the parameters."""
         arrays, static = eqx.partition(module, eqx.is_inexact_array)
-
-        def apply(parameters: PyTree, x: PyTree) -> Any:
-            return jax.vmap(eqx.combine(parameters, static))(x)
-
+        apply = lambda parameters, x: jax.vmap(eqx.combine(parameters, static))(x)
         return cls(apply, arrays, **options)
 
     @classmethod
@@ -142,14 +139,11 @@ class NeuralNetwork(Model):
                 fix="Give the last layer as many outputs as a record has values.",
             )
         spread = columns.std(0)
+        shift, scale = columns.mean(0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
         last = dataclasses.replace(last, outputs=2 * last.outputs)
-        forward = NoisyForward(
-            Layers((*hidden, last), layers.image),
-            tuple(columns.mean(0).tolist()),
-            tuple(np.where(spread > 0, spread, 1.0).tolist()),
-            noise == "varying",
-        )
-        parameters = forward.layers.unravel(np.zeros(forward.layers.size))
+        layers = Layers((*hidden, last), layers.image)
+        forward = NoisyForward(layers, tuple(shift), tuple(scale), noise == "varying")
+        parameters = layers.unravel(np.zeros(layers.size))
         return cls(forward, parameters, likelihood="gaussian", noise_variance=None)
 
     @property
@@ -176,8 +170,7 @@ class NeuralNetwork(Model):
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(y | network(x))``."""
-        x, y = data
-        return self.log_likelihood_of(self.outputs(z, x), y)
+        return self.log_likelihood_of(self.outputs(z, data[0]), data[1])
 
     def log_likelihood_of(self, outputs: PyTree, y: Any) -> Float[Real, " n"]:
         """``log p(y | outputs)`` of each record, of what :meth:`apply` gives."""

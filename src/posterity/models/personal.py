@@ -97,7 +97,7 @@ def best_gaussian(
 
     def look(q: Whitened) -> Point:
         around = expected(given, q)
-        bound, squared = _bound(q, around), _squared(q, around)
+        bound, squared = around.value - q.kl(), _squared(q, around)
         finite = jnp.isfinite(bound) & jnp.isfinite(squared)  # NaN of an improper Gaussian
         rounding = 1e-13 * (1 + jnp.abs(bound))
         return Point(q, around, jnp.where(finite, -bound, jnp.inf), rounding, squared, finite)
@@ -117,7 +117,7 @@ def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[Re
     """
     q, near = best_gaussian(expected, *jax.lax.stop_gradient((given, start)))
     q = _moved(q, expected(given, q), 1.0)
-    return jnp.where(near, _bound(q, expected(given, q)), jnp.nan)
+    return jnp.where(near, expected(given, q).value - q.kl(), jnp.nan)
 
 
 def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
@@ -133,10 +133,6 @@ def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     bend = factor.T @ (goal - q.precision) @ factor
     return ((factor.T @ slope) ** 2).sum() + (bend**2).sum() / 2
-
-
-def _bound(q: Whitened, around: Expectation) -> Float[Real, ""]:
-    return around.value - q.kl()
 
 
 class Law(NamedTuple):
@@ -190,11 +186,11 @@ class PersonalModel(Model):
 
     def local(self, z: Any, records: Records | None) -> Law:
         """The site's own ``b`` given ``z`` and its records, or for a site without any."""
-        start = self._start(z)
+        law = self._law(z)
         if records is None or records.size == 0:
-            return self._law(z)
-        q, _ = best_gaussian(self.expected, (z, records), start)
-        law, factor = self._law(z), q.factor
+            return law
+        q, _ = best_gaussian(self.expected, (z, records), self._start(z))
+        factor = q.factor
         scale = law.scale[:, None] * factor if jnp.ndim(law.scale) < 2 else law.scale @ factor
         return Law(law.at(q.mean), scale)
 
@@ -209,14 +205,12 @@ class PersonalModel(Model):
         z, records = given
         law, factor = self._law(z), q.factor
         epsilon, chances = cubature(len(q.mean))
-        own = lambda v: self._weighted(z, law.at(v), records)
+        each = lambda b: self.local_log_likelihood(z, b, records.data)
+        own = lambda v: weighted(each(law.at(v)), records)
         values, slopes = jax.vmap(jax.value_and_grad(own))(q.mean + epsilon @ factor.T)
         # Stein's lemma: E[∇²f] = E[∇f εᵀ] F⁻¹, the derivative of these very sums.
         bend = jnp.linalg.solve(factor.T, (epsilon * chances[:, None]).T @ slopes)
         return Expectation(chances @ values, chances @ slopes, -(bend + bend.T) / 2)
-
-    def _weighted(self, z: Any, b: Any, records: Records) -> Any:
-        return weighted(self.local_log_likelihood(z, b, records.data), records)
 
     def _law(self, z: Any) -> Law:
         mean, scale = self.local_prior(z)
@@ -275,11 +269,8 @@ class PersonalRegression(PersonalModel):
         values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
         bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
         weights = records.weights
-        return Expectation(
-            weights @ (values @ chances),
-            (weights * (slopes @ chances)) @ own,
-            -(own.T * (weights * bend)) @ own,
-        )
+        slope, bend = (weights * (slopes @ chances)) @ own, (own.T * (weights * bend)) @ own
+        return Expectation(weights @ (values @ chances), slope, -bend)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
         """In closed form for linear regression, else by sums about each integrand's peak.

@@ -23,10 +23,8 @@ class Records(Node):
 
     @classmethod
     def of(cls, data: PyTree, weight: float | int = 1) -> "Records":
-        """All records with one weight; None is a site without any.
-
-        Raises:
-            StructureError: if the arrays have no common first axis.
+        """All records with one weight; None is a site without any; a StructureError if the arrays
+        have no common first axis.
         """
         if data is None:
             return cls(None, np.zeros(0))
@@ -44,10 +42,8 @@ class Records(Node):
 
     @classmethod
     def of_model(cls, model: Any, data: Any) -> "Records":
-        """The records that a model takes, one at least.
-
-        Raises:
-            StructureError, ParameterError: for data that the model cannot take, or no records.
+        """The records that a model takes, one at least; a StructureError or ParameterError for data
+        that the model cannot take, or no records.
         """
         model.check(data)
         records = cls.of(data)
@@ -108,18 +104,13 @@ def joined(sites: Iterable[Records]) -> Iterator[Records]:
         if not records.size:
             continue
         tree = repr(tree_map(lambda leaf: (str(leaf.dtype), leaf.shape[1:]), records.data))
-        kind = kinds.setdefault(tree, [])
-        kind.append(records)
+        kinds.setdefault(tree, []).append(records)
     for kind in kinds.values():
         ends = np.cumsum([records.size for records in kind]) // TOGETHER
         for batch in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(ends)) + 1):
-            yield _concatenated([kind[place] for place in batch])
-
-
-def _concatenated(sites: list[Records]) -> Records:
-    if len(sites) == 1:
-        return sites[0]
-    return tree_map(lambda *leaves: np.concatenate(leaves), *sites)
+            first, *others = (kind[place] for place in batch)
+            every = lambda *leaves: np.concatenate(leaves)
+            yield tree_map(every, first, *others) if others else first
 
 
 def _widened(leaf: Real) -> Any:

@@ -1,5 +1,6 @@
 """Regression: linear, which is conjugate, logistic, of counts and of positive values."""
 
+import abc
 import functools
 import math
 from typing import Any, ClassVar
@@ -9,10 +10,17 @@ from scipy.special import ndtr
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Float, Number, Real
+from posterity.arrays.typing import Float
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import VARIANCE, ConjugateModel, Optima, PredictorModel
+from posterity.models.base import (
+    VARIANCE,
+    ConjugateModel,
+    Each,
+    Moments,
+    Optima,
+    PredictorModel,
+)
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
@@ -35,7 +43,29 @@ AT_A_TIME = 1 << 15
 """Nodes of records that are summed together, and stay in the processor's cache."""
 
 
-class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
+class _Regression(PredictorModel):
+    """A regression of Gaussian coefficients whose expectations are known in closed form."""
+
+    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+
+    @abc.abstractmethod
+    def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
+        """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal."""
+
+    def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
+        """``log p(y | f)``, in nats, element by element."""
+        return self._moments(f, 0.0, y)[0]
+
+    def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
+        """``log p(y | f)`` and its derivative in ``f``."""
+        return self._moments(f, 0.0, y)[:2]
+
+    def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
+        """The expectations in closed form."""
+        return self._moments(mean, variance, y)
+
+
+class LinearRegression(ConjugateModel[Gaussian], _Regression):
     """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian.
 
     A diagonal Gaussian is none that the likelihood lies in: its mean is that of the exact
@@ -60,28 +90,14 @@ class LinearRegression(ConjugateModel[Gaussian], PredictorModel):
         scaled = (x.T * records.weights) / self.noise_variance
         return Gaussian(scaled @ y, scaled @ x)
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
-        """``log N(y | f, σ²)``, element by element."""
-        residual = (y - f) ** 2 / self.noise_variance
-        return -(residual + math.log(self.noise_variance) + LOG_2PI) / 2
-
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Number
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
-        """``log N(y | f, σ²)`` and its derivative in ``f``."""
-        return self.predictor_log_likelihood(f, y), (y - f) / self.noise_variance
-
-    def predictor_expectation(
-        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
-    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]]:
-        """In closed form."""
-        value, slope = self.predictor_value_and_slope(mean, y)
-        value = value - variance / (2 * self.noise_variance)
-        return value, slope, 0 * mean - 1 / self.noise_variance
-
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+    def predictor_mean(self, f: Each) -> Each:
         """The predictor itself."""
         return f
+
+    def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
+        residual, noise = y - mean, self.noise_variance
+        value = -(residual**2 / noise + math.log(noise) + LOG_2PI) / 2 - variance / (2 * noise)
+        return value, residual / noise, 0 * mean - 1 / noise
 
 
 class LogisticRegression(PredictorModel):
@@ -96,19 +112,17 @@ class LogisticRegression(PredictorModel):
     optima: ClassVar[Optima] = "one"
     likelihood: ClassVar[str] = "bernoulli"
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
 
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+    def predictor_mean(self, f: Each) -> Each:
         """The probability of a one."""
         np_ = namespace(f).np
         return np_.exp(-np_.logaddexp(0.0, -f))
 
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Number
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+    def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
         """The slope is ``± σ(∓f)``, from the one exponential that the value takes too.
 
         Compiled it is ``y - σ(f)``: where the value is not asked for, as by steps at a rate, a
@@ -123,9 +137,7 @@ class LogisticRegression(PredictorModel):
         value, wrong, _ = _signed(sign * f)
         return value, sign * wrong
 
-    def predictor_expectation(
-        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
-    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+    def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
         """By NumPy to 1e-12, by as few nodes as each predictor's deviation allows."""
         if namespace(mean, variance, y).np is not np:
             return None
@@ -175,7 +187,7 @@ def _tail() -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     return TAIL / 2 * (points + 1), TAIL / 2 * weights
 
 
-class PoissonRegression(PredictorModel):
+class PoissonRegression(_Regression):
     """Counts ``y`` (n,) with log rate ``x · z``; data ``(x, y)``; posterior Gaussian.
 
     With ``exposure`` the data's ``y`` are pairs (n, 2) of a count and of how long, or how much, was
@@ -185,32 +197,13 @@ class PoissonRegression(PredictorModel):
     exposure: bool = static(default=False)
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
     optima: ClassVar[Optima] = "one"
 
     def check(self, data: Any) -> None:
         """Raise an error unless they are inputs and counts, and exposures where it has any."""
         check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
-        """``y (f + log exposure) - exp(f) exposure - log y!``, element by element."""
-        return self._value(f, 0.0, y)[0]
-
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Any
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
-        """The slope is the count less the rate."""
-        value, count, rate = self._value(f, 0.0, y)
-        return value, count - rate
-
-    def predictor_expectation(
-        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
-    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]]:
-        """In closed form: rates are log-normal."""
-        value, count, rate = self._value(mean, variance, y)
-        return value, count - rate, -rate
-
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+    def predictor_mean(self, f: Each) -> Each:
         """The rate of one unit of exposure."""
         return namespace(f).np.exp(f)
 
@@ -218,17 +211,15 @@ class PoissonRegression(PredictorModel):
         """Least squares of the logarithms of rates, weighted by the counts."""
         x, y = records.data
         count, log_exposure = _counts(y, self.exposure)
-        weights = records.weights * (count + 0.5)
-        predictor = namespace(count).np.log(count + 0.5) - log_exposure
-        linear = (weights * predictor) @ x
-        return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
+        log_rate = namespace(count).np.log(count + 0.5) - log_exposure
+        return _least_squares(q, x, log_rate, records.weights * (count + 0.5))
 
-    def _value(self, mean: Any, variance: Any, y: Any) -> tuple[Any, Any, Any]:
-        """``E[log p(y | f)]`` of normal predictors, the counts and the expected rates."""
+    def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
         xp = namespace(mean, y)
         count, log_exposure = _counts(y, self.exposure)
-        rate = xp.np.exp(mean + variance / 2 + log_exposure)
-        return count * (mean + log_exposure) - rate - xp.special.gammaln(count + 1), count, rate
+        rate = xp.np.exp(mean + variance / 2 + log_exposure)  # rates are log-normal
+        value = count * (mean + log_exposure) - rate - xp.special.gammaln(count + 1)
+        return value, count - rate, -rate
 
 
 def _counts(y: Any, exposure: bool) -> tuple[Any, Any]:
@@ -238,6 +229,12 @@ def _counts(y: Any, exposure: bool) -> tuple[Any, Any]:
         return np_.asarray(y), 0.0
     times = y[..., 1]  # zero where records are padded
     return y[..., 0], np_.log(np_.where(times > 0, times, 1.0))
+
+
+def _least_squares(q: Any, x: Any, predictor: Any, weights: Any) -> Any:
+    """The factor of predictors that were seen with these weights, in the family of ``q``."""
+    linear = (weights * predictor) @ x
+    return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
 
 
 class NegativeBinomialRegression(PredictorModel):
@@ -258,29 +255,23 @@ class NegativeBinomialRegression(PredictorModel):
 
     def check(self, data: Any) -> None:
         """Raise an error unless they are inputs and counts, and exposures where it has any."""
-        check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
+        PoissonRegression(self.exposure).check(data)
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
         """``log NB(y | μ = exp(f) exposure)``, element by element."""
-        xp = namespace(f, y)
-        count, log_exposure = _counts(y, self.exposure)
-        log_rate = f + log_exposure + math.log(self.dispersion)
-        size, gammaln = 1 / self.dispersion, xp.special.gammaln
-        constant = gammaln(count + size) - math.lgamma(size) - gammaln(count + 1)
-        return constant + count * log_rate - (count + size) * xp.np.logaddexp(0.0, log_rate)
+        return self.predictor_value_and_slope(f, y)[0]
 
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Any
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+    def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
         """The slope is the count less a logistic share of ``count + 1 / dispersion``."""
-        np_ = namespace(f, y).np
+        xp, size = namespace(f, y), 1 / self.dispersion
         count, log_exposure = _counts(y, self.exposure)
         log_rate = f + log_exposure + math.log(self.dispersion)
-        share = np_.exp(-np_.logaddexp(0.0, -log_rate))
-        slope = count - (count + 1 / self.dispersion) * share
-        return self.predictor_log_likelihood(f, y), slope
+        gammaln, softplus = xp.special.gammaln, lambda odds: xp.np.logaddexp(0.0, odds)
+        constant = gammaln(count + size) - math.lgamma(size) - gammaln(count + 1)
+        value = constant + count * log_rate - (count + size) * softplus(log_rate)
+        return value, count - (count + size) * xp.np.exp(-softplus(-log_rate))
 
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+    def predictor_mean(self, f: Each) -> Each:
         """The expected count of one unit of exposure."""
         return namespace(f).np.exp(f)
 
@@ -289,7 +280,7 @@ class NegativeBinomialRegression(PredictorModel):
         return PoissonRegression(self.exposure).rough_factor(q, records)
 
 
-class GammaRegression(PredictorModel):
+class GammaRegression(_Regression):
     """Positive values with log mean ``x · z`` and variance ``dispersion μ²``; data ``(x, y)``.
 
     The ``dispersion`` is known: one over the shape of the gamma distribution (mccullagh1989).
@@ -298,32 +289,13 @@ class GammaRegression(PredictorModel):
     dispersion: float = static(default=1.0)
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
     optima: ClassVar[Optima] = "one"
     columns: ClassVar[tuple[Column, ...]] = (INPUTS, POSITIVE_TARGETS)
 
     def __post_init__(self) -> None:
         VARIANCE.check(dispersion=self.dispersion)
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Number) -> Float[Real, "..."]:
-        """``log Gamma(y | shape, shape exp(-f))``, element by element."""
-        return self._value(f, 0.0, y)[0]
-
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Number
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
-        """The slope is the shape times the relative residual."""
-        value, ratio = self._value(f, 0.0, y)
-        return value, (ratio - 1) / self.dispersion
-
-    def predictor_expectation(
-        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
-    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]]:
-        """In closed form: one over the mean is log-normal."""
-        value, ratio = self._value(mean, variance, y)
-        return value, (ratio - 1) / self.dispersion, -ratio / self.dispersion
-
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+    def predictor_mean(self, f: Each) -> Each:
         """The expected value."""
         return namespace(f).np.exp(f)
 
@@ -331,17 +303,16 @@ class GammaRegression(PredictorModel):
         """Least squares of logarithms."""
         x, y = records.data
         np_ = namespace(y).np
-        weights = records.weights / self.dispersion
-        linear = (weights * np_.log(np_.where(y > 0, y, 1.0))) @ x
-        return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
+        logs = np_.log(np_.where(y > 0, y, 1.0))
+        return _least_squares(q, x, logs, records.weights / self.dispersion)
 
-    def _value(self, mean: Any, variance: Any, y: Any) -> tuple[Any, Any]:
-        """``E[log p(y | f)]`` of normal predictors, and the expected ``y / exp(f)``."""
-        np_ = namespace(mean, y).np
-        shape, y = 1 / self.dispersion, np_.where(np_.asarray(y) > 0, y, 1.0)  # padded ones are 0
-        ratio = y * np_.exp(-mean + variance / 2)
+    def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
+        np_, shape = namespace(mean, y).np, 1 / self.dispersion
+        y = np_.where(np_.asarray(y) > 0, y, 1.0)  # zero where records are padded
+        ratio = y * np_.exp(-mean + variance / 2)  # one over the mean is log-normal
         constant = shape * math.log(shape) - math.lgamma(shape)
-        return constant + (shape - 1) * np_.log(y) - shape * (mean + ratio), ratio
+        value = constant + (shape - 1) * np_.log(y) - shape * (mean + ratio)
+        return value, (ratio - 1) / self.dispersion, -ratio / self.dispersion
 
 
 class Adjusted(PredictorModel):
@@ -363,28 +334,24 @@ class Adjusted(PredictorModel):
         x, y = data
         self.model.check((x, self._parts(y)[0]))
 
-    def predictor_log_likelihood(self, f: Float[Real, "..."], y: Any) -> Float[Real, "..."]:
+    def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
         """That of the model at the predictor with its offset, times the weight."""
         own, offset, weight = self._parts(y)
         return weight * self.model.predictor_log_likelihood(f + offset, own)
 
-    def predictor_value_and_slope(
-        self, f: Float[Real, "..."], y: Any
-    ) -> tuple[Float[Real, "..."], Float[Real, "..."]]:
+    def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
         """Both as the model has them."""
         own, offset, weight = self._parts(y)
         value, slope = self.model.predictor_value_and_slope(f + offset, own)
         return weight * value, weight * slope
 
-    def predictor_expectation(
-        self, mean: Float[Real, " n"], variance: Float[Real, " n"], y: Any
-    ) -> tuple[Float[Real, " n"], Float[Real, " n"], Float[Real, " n"]] | None:
+    def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
         """In closed form where the model's is."""
         own, offset, weight = self._parts(y)
         parts = self.model.predictor_expectation(mean + offset, variance, own)
         return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]
 
-    def predictor_mean(self, f: Float[Real, "..."]) -> Float[Real, "..."]:
+    def predictor_mean(self, f: Each) -> Each:
         """That of the model, of a record without an offset."""
         return self.model.predictor_mean(f)
 

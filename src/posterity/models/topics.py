@@ -70,9 +70,8 @@ def documents(table: ArrayLike) -> Documents:
     starts, words, counts = _rows(table)
     sizes = np.diff(starts)
     longest = max(int(sizes.max(initial=0)), 1)
-    out = Documents(
-        np.zeros((len(sizes), longest), np.int32), np.zeros((len(sizes), longest), np.float64)
-    )
+    shape = len(sizes), longest
+    out = Documents(np.zeros(shape, np.int32), np.zeros(shape))
     document = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(words)) - starts[:-1][document]
     out.words[document, place], out.counts[document, place] = words, counts
@@ -355,9 +354,8 @@ def mixtures_of(
         if moved < tolerance:
             break
     mixture = _mixture(xp, gamma)
-    return _Part(
-        words, counts, topics, gamma, mixture, np.matmul(topics, mixture[..., None])[..., 0]
-    )
+    norm = np.matmul(topics, mixture[..., None])[..., 0]
+    return _Part(words, counts, topics, gamma, mixture, norm)
 
 
 def add_counts(table: Float[Array, "v k"], part: _Part) -> None:

@@ -69,10 +69,9 @@ class Bound(eqx.Module):
         assert self.scales is not None
         drawn = []
         for index, unit in enumerate(own["scale"]):
-            noise = jax.random.normal(
-                jax.random.fold_in(key, index), (records, unit["mean"].size), unit["mean"].dtype
-            )
-            log = unit["mean"] + jnp.exp(unit["log_deviation"]) * noise
+            mean, own_key = unit["mean"], jax.random.fold_in(key, index)
+            noise = jax.random.normal(own_key, (records, mean.size), mean.dtype)
+            log = mean + jnp.exp(unit["log_deviation"]) * noise
             drawn.append(regularised(log, self.scales.slab))
         return drawn
 
@@ -175,7 +174,7 @@ def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameter
     Means of a layer have two over the inputs of a unit for a variance, which keeps activations
     about as large as inputs; deviations are a fifth of theirs.
     """
-    layers, count = bound.layers, len(bound.layers.widths)
+    layers = bound.layers
     if start is None:
         spreads = [np.sqrt(2 / np.prod(layer.kernel[:-1])) for layer in layers.layers]
         noise = np.asarray(jax.random.normal(key, (layers.size,), jnp.float32))
@@ -193,21 +192,20 @@ def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameter
         log = layers.unravel(_single(np.log(start.variance) / 2))
     parameters: Parameters = {"mean": mean, "log_deviation": log}
     if bound.scales is not None:
-        parameters |= _with_scales(bound.scales, layers, parameters, count)
+        parameters |= _with_scales(bound.scales, layers, parameters)
     return parameters
 
 
-def _with_scales(prior: Scales, layers: Layers, own: Parameters, count: int) -> Parameters:
+def _with_scales(prior: Scales, layers: Layers, own: Parameters) -> Parameters:
     """Weights over the scale of their unit, so that they are about standard normal."""
     scales, means, logs = [], list(own["mean"]), list(own["log_deviation"])
-    for index in range(count):
+    for index in range(len(layers.widths)):
         kernel = np.asarray(means[index]["kernel"]).reshape(-1, layers[index].outputs)
         size = np.maximum(np.sqrt((kernel**2).mean(0)), 1e-3)
         size = np.minimum(size, 0.9 * prior.slab)
         means[index] = {name: array / size for name, array in means[index].items()}
         logs[index] = {name: array - np.log(size) for name, array in logs[index].items()}
-        raw = -0.5 * np.log(1 / size**2 - 1 / prior.slab**2)  # undoes `regularised`
-        raw = _single(raw)
+        raw = _single(-0.5 * np.log(1 / size**2 - 1 / prior.slab**2))  # undoes `regularised`
         scales.append({"mean": raw, "log_deviation": np.full_like(raw, np.log(0.1))})
     return {"mean": means, "log_deviation": logs, "scale": scales}
 
@@ -222,8 +220,8 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
     means = own["mean"]
     variances = [{n: np.exp(2 * log) for n, log in layer.items()} for layer in own["log_deviation"]]
     if bound.scales is not None:
-        for index in range(len(own["scale"])):
-            first, second = _scale_moments(bound.scales, own, index)
+        for index, unit in enumerate(own["scale"]):
+            first, second = _scale_moments(bound.scales, unit)
             for name, mean in means[index].items():
                 variance = second * (mean**2 + variances[index][name]) - (first * mean) ** 2
                 means[index][name], variances[index][name] = first * mean, variance
@@ -231,9 +229,8 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
     return Network.from_standard(layers.ravel(means), layers.ravel(variances), layers)
 
 
-def _scale_moments(prior: Scales, own: Parameters, index: int) -> tuple[Any, Any]:
+def _scale_moments(prior: Scales, unit: Parameters) -> tuple[Any, Any]:
     """The first two moments of the regularised scales of a layer's units."""
-    unit = own["scale"][index]
     log = unit["mean"][:, None] + np.exp(unit["log_deviation"])[:, None] * NODES
     values = prior.slab * np.exp(-0.5 * np.logaddexp(0.0, 2 * (np.log(prior.slab) - log)))
     return values @ WEIGHTS, values**2 @ WEIGHTS

@@ -92,8 +92,7 @@ class Prediction:
     def of(cls, expectations: Expectations, likelihood: str) -> Self:
         """From expectations over draws (NumPy, float64); chances are made to add up to one."""
         if likelihood == "gaussian":
-            noise = expectations.get("noise")
-            variance = expectations["variance"]
+            noise, variance = expectations.get("noise"), expectations["variance"]
             return cls(expectations["mean"], variance=variance, noise_variance=noise)
         logs = expectations["log_chances"]
         logs = logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)
@@ -185,15 +184,11 @@ def expectations_of(
         averages = {"mean": values[0] + mean, "variance": ((away - mean) ** 2).mean(0)}
         if noise is not None:
             averages["noise"] = jnp.broadcast_to(noise, values.shape).mean(0).astype(values.dtype)
-        return {
-            name: value.reshape(len(value), math.prod(value.shape[1:]))
-            for name, value in averages.items()
-        }
+        shape = len(mean), math.prod(mean.shape[1:])
+        return {name: value.reshape(shape) for name, value in averages.items()}
     logits = jnp.moveaxis(jnp.asarray(outputs), axis, 0)
-    if likelihood == "bernoulli":
-        logs = log_coin(logits.reshape(*logits.shape[:2], 1))[..., ::-1]
-    else:
-        logs = log_softmax(logits)
+    coin = likelihood == "bernoulli"
+    logs = _log_label(logits.reshape(*logits.shape[:2], 1)) if coin else log_softmax(logits)
     mean = jax.nn.logsumexp(logs, axis=0) - math.log(len(logs))
     return {"log_chances": mean, "entropy": entropy(logs).mean(0)}
 
@@ -302,6 +297,11 @@ def log_coin(logits: Float[Real, "*n 1"]) -> Float[Real, "*n 2"]:
     return -np_.concatenate([np_.logaddexp(0, -logits), np_.logaddexp(0, logits)], -1)
 
 
+def _log_label(logits: Any) -> Any:
+    """Logarithms of the chances of the labels 0 and 1, of which 1 has these log odds."""
+    return log_coin(logits)[..., ::-1]
+
+
 def entropy(log_chances: Float[Real, "*n k"]) -> Float[Real, "*n"]:
     """``-Σ p log p`` in nats, where a chance of zero counts nothing."""
     np_ = namespace(log_chances).np
@@ -407,7 +407,7 @@ def between_sites(
     shares = shares / jnp.maximum(shares.sum(0), 1e-30)
     if likelihood == "gaussian":
         return {"mean": fused, "variance": (shares[:, None] * (sites - fused) ** 2).sum(0)}
-    logs = (lambda x: log_coin(x)[..., ::-1]) if likelihood == "bernoulli" else log_softmax
+    logs = _log_label if likelihood == "bernoulli" else log_softmax
     own, each = logs(fused), logs(sites)
     weights = shares[:, None] * jnp.exp(own)
     weight = weights.sum(-1)

@@ -86,10 +86,8 @@ Prior = GaussianPrior | Horseshoe | Network
 
 
 def as_network(prior: Any, layers: Layers) -> Network:
-    """The prior as a Gaussian over all weights of these layers.
-
-    Raises:
-        UsageError: if it is none, or one of another network.
+    """The prior as a Gaussian over all weights of these layers; a UsageError if it is none, or one
+    of another network.
     """
     if isinstance(prior, GaussianPrior | Horseshoe):
         return prior.network(layers)

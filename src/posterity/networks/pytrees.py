@@ -73,9 +73,8 @@ def from_pytree(
     mean, variance = without_tensors(mean), without_tensors(variance)
     known = _described(mean, layers, activation, layout, order)
     if isinstance(variance, Real):
-        spread = float(variance)
-        full = lambda leaf: np.full(np.shape(leaf), spread) if _is_array(leaf) else leaf
-        variance = jax.tree.map(full, mean)
+        full = lambda leaf: np.full(np.shape(leaf), float(variance))
+        variance = jax.tree.map(lambda leaf: full(leaf) if _is_array(leaf) else leaf, mean)
     paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
     if paths(mean) != paths(variance):
         raise StructureError(
@@ -291,30 +290,28 @@ def _kept(chosen: Sequence[Part]) -> bool:
 
 
 def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
-    layouts, known = [], {part.layout for part in parts} - {None}
+    known = {part.layout for part in parts} - {None}
     common = known.pop() if len(known) == 1 else None
-    for part in parts:
-        own = layout or part.layout or common
-        if own is None:
-            raise UsageError(
-                found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
-                "told whether inputs or outputs come first",
-                expected="a layout",
-                fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
-            )
-        layouts.append(own)
-    return tuple(layouts)
+    layouts = tuple(layout or part.layout or common for part in parts)
+    if None in layouts:
+        part = parts[layouts.index(None)]
+        raise UsageError(
+            found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
+            "told whether inputs or outputs come first",
+            expected="a layout",
+            fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
+        )
+    return layouts  # pyright: ignore[reportReturnType]
 
 
 def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | None) -> bool:
     """Tell whether each takes what the one before gives, and is shaped as described."""
     if layers is not None:
-        triples = zip(parts, layouts, layers.layers, strict=True)
-        return all(
-            _turned(np.empty(part.shape), own, OURS).shape == layer.kernel
-            and (part.bias is not None) == layer.bias
-            for part, own, layer in triples
-        )
+        kernels = [
+            _turned(np.empty(p.shape), own, OURS) for p, own in zip(parts, layouts, strict=True)
+        ]
+        shapes = [(k.shape, p.bias is not None) for k, p in zip(kernels, parts, strict=True)]
+        return shapes == [(layer.kernel, layer.bias) for layer in layers.layers]
     sizes = [part.sizes(own) for part, own in zip(parts, layouts, strict=True)]
     for last, part, before, after in zip(parts, parts[1:], sizes, sizes[1:], strict=False):
         flattened = len(last.shape) > len(part.shape) and after[0] % before[1] == 0

@@ -13,12 +13,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, renamed
 from posterity.arrays import keys
-from posterity.errors import (
-    ConvergenceWarning,
-    ParameterError,
-    ScaleWarning,
-    StructureError,
-)
+from posterity.errors import ConvergenceWarning, ParameterError, ScaleWarning, StructureError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.ledger import Ledger
@@ -197,28 +192,27 @@ def fit(
         return training.result()
 
 
+@dataclasses.dataclass
 class _Training:
     """A training in progress: its state, and the trace of the bound."""
 
-    def __init__(
-        self,
-        bound: Bound,
-        prior: Network,
-        records: tuple[np.ndarray, np.ndarray],
-        state: State,
-        key: jax.Array,
-        batch_size: int,
-        rate: float,
-        limit: int | None,
-        tolerance: float,
-    ) -> None:
-        self.bound, self.prior, self.state, self.key = bound, prior, state, key
-        self.moments = prior_arrays(prior, bound.scales is not None)
-        self.x, self.y = records
-        self.batches = batches(len(self.x), min(batch_size, len(self.x)), keys.of_numpy(key))
-        self.rate, self.limit, self.tolerance = rate, limit, tolerance
-        self.trace: list[float] = []
-        self.steps, self.steady = 0, 0
+    bound: Bound
+    prior: Network
+    records: tuple[np.ndarray, np.ndarray]
+    state: State
+    key: jax.Array
+    batch_size: int
+    rate: float
+    limit: int | None
+    tolerance: float
+    trace: list[float] = dataclasses.field(default_factory=list)
+    steps: int = 0
+    steady: int = 0
+
+    def __post_init__(self) -> None:
+        count = len(self.records[0])
+        self.moments = prior_arrays(self.prior, self.bound.scales is not None)
+        self.batches = batches(count, min(self.batch_size, count), keys.of_numpy(self.key))
 
     def run(self, progress: ProgressCallback | None) -> None:
         """Make steps at the full rate, as many as wanted or until it converges; then at less.
@@ -243,8 +237,8 @@ class _Training:
         made = len(rates)
         chosen = np.stack([next(self.batches) for _ in range(CHUNK)]).astype(np.int32)
         rates = np.pad(rates, (0, CHUNK - made)).astype(np.float32)
-        key = jax.random.fold_in(self.key, len(self.trace))
-        arguments = self.x[chosen], self.y[chosen], len(self.x), rates, key
+        key, (x, y) = jax.random.fold_in(self.key, len(self.trace)), self.records
+        arguments = x[chosen], y[chosen], len(x), rates, key
         self.state, value = _steps(self.bound, self.state, self.moments, *arguments)
         self.steps += made
         self.trace.append(float(value))
@@ -263,9 +257,8 @@ class _Training:
 
     def result(self) -> Trained:
         """The posterior so far, and how it came about."""
-        posterior, temperature = as_posterior(self.bound, self.state[0]), self.bound.temperature
-        trace, status = tuple(self.trace), self.status()
-        return Trained(posterior, self.prior, trace, self.steps, temperature, status)
+        posterior, made = as_posterior(self.bound, self.state[0]), (tuple(self.trace), self.steps)
+        return Trained(posterior, self.prior, *made, self.bound.temperature, self.status())
 
 
 def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOLERANCE) -> Status:
@@ -371,11 +364,10 @@ def step(
     ascent: Any
     ascent, moments = optax.scale_by_adam().update(gradient, moments)
     rates = {name: rate if name == "mean" else FASTER * rate for name in parameters}
-    parameters = {
-        name: jax.tree.map(lambda leaf, up, pace=rates[name]: leaf + pace * up, part, ascent[name])
-        for name, part in parameters.items()
-    }
-    return (parameters, moments), value
+    climb = lambda name: jax.tree.map(
+        lambda leaf, up: leaf + rates[name] * up, parameters[name], ascent[name]
+    )
+    return ({name: climb(name) for name in parameters}, moments), value
 
 
 @jax.jit

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posterity.adapters.samples.checks import Checks, check, sentences
@@ -15,7 +15,7 @@ from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
-from posterity.families.names import some, unfit
+from posterity.families.names import checked, some, unfit
 from posterity.families.supports import RealNumbers
 
 OF_ONE = ("gamma", "beta")
@@ -113,16 +113,7 @@ def from_samples(
     COUNT.or_none().check(rank=rank, components=components)
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
-        size = sum(len(own.labels) for own in variables)
-        listed = isinstance(names, Iterable) and not isinstance(names, str)
-        names = tuple(names) if listed else names
-        wrong = unfit(names) if listed else "no list of names"
-        if wrong or len(names) != size:
-            raise StructureError(
-                found=f"names={names!r}" + f" ({wrong})" * bool(wrong),
-                expected=f"{size} texts, one for each coordinate of the draws",
-                fix="Name coordinates in the order in which the draws have them.",
-            )
+        names = checked(names, sum(len(own.labels) for own in variables), "the draws")
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
     if by_name and names is not None and len(variables) == 1 and not variables[0].name:
         values = variables[0].values

@@ -7,6 +7,7 @@ import numpy as np
 
 from posterity.adapters.samples.variables import Chains, Variable, numbers, on, variable
 from posterity.errors import StructureError, UsageError
+from posterity.families.names import unfit
 
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
 """Columns of tables that say which chain a row is of."""
@@ -97,10 +98,10 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         table = table.to_frame(name=table.name or "x")
     if any(name in (*CHAIN, *ORDER) for name in table.index.names):
         table = table.reset_index()
-    texts = [column for column in table.columns if isinstance(column, str)]
-    if len(set(texts)) < len(table.columns):
+    texts = list(table.columns)
+    if wrong := unfit(texts):
         raise UsageError(
-            found=f"columns {list(table.columns)[:5]}",
+            found=f"columns of which {wrong}",
             expected="a text for each column, no two alike",
             fix="Rename them; of an ArviZ InferenceData pass itself.",
         )

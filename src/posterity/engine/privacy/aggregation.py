@@ -185,9 +185,8 @@ class Participant:
             if content["roster"] != mine["roster"]:
                 raise Refusal.of(f"other keys at {site!r}", f"those at {self.site!r}", "order")
         self._enough(masked)
-        return self._letter(
-            "survivors", masked={site: content["sha"] for site, content in masked.items()}
-        )
+        shas = {site: content["sha"] for site, content in masked.items()}
+        return self._letter("survivors", masked=shas)
 
     def opening(self, letters: Iterable[bytes]) -> bytes:
         """The last letter: this site's own mask, and its masks with those who dropped out; a
@@ -266,9 +265,8 @@ def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
     for site in first:
         words, opened = _words(_raw(masked[site]["words"])), openings[site]
         if opened["dropped"].keys() != gone:
-            raise Refusal.of(
-                f"masks of {site!r} with others", f"those with {sorted(gone)}", "order"
-            )
+            found = f"masks of {site!r} with others"
+            raise Refusal.of(found, f"those with {sorted(gone)}", "order")
         numbers = numbers + words - _mask(_raw(opened["own"]), len(words))
         for peer, seed in opened["dropped"].items():
             numbers = numbers - _sign(site, peer) * _mask(_raw(seed), len(words))
@@ -336,9 +334,8 @@ def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
     """True if a letter of a round has the content that it should, and no more."""
     is_key = lambda text: len(_raw(text)) == 32
     is_sha = lambda text: len(bytes.fromhex(text)) == 32
-    every = lambda test, named: (
-        plan.members.keys() >= named.keys() and all(map(test, named.values()))
-    )
+    of_members = lambda named: plan.members.keys() >= named.keys()
+    every = lambda test, named: of_members(named) and all(map(test, named.values()))
     match round, content:
         case "keys", {"key": key, **more}:
             return is_key(key) and not more
