@@ -203,7 +203,7 @@ def test_blocks_that_are_no_chain_are_refused() -> None:
     with pytest.raises(ParameterError, match="positive"):
         HiddenMarkov.prior(ONE, states=2, concentration=0.0)
     with pytest.raises(StructureError, match="together"):
-        SITES[0].posterior.relabel(np.arange(3), 3, {"initial": (0,)})
+        SITES[0].posterior.relabel(np.arange(3), 3, (1,))
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from posterity.families import (
     Plate,
     Product,
 )
+from posterity.families.free_forms import form_of
 from posterity.pursuit.search import nodes_of
 from tests.laws.table import close, identical
 
@@ -54,7 +55,7 @@ LONG = ("blocks", "dirichlet", "normal-Wishart", "plate")
 def test_parameters_are_the_laws(name: str) -> None:
     """There and back, density and entropy; moved by nothing they stay, and by little they move."""
     law = LAWS[name]
-    form = law.free_form()
+    form = form_of(law)
     with jax.enable_x64(True):
         own = form.parameters(law)
         z = jax.jit(lambda law: law.sample(jax.random.key(0)))(law)
@@ -75,11 +76,11 @@ def test_parameters_are_the_laws(name: str) -> None:
     assert not identical(moved, law)
 
 
-@pytest.mark.parametrize("name", [name for name in LAWS if LAWS[name].free_form().smooth])
+@pytest.mark.parametrize("name", [name for name in LAWS if form_of(LAWS[name]).smooth])
 def test_nodes_have_the_moments_of_the_law_and_members_can_be_placed(name: str) -> None:
     """As whitened nodes do: the mean and the variances come out to the last digits."""
     law = LAWS[name]
-    form = law.free_form()
+    form = form_of(law)
     with jax.enable_x64(True):
         own = form.parameters(law)
 
@@ -101,7 +102,7 @@ def test_nodes_have_the_moments_of_the_law_and_members_can_be_placed(name: str) 
 
 
 def test_a_whole_covariance_is_kept() -> None:
-    form = LAWS["full"].free_form()
+    form = form_of(LAWS["full"])
     with jax.enable_x64(True):
         law = form.law(form.place(np.zeros(3), np.ones(3), ROOT), LAWS["full"])
     np.testing.assert_allclose(law.covariance, ROOT @ ROOT.T, rtol=1e-9)
@@ -121,7 +122,7 @@ def test_a_whole_covariance_is_kept() -> None:
     ids=["full", "low rank", "diagonal", "blocks"],
 )
 def test_collapse_is_seen(law: Any) -> None:
-    form = law.free_form()
+    form = form_of(law)
     with jax.enable_x64(True):
         assert form.narrowest(form.parameters(law), np.ones(2)) == pytest.approx(1e-10, rel=1e-3)
         if isinstance(law, Gaussian):  # marginal deviations of one, and a difference of 1e-10
@@ -133,4 +134,4 @@ def test_log_odds_are_free_and_labels_are_not_searched() -> None:
     q = Categorical.from_standard([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]])
     free = q.free_parameters()
     assert free.shape == (2, q.free_size) and q.with_free_parameters(free) == q
-    assert q.free_form() is None
+    assert form_of(q) is None

@@ -8,12 +8,13 @@ import scipy.optimize
 import scipy.stats
 
 from posterity.families import DiagonalGaussian, Gaussian
+from posterity.families.free_forms import form_of
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, maximised
 from posterity.pursuit.search import nodes_of
 from posterity.pursuit.target import Function
 
-FORM = DiagonalGaussian.from_standard([0.0], [1.0]).free_form()
+FORM = form_of(DiagonalGaussian.from_standard([0.0], [1.0]))
 X = np.linspace(-30, 30, 60_001)
 WIDTH = X[1] - X[0]
 COMPONENT = jax.jit(objectives.component, static_argnums=0)
@@ -52,7 +53,7 @@ def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float, begun: fl
 
 def test_a_full_covariance_is_solved_for_once() -> None:
     """Two large batches of triangular solves in one program may wait forever on CPUs."""
-    form, rng = Gaussian.from_standard(np.zeros(2), np.eye(2)).free_form(), np.random.default_rng(0)
+    form, rng = form_of(Gaussian.from_standard(np.zeros(2), np.eye(2))), np.random.default_rng(0)
     means, below = rng.normal(size=(3, 2)), rng.normal(size=(3, 2, 2))
     factors = np.tril(below, -1) + np.eye(2)
     q, z = Components((means, factors), np.log(np.array([0.2, 0.5, 0.3]))), rng.normal(size=2)

@@ -14,46 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from posterity.cli.failures import guarded
+from posterity.cli.schema import commands
 
-HELP = "Fuse, federate, forget, pursue and distill: Bayesian posteriors that are kept as files."
-EPILOG = """\
-\b
-Examples:
-  posterity demo
-  posterity fit records.csv --target y --model logistic -o north.safetensors
-  posterity import coefficients.csv -o north.safetensors
-  posterity fuse north.safetensors south.safetensors -o both.safetensors
-  posterity show both.safetensors
-  posterity inspect both.safetensors
-  posterity export both.safetensors -o table.csv
-  posterity diff north.safetensors both.safetensors --json
-  posterity federate federation.toml
-  posterity forget shared.safetensors --site north -o left.safetensors --receipt receipt.json
-  posterity pursue pursuit.toml
-  posterity distill both.safetensors -o student.safetensors --inputs pool.csv
-  posterity predict both.safetensors new.csv -o predictions.csv
-  posterity evaluate both.safetensors test.csv
-  posterity report both.safetensors -o report.html
-  posterity site init north --name north
-  posterity federation new terms.toml -o federation.toml
-  posterity site run north
-
-\b
-Exit codes:
-  0    done
-  2    usage: arguments that make no sense, alone or together
-  3    NaN, infinite or improper parameters
-  4    families, blocks or dimensions that do not fit together
-  5    a file that cannot be read, trusted or written
-  6    a change that a ledger's history forbids
-  7    an optional dependency that is not installed
-  8    a site that could not do its part of a federation
-  9    a result that has not converged: written, or no receipt is given of it
-  1    any other error that posterity raises on purpose
-  70   an unexpected error; set POSTERITY_DEBUG=1 to see the traceback
-  130  interrupted
-  143  asked to end (SIGTERM)
-"""
+HELP, EPILOG = commands()["app"]["help"], commands()["app"]["epilog"]
 
 
 class _Group(TyperGroup):

@@ -132,9 +132,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
 
 
 def _score(ledger: Any, data: "Deal", digits: Any, images: int) -> Data:
-    """A row of the table; mutual information between components and held-out digits is adjusted
-    for chance.
-    """
+    """A row of the table, with mutual information that is adjusted for chance."""
     from sklearn.metrics import adjusted_mutual_info_score
 
     counts = ledger.posterior.weights.concentration - ledger.prior.weights.concentration
@@ -178,12 +176,7 @@ def deal(seed: int, sites: int = SITES) -> Deal:
 
 
 def features(images: Any) -> "np.ndarray":
-    """Low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1]; no data had a say.
-
-    >>> import numpy as np
-    >>> features(np.zeros((2, 8, 8))).shape
-    (2, 14)
-    """
+    """Low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1], fixed beforehand."""
     import numpy as np
     import scipy.fft
 

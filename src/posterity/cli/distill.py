@@ -40,14 +40,7 @@ def _report(data: Data) -> Any:
 
 @verb("distill", report=_report)
 def distill(settings: Settings) -> Data:
-    """Train one small network to predict as a posterior does.
-
-    The posterior is in a file, and no data are needed; or it is sampled by chains, given data,
-    model and prior. A checkpoint is kept beside the output until the student is written: a
-    distillation that was interrupted goes on where it was when the command is run again. Ctrl-C
-    ends it after the steps that it is at, twice at once. A student that is not as close to its
-    teacher as the tolerance is written, said to be so, and the exit code is 9.
-    """
+    """Train one small network to predict as a posterior does."""
     from posterity.cli.teachers import distillation_of
 
     with deferred() as interrupts:
@@ -122,9 +115,7 @@ def _written(settings: Settings, job: "Distilled", distillation: "Distillation")
         "student": {
             "network": student.summary,
             "weights": student.size,
-            "likelihood": student.head.likelihood,
-            "targets": student.head.targets,
-            "split": student.head.split,
+            **{name: getattr(student.head, name) for name in ("likelihood", "targets", "split")},
         },
         "steps": distillation.steps,
         "status": status_of(

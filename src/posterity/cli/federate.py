@@ -39,13 +39,7 @@ def _report(data: Data) -> Any:
 
 @verb("federate", report=_report)
 def federate(settings: Settings) -> Data:
-    """Simulate a federation: sites improve one posterior, step by step.
-
-    Say by flags or in a TOML file each site's data, the model, the prior, and who updates when. A
-    checkpoint is kept beside the output: a federation that was interrupted goes on where it was
-    when the command is run again. Ctrl-C ends it after the step that it is at, twice at once. A
-    posterior that has not converged is written, said to be so, and the exit code is 9.
-    """
+    """Simulate a federation: sites improve one posterior, step by step."""
     from posterity.cli.jobs import federation_of
     from posterity.federation.federate import proceed
 

@@ -36,11 +36,7 @@ def _new_report(data: Data) -> str:
 
 @verb("federation new", report=_new_report, of=federation)
 def new(settings: Settings) -> Data:
-    """Write what the members of a federation agree on, and print its digest.
-
-    Each member makes its key by `posterity site init`. The digest is the same wherever the same
-    was agreed on, and each letter names it.
-    """
+    """Write what the members of a federation agree on, and print its digest."""
     from posterity.files import write_file
 
     output = settings.output
@@ -98,11 +94,7 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
 
 @verb("federation forget", report=status_table, of=federation)
 def forget(settings: Settings) -> Data:
-    """Have a member forgotten at once, for good, by who the terms allow to say so.
-
-    Its tombstone goes to all; each destroys what holds its factor, and a new epoch begins without
-    it. Once that has converged, `posterity site result --certificate` has the proof.
-    """
+    """Have a member forgotten at once, for good, by who the terms allow to say so."""
     from posterity.engine.notices import Author
     from posterity.engine.signing import PrivateKey
 

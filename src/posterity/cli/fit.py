@@ -32,13 +32,7 @@ def _report(data: Data) -> Any:
 
 @verb("fit", report=_report)
 def fit(settings: Settings) -> Data:
-    """Fit a regression or a mixture to a site's records, and write its ledger.
-
-    What is fitted is kept in the file. Give the same flags at every site, or the file of one of
-    them by --like: fuse puts files of other units and levels into one form, and refuses other
-    columns and models. Nothing is standardised by a site's own data: --center and --scale
-    say in which units coefficients and priors are.
-    """
+    """Fit a regression or a mixture to a site's records, and write its ledger."""
     from posterity.artifact.reconcile import prior_digest, suspicious
     from posterity.cli.recipes import clean_or_none, requested
     from posterity.fitting import fit as fit_table

@@ -40,13 +40,7 @@ def _report(data: Data) -> str:
 
 @verb("forget", report=_report)
 def forget(settings: Settings) -> Data:
-    """Take sites out of a ledger.
-
-    Exact, to the last bit, where every other factor was found from its own site's data alone.
-    Otherwise the others were fitted in the company of those who left: then the result says that
-    it is not exact, and with --config the sites that stay refine it. The exit code is 9 where
-    what is left has not converged.
-    """
+    """Take sites out of a ledger."""
     from posterity.artifact.recipe import kept
     from posterity.checks import check_proper
     from posterity.receipt import issue

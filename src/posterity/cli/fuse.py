@@ -127,14 +127,7 @@ def _matching(plate: Data) -> "Table":
 
 @verb("fuse", report=_report)
 def fuse(settings: Settings) -> Data:
-    """Merge posteriors trained on separate data into one file.
-
-    A site goes by the names in its ledger, else by the name of its file. Ledgers of one prior are
-    added up to a ledger, from which a site can be taken out again; all else is averaged (--rule).
-    The output replaces what was at --output, but never one of the inputs. More files than memory
-    holds are matched in passes, which a checkpoint keeps beside the output until it is written: the
-    same command goes on there. The exit code is 9 where matches are not identified.
-    """
+    """Merge posteriors trained on separate data into one file."""
     from posterity.artifact import aligned
     from posterity.artifact.recipe import recipe_in
     from posterity.fusion.plan import files as files_of

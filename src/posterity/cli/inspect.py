@@ -69,10 +69,7 @@ def _student(student: Any, about: "Inspection") -> Data:
 
     head, layers = student.head, student.network
     facts = {
-        "likelihood": head.likelihood,
-        "targets": head.targets,
-        "split": head.split,
-        "noise_variance": head.noise_variance,
+        **{n: getattr(head, n) for n in ("likelihood", "targets", "split", "noise_variance")},
         "weights": student.size,
         "network": layers.summary if isinstance(layers, Layers) else layers.name,
         "rescaled": {

@@ -284,7 +284,10 @@ def verb(
             parameter("as_json", bool, JSON, False),
             parameter("log_format", LogFormat, LOG, LogFormat.text),
         ]
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__name__, command.__doc__ = (
+            function.__name__,
+            declared.get("help", function.__doc__),
+        )
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         return of.command(name.split()[-1], epilog=example(*declared["examples"]))(command)

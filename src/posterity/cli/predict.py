@@ -39,17 +39,7 @@ def _report(data: Data) -> str:
 
 @verb("predict", report=_report)
 def predict(settings: Settings) -> Data:
-    """Predict, and say how unsure of what: a row a record.
-
-    Columns of the output: p0, p1, ... are probabilities of the classes, p that of the label 1,
-    mean an expected value, low and high the ends of its interval, target_low and target_high of
-    that of a new record; entropy is all uncertainty of a label and mutual_information the part
-    that more data would take away, in nats; variance is that of the mean, noise_variance that of
-    what is observed about it. A regression's file knows its columns and units: new records come as
-    they are, and those with a missing value have empty cells. Where sites have coefficients of
-    their own, --site-column names the site of each record: a site of the file predicts by its
-    own, and any other as one that nobody has seen.
-    """
+    """Predict, and say how unsure of what: a row a record."""
     from posterity.cli.predictors import columns_of, predicted
 
     (file, inputs), output = settings.arguments(*WANTED), settings.output
@@ -128,12 +118,7 @@ def _scores_report(data: Data) -> Any:
 
 @verb("evaluate", report=_scores_report)
 def evaluate(settings: Settings) -> Data:
-    """Compare predictions with what was observed, in all and by group.
-
-    Of labels: the log score, the Brier score, the area under the ROC curve, and how far predicted
-    and observed frequencies are apart; of values the log score, the root mean squared error, and
-    the share of records within the interval.
-    """
+    """Compare predictions with what was observed, in all and by group."""
     import numpy as np
 
     from posterity.cli.predictors import columns_of, predicted, texts_of

@@ -69,14 +69,7 @@ def _shown(value: float | None, shape: str) -> str:
 
 @verb("pursue", report=_report)
 def pursue(settings: Settings) -> Data:
-    """Find a posterior as a mixture, which grows until another component adds nothing.
-
-    Say by flags or in a TOML file the data, the model, the prior and the kind of the components.
-    A checkpoint is kept beside the output until it is written: a pursuit that was interrupted goes
-    on where it was when the command is run again. Ctrl-C ends it after the component that it is at,
-    twice at once. A posterior that has not converged is written, said to be so, and the exit code
-    is 9.
-    """
+    """Find a posterior as a mixture, which grows until another component adds nothing."""
     from posterity.cli.jobs import problem_of
     from posterity.plots import plot_pursuit
 

@@ -17,13 +17,7 @@ def _report(data: Data) -> str:
 
 @verb("report", report=_report)
 def report(settings: Settings) -> Data:
-    """Write one page of HTML that shows what is in files to people.
-
-    It opens in any browser, loads nothing and sends nothing: every number by site, with a box to
-    untick each site, who adds how much and who contradicts whom, matchings with their margins, how
-    a federation converged, calibration on records, what a receipt shows and what it does not, and
-    the commands that show the same again.
-    """
+    """Write one page of HTML that shows what is in files to people."""
     if not settings.files:
         raise UsageError(
             found="no file", expected="one at least", fix="Name what is to be reported."

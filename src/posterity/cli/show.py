@@ -68,11 +68,7 @@ def _report(data: Data) -> "RenderableType | None":
 
 @verb("show", report=_report)
 def show(settings: Settings) -> Data:
-    """Say what a posterior knows: means, standard deviations and intervals, by name.
-
-    Components are told with their weights, networks by layer, and ledgers site by site: the nats
-    of information that each adds to the others', and what it pulls most, in standard deviations.
-    """
+    """Say what a posterior knows: means, standard deviations and intervals, by name."""
     from posterity.artifact import artifact
     from posterity.ledger import Ledger
     from posterity.summary import influences, summarise

@@ -18,7 +18,6 @@ from posterity.cli.deployment import SOCKET
 from posterity.cli.failures import printable
 from posterity.cli.options import Settings, read, verb
 from posterity.cli.report import Data, group, status_report, table
-from posterity.cli.schema import commands
 from posterity.errors import ArtifactError, UsageError
 from posterity.interrupts import Interrupts, deferred, heed
 
@@ -54,15 +53,7 @@ def _init_report(data: Data) -> str:
 
 @verb("site init", report=_init_report, of=site)
 def init(settings: Settings) -> Data:
-    """Make a site: its key and site.toml, and once all have agreed its store.
-
-    The first time it makes the folder with a key, and prints the public half of that. With
-    --federation it says in words what was agreed on, and makes the store. A site that joins those
-    that have begun, or comes back without its store, is let in by an epoch that another one begins
-    by `posterity site begin`: give the number of that by --epoch. Leave it out only where all begin
-    for the first time: a site that lost its store no longer knows what it has answered. A site that
-    has a store takes over new terms, under which others have joined.
-    """
+    """Make a site: its key and site.toml, and once all have agreed its store."""
     from posterity.engine.signing import PrivateKey
     from posterity.files import write_file
 
@@ -254,9 +245,7 @@ def _command(do: str) -> None:
             confirm(f"Destroy the factor of the site in {folder} for good?")
         return answered(deployment.ask(_folder(settings), do, **options))
 
-    name = f"site {do.replace('_', '-')}"
-    function.__doc__ = commands()[name]["help"]
-    verb(name, report=status_table, of=site)(function)
+    verb(f"site {do.replace('_', '-')}", report=status_table, of=site)(function)
 
 
 for _do in ("status", "begin", "leave", "pass_over", "forget"):
@@ -283,11 +272,7 @@ def _audit_report(data: Data) -> str:
 
 @verb("site audit", report=_audit_report, of=site)
 def audit(settings: Settings) -> Data:
-    """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it.
-
-    `posterity verify` checks it. Who keeps the checkpoint can tell later whether anything before it
-    was rewritten.
-    """
+    """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it."""
     from posterity.files import write_file
 
     folder, output = _folder(settings), settings.output
@@ -343,11 +328,7 @@ def result(settings: Settings) -> Data:
     of=site,
 )
 def send(settings: Settings) -> Data:
-    """Hand a file to another member: to be fused or distilled.
-
-    It comes into `inbox/NAME` of the other's folder, NAME being that of this site. What is there
-    stays when this site is forgotten; the other's log then names the files.
-    """
+    """Hand a file to another member: to be fused or distilled."""
     folder, file = settings.arguments("the folder of the site", "a file")
     files.check_regular(file)
     deployment.ask(folder, "send", file.read_bytes(), to=settings.need("to"), name=file.name)

@@ -26,11 +26,7 @@ def _import_report(data: Data) -> Any:
 
 @verb("import", report=_import_report)
 def import_(settings: Settings) -> Data:
-    """Make a posterior's file of a table of means and standard deviations, or of a covariance.
-
-    Without --site the file holds the posterior alone. With it, it holds a ledger, which `fuse
-    --rule product` adds to others: say --prior, or --flat-prior.
-    """
+    """Make a posterior's file of a table of means and standard deviations, or of a covariance."""
     from posterity.adapters.tables import to_ledger, to_table
     from posterity.adapters.tables.files import law_of, read_moments
     from posterity.families import names

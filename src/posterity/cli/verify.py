@@ -19,10 +19,7 @@ def _report(data: Data) -> str:
 
 @verb("verify", report=_report)
 def verify(settings: Settings) -> Data:
-    """Check a receipt against its two ledgers, or a certificate or a log against the terms.
-
-    Fails if a claim does not hold.
-    """
+    """Check a receipt against its two ledgers, or a certificate or a log against the terms."""
     federation, since = settings.path("federation"), settings.path("since")
     if federation is None and since is None:
         return _receipt(*settings.arguments("a receipt", "the ledger before", "the one after"))

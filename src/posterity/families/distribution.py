@@ -99,15 +99,6 @@ class Distribution(Node, abc.ABC):
             "a support",
         )
 
-    def free_form(self) -> Any:
-        """The form by which a search moves members like this one, in numbers without bounds.
-
-        A :class:`posterity.families.free_forms.FreeForm`; None for a law that has none.
-        """
-        from posterity.families.free_forms import form_of
-
-        return form_of(self)
-
     def __repr__(self) -> str:
         """One line: the family, its dimensions, the first means and standard deviations.
 

@@ -99,11 +99,8 @@ def expected_distance(
     """Nats from the posterior of all records that are to be expected, and warnings.
 
     They are not known (None) where a site's file has no third derivatives, or its likelihood is so
-    far from a Gaussian that these do not reach to the fused posterior.
-
-    Args:
-        ledger: of one factor a site, each found from its own records alone.
-        sites: by site the numbers of :func:`~posterity.artifact.cubics.listed`, under ``third``.
+    far from a Gaussian that these do not reach to the fused posterior. ``sites`` holds, by site and
+    under ``third``, the numbers of :func:`~posterity.artifact.cubics.listed`.
     """
     q: Any = ledger.posterior
     known = {*("third", "spare")}.intersection(*(sites.get(site, {}) for site in ledger.sites))

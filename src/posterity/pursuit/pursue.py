@@ -28,6 +28,7 @@ from posterity.families import (
     LowRankGaussian,
     Transformed,
 )
+from posterity.families.free_forms import form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.fingerprint import digests
 from posterity.pursuit import weights as rules
@@ -147,7 +148,7 @@ def pursue(
         free, own = target, origin
         if isinstance(origin, Transformed):
             free, own = Free(target, origin.supports), origin.law
-        form = own.free_form()
+        form = form_of(own)
         if form is None:
             raise UsageError(
                 found=f"a base {own!r}",
@@ -264,7 +265,7 @@ def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
     if type(law) is type(search.origin):
         law = law.law if isinstance(law, Transformed) else law
         members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]
-        if all(member.free_form() == search.form for member in members):
+        if all(form_of(member) == search.form for member in members):
             rows = map(search.form.parameters, members)
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
             return stacked, np.asarray(start.weights, np.float64)
