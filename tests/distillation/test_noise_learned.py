@@ -1,5 +1,6 @@
 """Regressions that learn their noise, of values of any scale."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -60,6 +61,18 @@ def test_noise_that_is_not_normal_is_said() -> None:
     teacher = Langevin(net, GaussianPrior(1.0).network(net.layers), (x, y), chains=4, climb=500)
     with pytest.warns(ConvergenceWarning, match="the noise is not normal"):
         teacher.sample(50, key=KEY)
+
+
+def test_other_values_are_the_same_program() -> None:
+    """Means and deviations of the values are arrays of the tree, not part of its structure."""
+
+    def teacher(unit: float) -> Langevin:
+        x, y = RNG.normal(size=(20, 1)), unit * RNG.normal(size=20)
+        net = NeuralNetwork.regression(Layers.dense(1, 3, 1), y)
+        assert net.layers is not None
+        return Langevin(net, GaussianPrior().network(net.layers), (x, y))
+
+    assert jax.tree.structure(teacher(1.0)) == jax.tree.structure(teacher(1e6))
 
 
 def test_values_and_layers_that_do_not_fit() -> None:

@@ -270,7 +270,7 @@ def set_up(
     inputs = as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = np.asarray(jax.jit(lambda own, key: own.sample(ROWS, key=key))(inputs, first))
+        some = np.asarray(_first_rows(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
             raise ParameterError(
                 found=f"generated inputs of shape {some.shape}, not all finite",
@@ -311,6 +311,11 @@ def set_up(
     domain = Domain.of_inputs(scaling.inputs(some))
     settings = int(steps), float(tolerance), third
     return Run(plan, constants, teacher, network, parameters, scaling, domain, *settings)
+
+
+@jax.jit
+def _first_rows(inputs: Any, key: jax.Array) -> Any:
+    return inputs.sample(ROWS, key=key)
 
 
 # --- the run -------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """The forward pass of a network that is described by its layers."""
 
-import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from posterity.arrays.setting import Setting
+from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.families.layers import Conv, Layer, Layers
 from posterity.lazy import jax, jitted, jnp
@@ -36,19 +37,27 @@ def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float
     return passed
 
 
-@dataclasses.dataclass(frozen=True)
-class Forward:
+class Function(Setting):
+    """A network that is whatever function of a pytree of parameters and of inputs."""
+
+    function: Callable[[Any, Any], Any] = static()
+
+    def __call__(self, parameters: PyTree, x: PyTree) -> Any:
+        """What the function returns."""
+        return self.function(parameters, x)
+
+
+class Forward(Setting):
     """The network as a function of the arrays of its layers and of inputs."""
 
-    layers: Layers
+    layers: Layers = static()
 
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
         """The outputs of the last layer."""
         return apply(self.layers, arrays, x)[-1]
 
 
-@dataclasses.dataclass(frozen=True)
-class NoisyForward:
+class NoisyForward(Setting):
     """A network of means and of the variances of the noise about them, in the units of values.
 
     The last of the ``layers`` gives ``k`` means and then ``k`` logarithms of noise variances, from
@@ -56,15 +65,15 @@ class NoisyForward:
     ``varying`` it depends on biases alone: the weights of its outputs are of no effect.
     """
 
-    layers: Layers
-    shift: tuple[float, ...]
-    scale: tuple[float, ...]
-    varying: bool
+    layers: Layers = static()
+    shift: Float[Real, " k"]
+    scale: Float[Real, " k"]
+    varying: bool = static()
 
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> tuple[Any, Any]:
         """Means and noise variances, both (n, k)."""
-        k = len(self.shift)
         *hidden, last = arrays
+        k = len(self.shift)
         means = jnp.arange(2 * k) < k
         last = {**last, "bias": last["bias"] * jnp.where(means, 1.0, WIDE)}
         if not self.varying:

@@ -24,7 +24,7 @@ from posterity.models.data import (
     pair,
     real_numbers,
 )
-from posterity.models.forward import Forward, NoisyForward
+from posterity.models.forward import Forward, Function, NoisyForward
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
 
 NOISES = one_of("constant", "varying")
@@ -47,7 +47,7 @@ class NeuralNetwork(Model):
     (3,)
     """
 
-    apply: Callable[[Any, Any], Any] = static()
+    apply: Callable[[Any, Any], Any]
     structure: Any = static()
     shapes: tuple[tuple[int, ...], ...] = static()
     likelihood: str = static()
@@ -85,7 +85,9 @@ class NeuralNetwork(Model):
                 fix="Pass initialised parameters alone; equinox modules to `from_equinox`.",
             )
         self.shapes = tuple(np.shape(leaf) for leaf in leaves)
-        self.apply, self.likelihood = apply, likelihood
+        known = isinstance(apply, Forward | NoisyForward)
+        self.apply = apply if known else Function(apply)
+        self.likelihood = likelihood
         self.noise_variance = None if noise_variance is None else float(noise_variance)
 
     @classmethod
@@ -138,11 +140,11 @@ class NeuralNetwork(Model):
                 expected="one value of each output, from a dense layer with biases",
                 fix="Give the last layer as many outputs as a record has values.",
             )
-        spread = columns.std(0)
-        shift, scale = columns.mean(0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
+        mean, spread = columns.mean(0), columns.std(0)
         last = dataclasses.replace(last, outputs=2 * last.outputs)
         layers = Layers((*hidden, last), layers.image)
-        forward = NoisyForward(layers, tuple(shift), tuple(scale), noise == "varying")
+        scale = np.where(spread > 0, spread, 1.0)
+        forward = NoisyForward(layers, mean, scale, noise == "varying")
         parameters = layers.unravel(np.zeros(layers.size))
         return cls(forward, parameters, likelihood="gaussian", noise_variance=None)
 
