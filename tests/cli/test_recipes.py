@@ -140,7 +140,10 @@ def test_federate_reads_the_same_tables_and_ends_at_the_pooled_posterior():
 
 @pytest.mark.parametrize("model", ["logistic", "multinomial", "ordinal", "cuts", "spline", "own"])
 def test_a_forgotten_conversion_is_noticed(model):
-    """By fit beside the file that it is like, by fuse, federate of the tables, and predict."""
+    """By fit beside the file that it is like, by fuse, federate of the tables, and predict.
+
+    Records are counted as in the file, also where each is several lines of a regression.
+    """
     flags = "--target ill"
     for site, (seed, factor) in {"n": (0, 1.0), "s": (1, 1 / 38.67)}.items():
         table = take(records(150, seed), "age", "ldl", "ill")
@@ -163,9 +166,11 @@ def test_a_forgotten_conversion_is_noticed(model):
     fitted = document(*command.split())["notes"]
     fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "o.safetensors")["notes"]
     command = "federate --site n=n.csv --site s=s.csv --like n.safetensors -o f.safetensors"
-    federated = document(*command.split())["notes"]
+    federated = document(*command.split())
+    assert [site["records"] for site in federated["sites"].values()] == [150, 150]
     command = f"predict n.safetensors s.csv -o p.csv{' --times 2' * (kind == 'survival')}"
-    for notes in (fitted, fused, federated, document(*command.split())["notes"]):
+    predicted = document(*command.split())["notes"]
+    for notes in (fitted, fused, federated["notes"], predicted):
         (note,) = [note for note in notes if "in one unit?" in note]
         assert all(word in note for word in ("'ldl'", "--convert ldl=FACTOR", "about 3"))
 

@@ -60,7 +60,7 @@ def federate(settings: Settings) -> Data:
 def _written(settings: Settings, job: "Federated", run: "Run") -> Data:
     """Write the ledger, and the history if it is wanted; what there is to report."""
     from posterity.artifact.aligned import listed, names_in
-    from posterity.artifact.recipe import recipe_in
+    from posterity.artifact.recipe import recipe_in, sites_in
     from posterity.artifact.reconcile import suspicious
     from posterity.federation.federate import too_few_hops
     from posterity.files import write_file
@@ -75,6 +75,10 @@ def _written(settings: Settings, job: "Federated", run: "Run") -> Data:
         write_file(history, "".join(lines).encode())
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
     last = {visit.site: visit.residual for visit in run.trace}
+    # An ordinal or survival record is several lines of the regression that is computed with.
+    records = run.federation.records | {
+        site: facts["records"] for site, facts in sites_in(job.record).items()
+    }
     return {
         "output": written.path,
         "digest": written.digest,
@@ -89,11 +93,11 @@ def _written(settings: Settings, job: "Federated", run: "Run") -> Data:
         "status": status_of(run.status),
         "sites": {
             site: {
-                "records": records,
+                "records": records[site],
                 "updates": outcomes[site, "updated"],
                 "failures": outcomes[site, "failed"] + outcomes[site, "refused"],
                 "residual": last.get(site),
             }
-            for site, records in run.federation.records.items()
+            for site in run.federation.records
         },
     }
