@@ -35,6 +35,29 @@ def test_labels_are_as_given_and_what_is_left_out_adds_nothing():
     np.testing.assert_allclose(means, [5.0, 0.0, 20.0], atol=1e-12)
 
 
+@pytest.mark.parametrize("rule", ["barycenter", "product"])
+@pytest.mark.parametrize("budget", [None, 4000])
+def test_parts_of_one_component_have_one_label(rule, budget):
+    """As in the matching of a fusion that put them together."""
+    rng = np.random.default_rng(2)
+    one, two, three = (rng.normal(9 * k, 1.0, (30, 2)) for k in range(3))
+    wholes = {"a": [one, two, three], "b": [three[:20] + 0.1, one[:20] - 0.1, two[:20]]}
+    labels = {"a": [0, 1, 2], "b": [2, 0, 1]}
+
+    def members(clusters, labels, **options):
+        prior = Dirichlet.from_standard(np.full(len(labels["a"]), 0.5))
+        sites = {name: conjugate_site(name, prior, own) for name, own in clusters.items()}
+        fused = fuse(sites, rule=rule, matching=labels, **options)
+        assert {name: own.tolist() for name, own in fused.matching.items()} == labels
+        return fused.posterior.members.natural_parameters
+
+    parts = {name: [own[0], own[1][:9], own[2], own[1][9:]] for name, own in wholes.items()}
+    split = {name: [*own, own[1]] for name, own in labels.items()}
+    np.testing.assert_allclose(
+        members(parts, split, budget=budget), members(wholes, labels), rtol=1e-9, atol=1e-9
+    )
+
+
 def test_other_divergences_take_it_too():
     sites = {"a": plate(0.0, 5.0), "b": plate(5.0, 0.2)}
     fused = fuse(sites, matching={"a": [0, 1], "b": [1, 0]}, divergence="jeffreys")

@@ -223,6 +223,12 @@ class Absorbing:
         return Absorbing(self.block, into[self.into])
 
 
+def of_one_label(site: Int[Array, " n"], labels: Int[Array, " n"]) -> Int[Array, " n"]:
+    """The first component of its site that has the same label; its own index where that is -1."""
+    _, first, place = np.unique([site, labels], axis=1, return_index=True, return_inverse=True)
+    return np.where(labels >= 0, first[place.ravel()], np.arange(len(labels)))
+
+
 def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
     """The row of the first component of each one's site."""
     return np.repeat(np.cumsum(block.sizes) - block.sizes, block.sizes)

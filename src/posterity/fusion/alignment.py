@@ -11,7 +11,7 @@ import numpy as np
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import UsageError
 from posterity.families.names import some
-from posterity.fusion.absorb import Absorbing, first_of_site
+from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
@@ -229,6 +229,8 @@ class Aligner:
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
             parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
+        elif known is not None:
+            parts = Absorbing(block, of_one_label(block.site, known))
         elif absorb:
             parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
         first = absorb
@@ -280,6 +282,9 @@ class Aligner:
             result, trace = passes.as_labelled(topics.labels[kept])
         elif self.matching is Matching.IDENTITY:
             own = None if self.labels is None else self.labels[table.used]
+            if own is not None:
+                site = np.repeat(np.arange(len(passes.store.sizes)), passes.store.sizes)
+                own = own[joined(passes, of_one_label(site, own), into)]
             result, trace = passes.as_labelled(own)
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
@@ -348,7 +353,8 @@ def user_labels(
 
     Raises:
         UsageError: unless there is one plate, and for each site a label for each of its components,
-            no two the same, which together leave out no fused one.
+            which together leave out no fused one. Several of a site may have one label, as parts of
+            one component that its fit split, where the site's prior is known.
     """
     if len(plates) != 1:
         raise UsageError(
@@ -362,14 +368,16 @@ def user_labels(
             f"a matching of sites {sorted(map(str, matching))}", f"one of {list(plate.names)}"
         )
     parts = []
-    for name, size in zip(plate.names, plate.sizes.tolist(), strict=True):
+    sites = zip(plate.names, plate.sizes.tolist(), plate.priors.exchangeable, strict=True)
+    for name, size, known in sites:
         own = np.asarray(matching[name])
         whole = own.shape == (size,) and own.dtype.kind in "iu"
         kept = own[own >= 0] if whole else own
-        if not whole or own.min() < -1 or len(np.unique(kept)) < len(kept):
+        if not whole or own.min() < -1 or (not known and len(np.unique(kept)) < len(kept)):
+            twice = "" if known else ", none but -1 twice, as the prior is not known"
             raise _no_matching(
                 f"labels {own.tolist()} of site {name!r}",
-                f"{size} whole numbers from -1 on, none but -1 twice",
+                f"{size} whole numbers from -1 on{twice}",
             )
         parts.append(own.astype(int))
     labels = np.concatenate(parts)

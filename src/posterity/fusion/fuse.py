@@ -100,7 +100,8 @@ def fuse(
             barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`. Or a matching that is known, by site the fused component of each
-            local one and -1 for what is left out, as ``Fusion.matching`` of another fusion has it.
+            local one and -1 for what is left out, as ``Fusion.matching`` of another fusion has it;
+            several of a site have the same one where they are parts of it.
         prior: what sites that are not ledgers started from, and the prior that a product counts
             once, whatever ledgers started from; without it, their common prior, or the average of
             priors that differ. A plate's has members that are all alike, in any number, and

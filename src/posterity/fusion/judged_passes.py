@@ -12,7 +12,8 @@ import numpy as np
 from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Bool, Int
 from posterity.fusion.absorb import Absorbing
-from posterity.fusion.block_table import HASH
+from posterity.fusion.block_table import HASH, BlockTable
+from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
 from posterity.fusion.components import Judged, LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
@@ -127,10 +128,7 @@ def absorbed(
     if not table.weighted or not len(sites):
         return None
     rows, starts, places = table.rows_of(sites)
-    block = table.block(rows, sites)
-    block = dataclasses.replace(
-        block, members=moved(block.members, opposite(table.origin)), origin=None
-    )
+    block = _where_they_were(table, rows, sites)
     part = PassConfidence(passes, result, {}, free=True).part(rows, starts, result.labels[places])
     order = np.arange(len(rows))
     matched = Matched(part.labels, SearchResult(part, []), order)
@@ -150,8 +148,16 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
         return np.ones(len(parts), bool)
     sites = np.unique(np.searchsorted(np.cumsum(sizes), part, side="right"))
     rows, _, places = table.rows_of(sites)
-    block, own = table.block(rows, sites), np.searchsorted(places, parts[places])
-    return _replaced(passes, rows, places, Absorbing(block, own), into)
+    own = np.searchsorted(places, parts[places])
+    parts_of = Absorbing(_where_they_were(table, rows, sites), own)
+    return _replaced(passes, rows, places, parts_of, into)
+
+
+def _where_they_were(table: BlockTable, rows: Array, sites: Int[Array, " some"]) -> Block:
+    """Rows of some sites as a block, moved back from the table's origin."""
+    block = table.block(rows, sites)
+    members = moved(block.members, opposite(table.origin))
+    return dataclasses.replace(block, members=members, origin=None)
 
 
 def _replaced(

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from posterity.arrays.exact_sums import exact_sum
 from posterity.arrays.typing import Float, Int
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, ParameterError
 
 Array = np.ndarray
 BLOCK = 2**20  # Bytes of a block, give or take a site: what a processor's cache holds
@@ -197,6 +197,12 @@ class ExactGroupSums:
         members, rest, parts = membership(labels, self._shape[0]), np.array(rows), [self._layers]
         high = np.empty_like(rest)  # made once: fresh memory costs more than the additions
         while (largest := np.maximum(rest.max(0, initial=0.0), -rest.min(0, initial=0.0))).any():
+            if not np.isfinite(largest).all():
+                raise ParameterError(
+                    found="components whose potentials are not finite",
+                    expected="proper members, whose parameters are no larger than float64 holds",
+                    fix="Change the units of the records at all sites.",
+                )
             unit = np.ldexp(1.0, np.frexp(largest)[1] + len(rest).bit_length() + 1)
             np.add(rest, unit, out=high)
             high -= unit
