@@ -283,7 +283,7 @@ def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *wanted]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     done = subprocess.run(
-        [sys.executable, *arguments, "tests/laws/test_coordinates.py", "tests/laws/test_table.py"],
+        [sys.executable, *arguments, "tests/laws/test_coordinates.py", "tests/laws/test_properness.py"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -7,7 +7,8 @@ parts of one component have learnt adds up: where the prior is known their union
 
 * before the matching, where the evidence lower bound of the site's own fit is higher of their
   union: the log evidence of the union (heller2005) less that of both, and of which observation is
-  in which, less the entropy of their responsibilities, which the two laws themselves imply. Where
+  in which, less the entropy of their responsibilities, which the two laws themselves imply; and
+  where both have seen enough for that not to be what the prior alone prefers. Where
   all counts are whole numbers nothing was left open, as of labels that are known, and none are.
   They stay apart if the matching then shows each nearest to a group of its own at other sites;
 * after it, where one of them is alone and this is higher by no less than what the union makes
@@ -38,6 +39,8 @@ NEAR = 25.0
 one: of a few observations in the tail of many others it may be as much."""
 WHOLE = 1e-6
 """The part of an observation up to which a count is a whole number."""
+ENOUGH = 0.5
+"""Observations a parameter of a component: of fewer the prior, not the data, makes two one."""
 HELD = 2
 """Sites that hold a group which tells apart what one site's fit does not."""
 DRAWS = 256
@@ -103,6 +106,8 @@ class Absorbing:
         origin = middle(block.members[rows]) if len(rows) else None
         while len(rows):
             one, other = found.pairs(rows, origin)
+            enough = found.enough(one, other)
+            one, other = one[enough], other[enough]
             parts = found._joined(one, other, found.evidence(one, other, origin))
             changed = block.site[found.into != parts.into]
             rows = rows[np.isin(block.site[rows], changed) & parts.whole[rows]]
@@ -153,15 +158,20 @@ class Absorbing:
         one, other = one[either], other[either]
         union = self._halves(one, other, origin).union
         against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
-        explained = union.degrees_of_variation / 2
+        explained = np.where(self.enough(one, other), union.degrees_of_variation / 2, 0.0)
         against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
         gain = self.evidence(one, other, origin) - against
         parts = self._joined(one, other, gain)
         return None if (parts.into == self.into).all() else parts
 
-    def counted(self, rows: Int[Array, " n"]) -> Int[Array, " n"]:
+    def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
         """Those of these rows that have counts, and whose site has one prior that is known."""
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
+
+    def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
+        """Whether pairs of rows have seen enough to be compared, as a share of their parameters."""
+        seen = self.counts[one] + self.counts[other]
+        return seen >= ENOUGH * self.block.members.degrees_of_variation
 
     @property
     def known(self) -> Bool[Array, " n"]:
