@@ -280,10 +280,11 @@ def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
     with (families / "__init__.py").open("a") as file:
         file.write(line)
     wanted = ["-k", "Exponential and not Family", "tests/laws/test_vector_space.py"]
-    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *wanted]
+    more, arguments = ("coordinates", "properness"), ["-m", "pytest", "-q", "-n", "0", *wanted]
+    arguments += ["-p", "no:cacheprovider"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     done = subprocess.run(
-        [sys.executable, *arguments, "tests/laws/test_coordinates.py", "tests/laws/test_properness.py"],
+        [sys.executable, *arguments, *(f"tests/laws/test_{own}.py" for own in more)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
