@@ -39,7 +39,7 @@ NEAR = 25.0
 one: of a few observations in the tail of many others it may be as much."""
 WHOLE = 1e-6
 """The part of an observation up to which a count is a whole number."""
-ENOUGH = 0.5
+ENOUGH = 1.0
 """Observations a parameter of a component: of fewer the prior, not the data, makes two one."""
 HELD = 2
 """Sites that hold a group which tells apart what one site's fit does not."""
@@ -169,7 +169,7 @@ class Absorbing:
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
 
     def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
-        """Whether pairs of rows have seen enough to be compared, as a share of their parameters."""
+        """Whether pairs of rows have seen enough for that, which their parameters say."""
         seen = self.counts[one] + self.counts[other]
         return seen >= ENOUGH * self.block.members.degrees_of_variation
 
