@@ -169,13 +169,13 @@ class Absorbing:
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
 
     def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
-        """Whether pairs of rows have seen enough for that, which their parameters say."""
+        """True for pairs of rows with :data:`ENOUGH` observations a parameter between them."""
         seen = self.counts[one] + self.counts[other]
         return seen >= ENOUGH * self.block.members.degrees_of_variation
 
     @property
     def known(self) -> Bool[Array, " n"]:
-        """Whether counts at a component's site are whole numbers: its fit left nothing open."""
+        """True where counts at a component's site are whole numbers, as of records with labels."""
         block, counts = self.block, self.block.counts
         open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > WHOLE)
         return open_[block.site] == 0

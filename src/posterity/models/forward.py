@@ -43,7 +43,7 @@ class Function(Setting):
     function: Callable[[Any, Any], Any] = static()
 
     def __call__(self, parameters: PyTree, x: PyTree) -> Any:
-        """What the function returns."""
+        """The value of the function."""
         return self.function(parameters, x)
 
 
