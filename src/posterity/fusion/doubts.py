@@ -370,11 +370,11 @@ def _undecided(
     parts: Absorbing, rows: Int[Array, " n"], labels: Int[Array, " all"], sizes: Int[Array, " g"]
 ) -> str:
     """A line on a site's two components that are nearly as likely one, where one is alone."""
-    if not len(rows := parts.counted(rows)):
+    alone = (labels >= 0) & (sizes[labels] == 1)
+    if not len(rows := parts.counted(rows)) or not alone.any():
         return ""
     origin = middle(parts.members[rows])
-    one, other = pairs = np.stack(parts.pairs(rows, origin))
-    one, other = pairs[:, (sizes[labels[pairs]] == 1).any(0)]
+    one, other = parts.beside(alone, rows, origin)
     gain = parts.evidence(one, other, origin)
     if not gain.max(initial=-np.inf) > -UNDECIDED:
         return ""
