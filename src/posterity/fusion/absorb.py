@@ -97,17 +97,18 @@ class Absorbing:
         """With those of these rows put together that are one by their own sites' evidence alone,
         the likeliest first, until there are none.
         """
-        found = cls.of(block)
+        found, fresh = cls.of(block), np.ones(len(block.site), bool)
         rows = found.counted(rows[~found.known[rows]])
         origin = middle(block.members[rows]) if len(rows) else None
-        while len(rows):
-            one, other = found.pairs(rows, origin)
+        while fresh[rows].any():
+            one, other = found.beside(fresh, rows, origin)
             enough = found.enough(one, other)
             one, other = one[enough], other[enough]
             parts = found._joined(one, other, found.evidence(one, other, origin))
-            changed = block.site[found.into != parts.into]
-            rows = rows[np.isin(block.site[rows], changed) & parts.whole[rows]]
-            found = parts
+            # What is left to gain is to be gained by those that changed.
+            fresh[:] = False
+            fresh[parts.into[found.into != parts.into]] = True
+            rows, found = rows[parts.whole[rows]], parts
         return found
 
     def less(self, clustering: Clustering, origin: Any) -> "Absorbing | None":
@@ -128,9 +129,7 @@ class Absorbing:
         into[away] = away
         return Absorbing(self.block, into) if len(away) else None
 
-    def more(
-        self, matched: Matched, rows: Int[Array, " n"], origin: Any
-    ) -> "Absorbing | None":
+    def more(self, matched: Matched, rows: Int[Array, " n"], origin: Any) -> "Absorbing | None":
         """With what the matching of these rows leaves alone and should not, as they were matched
         seen from the ``origin``; None if nothing.
         """
@@ -141,7 +140,7 @@ class Absorbing:
         one, other = self.beside(alone, rows, origin)
         if not len(one):
             return None
-        union = self._pairs(one, other, origin).union
+        union = self.block.members.with_natural_parameters(self._pairs(one, other, origin).union)
         against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
         explained = np.where(self.enough(one, other), union.degrees_of_variation / 2, 0.0)
         against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
@@ -203,7 +202,8 @@ class Absorbing:
         laws, block = moved(self.members[rows], origin), self.block
         priors, own = np.unique(block.priors.own[block.site[one]], return_inverse=True)
         prior = moved(stack([block.priors.laws[index] for index in priors.tolist()]), origin)
-        return Pairs(laws, prior, *place.reshape(2, -1), own)
+        first, second = place.reshape(2, -1)
+        return Pairs(laws, prior, first, second, own)
 
     def evidence(
         self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
@@ -259,11 +259,10 @@ class Pairs(NamedTuple):
     own: Int[Array, " m"]
 
     @property
-    def union(self) -> ExponentialFamily:
-        """One component in place of the two, with what both have learnt."""
+    def union(self) -> Float[Array, "m dim"]:
+        """Natural parameters of one component in place of the two, with what both have learnt."""
         natural, prior = self.laws.natural_parameters, self.priors.natural_parameters
-        added = natural[self.second] - prior[self.own]
-        return self.laws.with_natural_parameters(natural[self.first] + added)
+        return natural[self.first] + (natural[self.second] - prior[self.own])
 
     def evidence(
         self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
@@ -275,13 +274,14 @@ class Pairs(NamedTuple):
         where nothing says how observations lie.
 
         Args:
-            many, few: observations of the first and of the second component of each pair.
+            many: observations of the first component of each pair.
+            few: of the second.
             known: whether it is known which observations are of which.
 
         Source: heller2005, equation 2; bishop2006, equation 10.70.
         """
         alone = self.laws.log_normalizer()
-        together = self.union.log_normalizer() + self.priors.log_normalizer()[self.own]
+        together = self.laws.evaluated(self.union)[0] + self.priors.log_normalizer()[self.own]
         gain = together - alone[self.first] - alone[self.second]
         if not isinstance(self.laws, NormalPrecision):
             return gain

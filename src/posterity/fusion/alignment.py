@@ -17,7 +17,7 @@ from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence, middle
-from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
+from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
 from posterity.fusion.passes import Passes, Stages
 from posterity.fusion.topics import (
@@ -292,8 +292,9 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
+            if absorb := self.absorb and self.free:
+                within_sites(passes, self.divergence, into)
             result, trace = passes.search(self.components, self.stages)
-            absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
         part = np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
