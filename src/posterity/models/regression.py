@@ -117,6 +117,12 @@ class LogisticRegression(PredictorModel):
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
 
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """The first step of reweighted least squares, from where all log odds are zero."""
+        x, y = records.data
+        signs = namespace(y).np.where(y > 0, 2.0, -2.0)
+        return _least_squares(q, x, signs, records.weights / 4)
+
     def predictor_mean(self, f: Each) -> Each:
         """The probability of a one."""
         np_ = namespace(f).np
