@@ -146,6 +146,9 @@ class Recipe:
     components: int | None = None
     component_sd: float | int | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.canonical())
+
     @property
     def regression(self) -> bool:
         """True if a target is predicted from a linear predictor."""
