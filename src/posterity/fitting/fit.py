@@ -232,19 +232,7 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         data.x, data.names, recipe.components, prior_sd=wide, component_sd=width, seed=seed
     )
     ledger = Ledger.of_site(site, prior=found.prior, posterior=found.posterior)
-    far = [
-        f"{name!r} reaches {most:.3g} in its unit, beyond a prior of sd {wide:g} about 0: give "
-        f"--center and --scale"
-        for name, most in zip(data.names, abs(data.x).max(0), strict=True)
-        if most > _FAR * wide
-    ]
-    flat = [
-        f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd {width:g}: give "
-        "--scale"
-        for name, sd in zip(data.names, data.x.std(0), strict=True)
-        if sd < 0.1 * width
-    ]
-    notes = (*data.notes, *far, *flat)
+    notes = (*data.notes, *found.notes)
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, notes, data.kept)
 
 
