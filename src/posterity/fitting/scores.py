@@ -1,9 +1,12 @@
 """Scores of predictions against what was observed, and their calibration."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from posterity.artifact.recipe import COUNTS, Recipe
 
 BINS = 10
 """Groups of about as many records, by their predicted probability."""
@@ -86,6 +89,28 @@ def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | Non
         return None
     variance = parts.get("variance", 0.0) + parts["noise_variance"]
     return -((y - parts["mean"]) ** 2 / variance + np.log(2 * np.pi * variance)) / 2
+
+
+def log_of_moments(
+    recipe: Recipe, parts: Mapping[str, np.ndarray], y: np.ndarray
+) -> np.ndarray | None:
+    """The log density or chance of counts and positive numbers whose moments alone are known, (n,).
+
+    That of a negative binomial, or else a Poisson, law of these moments, or of a gamma law. None of
+    other models.
+    """
+    from scipy.stats import gamma, nbinom, poisson
+
+    if recipe.model not in (*COUNTS, "gamma"):
+        return None
+    mean = np.maximum(parts["mean"].reshape(-1), np.finfo(float).tiny)
+    variance = (parts.get("variance", 0.0) + parts["noise_variance"]).reshape(-1)
+    if recipe.model == "gamma":
+        return gamma.logpdf(y, mean**2 / variance, scale=variance / mean)
+    wide = variance > mean * (1 + 1e-6)
+    size = mean**2 / np.where(wide, variance - mean, 1.0)
+    own = nbinom.logpmf(y, size, size / (size + mean))
+    return np.where(wide, own, poisson.logpmf(y, mean))
 
 
 def auroc(y: np.ndarray, p: np.ndarray) -> float | None:

@@ -86,7 +86,9 @@ class Cells(NamedTuple):
             except ValueError:
                 plain, values = False, np.zeros(0)
             if plain and np.isfinite(values).all():
-                return values.reshape(len(columns), len(self.rows)).T
+                values = values.reshape(len(columns), len(self.rows)).T
+                self._check_digits(columns, values)
+                return values
         values, name, where = np.empty((len(self.rows), len(columns))), "", ""
         try:
             mark = decimal or decimal_mark(itertools.chain(*texts), self.delimiter)
@@ -101,7 +103,21 @@ class Cells(NamedTuple):
             if isinstance(error, AmbiguousNumber):
                 wanted = "one decimal mark: say --decimal . or --decimal ,"
             raise table_error(self.path, f"{error}{where}", wanted) from error
+        self._check_digits(columns, values)
         return values
+
+    def _check_digits(self, columns: Any, values: np.ndarray) -> None:
+        """Raise an ArtifactError for a whole number of which a float has not all digits."""
+        for row, place in np.argwhere(abs(values) >= 2**53):
+            name, text = columns[place], self.rows[row][self.header.index(columns[place])].strip()
+            if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) != int(values[row, place]):
+                raise table_error(
+                    self.path,
+                    f"{text} in line {self.lines[row]}, column {name!r}, whose last digits would "
+                    "be lost",
+                    "whole numbers up to 2^53, about 9.0e15, which float64 holds exactly",
+                    "Leave the column out if it numbers records; else change its unit.",
+                )
 
 
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
