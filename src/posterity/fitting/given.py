@@ -1,4 +1,4 @@
-"""What regressions predict given their coefficients, which is averaged over draws of these.
+"""The predictions of regressions given their coefficients, which is averaged over draws of these.
 
 Functions are of NumPy arrays and of JAX's: of draws ``z`` (m, d) of the coefficients, and of the
 columns ``x`` (n, k) that belong to records, with offsets ``shift`` (n,).
@@ -137,7 +137,7 @@ class Given(Model):
 
     @property
     def noise_variance(self) -> float | None:
-        """That of a linear model; of others it depends on the inputs."""
+        """The noise variance of a linear model; of others it depends on the inputs."""
         return self.spread if self.recipe.model == "linear" else None
 
     def outputs(self, z: Any, x: Any) -> Any:
@@ -157,7 +157,7 @@ class Given(Model):
         return mean, own + (self.spread or 0.0) * mean**2
 
     def log_likelihood(self, z: Any, data: Any) -> Any:
-        """That of the library's model, of a table's records as it takes them."""
+        """The log likelihood of the library's model, of a table's records as it takes them."""
         return model_of(self.recipe, self.spread).log_likelihood(z, data)
 
 

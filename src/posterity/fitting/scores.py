@@ -19,7 +19,7 @@ def scores(
     level: float | None = None,
     times: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """How good predictions are, by score; all are averages over records.
+    """Return how good predictions are, by score; all are averages over records.
 
     ``log_score`` is the log density or chance of what was observed, in nats: higher is better.
     Of labels ``brier`` is the mean squared error of the probability of what is one (of K classes
@@ -141,8 +141,9 @@ def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
 def concordance(
     time: np.ndarray, event: np.ndarray, entry: np.ndarray, risk: np.ndarray
 ) -> float | None:
-    """Of pairs in which one had its event while the other was at risk and lived on, the share in
-    which the first had the higher risk; ties count half (harrell1996). None without such pairs.
+    """Return the share of pairs, one of which had its event while the other was at risk and lived
+    on, in which the first had the higher risk; ties count half (harrell1996). None without such
+    pairs.
 
     >>> ones = np.ones(3)
     >>> concordance(np.array([1.0, 2.0, 3.0]), ones, 0 * ones, np.array([3.0, 1.0, 2.0]))
