@@ -59,7 +59,9 @@ class Absorbing:
 
     @classmethod
     def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
-        """From the local component that each is part of, by site, if there are such."""
+        """Make the table from the local component that each is part of, by site, if there are
+        such.
+        """
         if not into:
             return cls(block, np.arange(len(block.site)))
         return cls(block, np.concatenate([*into.values()]) + first_of_site(block))
@@ -94,8 +96,8 @@ class Absorbing:
 
     @classmethod
     def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
-        """With those of these rows put together that are one by their own sites' evidence alone,
-        the likeliest first, until there are none.
+        """Put together those of these rows that are one by their own sites' evidence alone, the
+        likeliest first, until there are none.
         """
         found, fresh = cls.of(block), np.ones(len(block.site), bool)
         rows = found.counted(rows[~found.known[rows]])
@@ -112,7 +114,7 @@ class Absorbing:
         return found
 
     def less(self, clustering: Clustering, origin: Any) -> "Absorbing | None":
-        """Without unions of components that are each nearest to a group of their own that several
+        """Leave out unions of components that are each nearest to a group of their own that several
         sites hold, as all were clustered, seen from the ``origin``; None if there are none.
         """
         part, held = np.flatnonzero(~self.whole), clustering.counts >= HELD
@@ -130,8 +132,8 @@ class Absorbing:
         return Absorbing(self.block, into) if len(away) else None
 
     def more(self, matched: Matched, rows: Int[Array, " n"], origin: Any) -> "Absorbing | None":
-        """With what the matching of these rows leaves alone and should not, as they were matched
-        seen from the ``origin``; None if nothing.
+        """Put together what the matching of these rows, seen from the ``origin``, leaves alone and
+        should not; None if nothing.
         """
         clustering, place = matched.result.clustering, np.empty(len(self.into), int)
         place[rows] = matched.rows
@@ -149,7 +151,9 @@ class Absorbing:
         return None if (parts.into == self.into).all() else parts
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
-        """Those of these rows that have counts, and whose site has one prior that is known."""
+        """Return those of these rows that have counts, and whose site has one prior that is
+        known.
+        """
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
 
     def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
