@@ -19,6 +19,7 @@ from posterity.plots.canvas import (
     note,
     plain_axes,
     save,
+    write_title,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def plot_distillation(
     error = drift / 4 if np.isfinite(drift) else None
     _gap(axes, steps, gap, None if status is None else status.tolerance, error)
     title = _title(title, usual, status)
-    axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
+    write_title(axes, title)
     return finish(axes.figure, path)
 
 
