@@ -46,15 +46,15 @@ def grid(rows: int, columns: int) -> "nx.Graph":
 
 
 def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
-    """A connected networkx graph, drawn at random, in which every site has ``degree`` links. Draws
-    with ``seed``, ``seed + 1`` and so on until the graph is connected. A UsageError if no such
-    graph exists, or none turned up.
+    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
+
+    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. A UsageError if no
+    such graph exists, or none turned up.
     """
     names, networkx = _names(sites), _networkx()
     size = len(names)
-    possible = 0 <= degree < size and size * degree % 2 == 0
-    connected = degree >= 2 or size == degree + 1
-    for attempt in range(CONNECTION_ATTEMPTS if possible and connected else 0):
+    possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
+    for attempt in range(CONNECTION_ATTEMPTS if possible else 0):
         graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
         if networkx.is_connected(graph):
             return networkx.relabel_nodes(graph, dict(enumerate(names)))

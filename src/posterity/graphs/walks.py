@@ -89,20 +89,25 @@ class Walk(Setting):
         return self
 
 
-class _Metropolis(Walk):
-    """Propose a neighbour uniformly, accept by the ratio of weight to degree.
+class MetropolisHastings(Walk):
+    """The walk of gong2021: every site is visited equally often in the long run.
 
-    One word of random bits serves both draws: of the product ``bits * degree`` the high word is
-    the neighbour's place and the low word, independent of it to within ``degree / 2**32``,
-    decides on acceptance.
+    From ``k`` a neighbour ``j`` is picked uniformly; the token moves there with probability
+    ``min(1, deg k / deg j)`` and else stays for one hop. The stationary distribution is uniform.
+
+    >>> from posterity.graphs import Network, star
+    >>> network = Network.from_graph(star(4))
+    >>> MetropolisHastings().transition_matrix(network)[1].round(3).tolist()
+    [0.333, 0.667, 0.0, 0.0]
     """
 
-    @abc.abstractmethod
-    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        """The odds of acceptance."""
-
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
-        """The proposal where accepted, else the same site."""
+        """The proposal where accepted, else the same site.
+
+        One word of random bits serves both draws: of the product ``bits * degree`` the high word is
+        the neighbour's place and the low word, independent of it to within ``degree / 2**32``,
+        decides on acceptance.
+        """
         here = state.position
         low, degree = network.row(here)
         there = at(network.neighbours, low + _high_word(bits, degree))
@@ -121,34 +126,22 @@ class _Metropolis(Walk):
             )
         source, target = network.links()
         share = self.stationary(network)
-        rate = share / np.maximum(np.diff(np.asarray(network.offsets)), 1)
+        rate = share / np.maximum(network.degrees, 1)
         matrix = np.zeros((network.size, network.size))
         matrix[source, target] = np.minimum(rate[source], rate[target]) / share[source]
         np.fill_diagonal(matrix, np.maximum(1.0 - matrix.sum(1), 0.0))
         return matrix
 
-
-class MetropolisHastings(_Metropolis):
-    """The walk of gong2021: every site is visited equally often in the long run.
-
-    From ``k`` a neighbour ``j`` is picked uniformly; the token moves there with probability
-    ``min(1, deg k / deg j)`` and else stays for one hop. The stationary distribution is uniform.
-
-    >>> from posterity.graphs import Network, star
-    >>> network = Network.from_graph(star(4))
-    >>> MetropolisHastings().transition_matrix(network)[1].round(3).tolist()
-    [0.333, 0.667, 0.0, 0.0]
-    """
-
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """The same share for every site."""
+        """The share of hops that a long walk spends at each site."""
         return np.full(network.size, 1.0 / network.size)
 
     def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
+        """The odds of acceptance."""
         return degree_here.astype(np.float32) / degree_there.astype(np.float32)
 
 
-class WeightedMetropolisHastings(_Metropolis):
+class WeightedMetropolisHastings(MetropolisHastings):
     """Metropolis-Hastings with visits in proportion to weights; beyond gong2021.
 
     For sites that should be visited more often, because they hold more data or answer faster.
@@ -168,7 +161,13 @@ class WeightedMetropolisHastings(_Metropolis):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
-        _check_weights(values, self.names)
+        fine = values.ndim == 1 and values.size and np.isfinite(values).all() and values.min() > 0
+        if not fine or values.max() > WEIGHT_RANGE * values.min():
+            raise ParameterError(
+                found=f"weights {weights!r}",
+                expected=f"a positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
+                fix="Bring them closer together; leave out sites that are not to be visited.",
+            )
         self.weights = values / values.max()
 
     def checked(self, network: Network) -> "WeightedMetropolisHastings":
@@ -263,20 +262,3 @@ def _high_word(bits: Bits, count: Sites) -> Sites:
     middle = high * count_low + (low * count_low >> 16)
     carried = low * count_high + (middle & 0xFFFF)
     return (high * count_high + (middle >> 16) + (carried >> 16)).astype(np.int32)
-
-
-def _check_weights(values: np.ndarray, names: tuple[str, ...] | None) -> None:
-    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if values.ndim != 1 or values.size == 0:
-        found = f"weights of shape {values.shape}"
-    elif bad.size:
-        found = f"weight {values[bad[0]]} of site {names[bad[0]] if names else bad[0]}"
-    elif values.max() > WEIGHT_RANGE * values.min():
-        found = f"weights from {values.min():g} to {values.max():g}"
-    else:
-        return
-    raise ParameterError(
-        found=found,
-        expected=f"one positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
-        fix="Bring the weights closer together; leave out sites that are not to be visited.",
-    )
