@@ -102,44 +102,35 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
     penalised = kind.startswith(("L1", "Regularized"))
     if not known or penalised or not type(model).__module__.startswith("statsmodels."):
-        raise unsupported(
-            results,
-            "results of a statsmodels model by maximum likelihood, with params and cov_params",
-            "Call its fit(), and pass what that returns. Say a penalty as a prior: l2 with weight "
-            "w is a Gaussian of mean zero and precision w.",
-        )
+        fix = "Call its fit(), and pass what that returns; an l2 penalty of weight w is a prior, "
+        fix += "a Gaussian of mean zero and precision w."
+        expected = "results of a statsmodels model by maximum likelihood, not penalised"
+        raise unsupported(results, expected, fix)
     place = f"{type(model).__name__} results of statsmodels"
     left = getattr(results, "df_resid", None)
     if left is not None and hasattr(results, "ssr"):
         response = getattr(model, "wendog", None)
         total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
         if left < 1 or results.ssr <= PERFECT * total:
+            sizes = f"{int(results.nobs)} records and {len(results.params)} coefficients"
             raise ParameterError(
-                found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
-                f"a sum of squared residuals of {results.ssr:.3g}, in {place}",
+                found=f"{sizes} with squared residuals of {results.ssr:.3g}, in {place}",
                 expected="residuals, which say how far the coefficients are known",
                 fix="Fit to more records than coefficients, without the response among them.",
             )
     names, mean, covariance = _numbers(results, model)
     other = other or {}
     if unknown := [name for name in other if name not in names]:
-        raise UsageError(
-            found=f"other names for {some(unknown)}",
-            expected=f"for some of {some(names)}",
-            fix="Name coefficients as statsmodels does.",
-        )
+        found, fix = f"other names for {some(unknown)}", "Name coefficients as statsmodels does."
+        raise UsageError(found=found, expected=f"for some of {some(names)}", fix=fix)
     converged = getattr(results, "converged", None)
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
     _check_classes(results, model, names, covariance, converged, place)
     law = of_covariance(mean, covariance, [other.get(name, name) for name in names], place)
     if converged is not None and not np.all(converged):
-        warnings.warn(
-            f"{place} has not converged, so its estimate is no mode and its covariance that of "
-            "another place. Fit with a larger maxiter or another method.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+        text = f"{place} has not converged, so its estimate is no mode. Fit with a larger maxiter."
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
     return law
 
 
@@ -182,12 +173,9 @@ def _check_classes(
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
     elif far.any():
-        warnings.warn(
-            f"{place} know next to nothing of {some(at(columns, far))}: records of one kind had no "
-            "events, or all, so that the estimate is at infinity, or columns depend on each other.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        text = f"{place} know next to nothing of {some(at(columns, far))}: records of one kind had "
+        text += "no events, or all, so that the estimate is at infinity, or columns are dependent."
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
 
 def _noise(results: Any) -> tuple[float, float]:

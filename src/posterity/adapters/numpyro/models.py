@@ -15,26 +15,18 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import UsageError
+from posterity.families import supports
 from posterity.families.distribution import Distribution
-from posterity.families.supports import (
-    Continuous,
-    PositiveDefiniteMatrices,
-    PositiveNumbers,
-    RealNumbers,
-    Simplex,
-    UnitInterval,
-    map_supports,
-)
 from posterity.families.unconstrained import Supports
 from posterity.pursuit.target import Target
 
-SUPPORTS: dict[str, type[Continuous]] = {
-    "real": RealNumbers,
-    "positive": PositiveNumbers,
-    "nonnegative": PositiveNumbers,
-    "unit_interval": UnitInterval,
-    "simplex": Simplex,
-    "positive_definite": PositiveDefiniteMatrices,
+SUPPORTS: dict[str, type[supports.Continuous]] = {
+    "real": supports.RealNumbers,
+    "positive": supports.PositiveNumbers,
+    "nonnegative": supports.PositiveNumbers,
+    "unit_interval": supports.UnitInterval,
+    "simplex": supports.Simplex,
+    "positive_definite": supports.PositiveDefiniteMatrices,
 }
 """By NumPyro's names of constraints."""
 
@@ -110,7 +102,7 @@ class Prior(Distribution):
     @property
     def event_shape(self) -> Any:
         """The shape of each site, by name."""
-        return map_supports(lambda support: support.shape, self.supports.tree)
+        return supports.map_supports(lambda support: support.shape, self.supports.tree)
 
     @property
     def support(self) -> Any:
@@ -127,7 +119,7 @@ class Prior(Distribution):
         options = {"num_samples": math.prod(shape), "return_sites": list(self.supports.tree)}
         drawn = infer.Predictive(self.call.model, parallel=True, **options)(key, *args, **kwargs)
         inside = lambda support, values: _inside(support, values.reshape(*shape, *support.shape))
-        return map_supports(inside, self.supports.tree, drawn)
+        return supports.map_supports(inside, self.supports.tree, drawn)
 
     def _log_prob(self, z: Any) -> Float[Real, "..."]:
         numpyro, args, kwargs = library(), *self.call.arguments(self.arrays)
@@ -236,7 +228,7 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
     return Supports({name: support_of(name, site) for name, site in latent.items()})
 
 
-def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
+def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
     """The support of one site; a UsageError if it is of another kind."""
     constraints = library().distributions.constraints
     constraint, shape = site["fn"].support, tuple(np.shape(site["value"]))
@@ -264,14 +256,14 @@ def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
     )
 
 
-def _inside(support: Continuous, values: jax.Array) -> jax.Array:
+def _inside(support: supports.Continuous, values: jax.Array) -> jax.Array:
     """Draws off the border, which floating point reaches and no bijection leads to."""
     limits = jnp.finfo(values.dtype)
     least = limits.tiny / limits.eps
-    if isinstance(support, PositiveNumbers | UnitInterval):
-        most = 1 / least if isinstance(support, PositiveNumbers) else 1 - limits.epsneg
+    if isinstance(support, supports.PositiveNumbers | supports.UnitInterval):
+        most = 1 / least if isinstance(support, supports.PositiveNumbers) else 1 - limits.epsneg
         return jnp.clip(values, least, most)
-    if isinstance(support, Simplex):
+    if isinstance(support, supports.Simplex):
         values = jnp.maximum(values, least)
         return values / values.sum(-1, keepdims=True)
     return values

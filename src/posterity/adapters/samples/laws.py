@@ -64,6 +64,11 @@ class Standard(NamedTuple):
         return self.units.reshape(-1, self.units.shape[-1])
 
     @property
+    def log_scale(self) -> float:
+        """The logarithm of the volume of a unit."""
+        return float(np.log(self.scale).sum())
+
+    @property
     def ends(self) -> Float[Array, "2 d"]:
         """The smallest and the largest draw of each coordinate."""
         low, high = self.units.min((0, 1)), self.units.max((0, 1))
@@ -117,10 +122,10 @@ def block(
     count, size = u.shape[0] * u.shape[1], u.shape[2]
     least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
     if count < least:
+        found = f"{count} draws of {size} coordinates ({some(free_labels)})"
+        fix = "Draw more; or take family='diagonal' or 'low-rank', which need fewer."
         raise StructureError(
-            found=f"{count} draws of {size} coordinates ({some(free_labels)})",
-            expected=f"at least {least} for family={family!r}",
-            fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
+            found=found, expected=f"at least {least} for family={family!r}", fix=fix
         )
     free = standard(u, free_labels)
     fits = {
@@ -270,23 +275,25 @@ def full(draws: Standard, labels: Sequence[str]) -> Fit:
     """Mean and covariance: maximum likelihood, and the moments that minimise ``KL(p ‖ q)``."""
     within = correlation(draws.units, labels)
     law = Gaussian.from_standard(draws.centre, within * np.outer(draws.scale, draws.scale))
-    size = len(within)
-    return Fit(law, gaussian_density(draws, within), draws.units, size * (size + 3) // 2)
+    size, density = len(within), gaussian_density(draws.units, within)
+    return Fit(law, density - draws.log_scale, draws.units, size * (size + 3) // 2)
 
 
-def gaussian_density(draws: Standard, within: Float[Array, "d d"]) -> Float[Array, "chains n"]:
-    """Log density of draws by the Gaussian of these correlations."""
+def gaussian_density(
+    units: Float[Array, "chains n d"], within: Float[Array, "d d"]
+) -> Float[Array, "chains n"]:
+    """Log density of standard units by the Gaussian of these correlations."""
     root = np.linalg.cholesky(within)
-    white = np.linalg.solve(root, draws.rows.T)
-    constant = np.log(np.diag(root)).sum() + np.log(draws.scale).sum() + len(root) * LOG_2PI / 2
-    return (-constant - (white**2).sum(0) / 2).reshape(draws.units.shape[:2])
+    white = np.linalg.solve(root, units.reshape(-1, len(root)).T)
+    constant = np.log(np.diag(root)).sum() + len(root) * LOG_2PI / 2
+    return (-constant - (white**2).sum(0) / 2).reshape(units.shape[:2])
 
 
 def diagonal(draws: Standard) -> Fit:
     """Means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
     size = len(draws.scale)
-    constant = np.log(draws.scale).sum() + size * LOG_2PI / 2
+    constant = draws.log_scale + size * LOG_2PI / 2
     return Fit(law, -constant - (draws.units**2).sum(-1) / 2, draws.units, 2 * size)
 
 
@@ -306,7 +313,7 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     for own in ranks:
         factor, unique = _factors(draws.rows, own)
         units = LowRankGaussian(np.zeros(size), factor, unique)
-        density = np.asarray(units.log_prob(draws.units)) - np.log(draws.scale).sum()
+        density = np.asarray(units.log_prob(draws.units)) - draws.log_scale
         parameters = size * (own + 2) - own * (own - 1) // 2
         cost = -2 * effective * density.mean() + parameters * np.log(effective)
         if cost < least:
@@ -370,7 +377,7 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
     mean = np.asarray(model.means_) @ root.T
     covariance = root @ np.asarray(model.covariances_) @ root.T
     spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    slope = np.log(np.diag(root)).sum() + np.log(draws.scale).sum()
+    slope = np.log(np.diag(root)).sum() + draws.log_scale
     weights = np.asarray(model.weights_)
     scaled = covariance * np.outer(draws.scale, draws.scale)
     whole = Gaussian.from_standard(draws.centre + mean * draws.scale, scaled)

@@ -10,25 +10,18 @@ import numpy as np
 from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.namespace import namespace
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families import supports
 from posterity.families.names import entry_names, some
-from posterity.families.supports import (
-    Continuous,
-    PositiveDefiniteMatrices,
-    PositiveNumbers,
-    RealNumbers,
-    Simplex,
-    UnitInterval,
-)
 from posterity.families.unconstrained import Supports
 
 Array = np.ndarray
 Chains = int | str | None
-SUPPORTS: dict[str, type[Continuous]] = {
-    "real": RealNumbers,
-    "positive": PositiveNumbers,
-    "unit": UnitInterval,
-    "simplex": Simplex,
-    "positive-definite": PositiveDefiniteMatrices,
+SUPPORTS: dict[str, type[supports.Continuous]] = {
+    "real": supports.RealNumbers,
+    "positive": supports.PositiveNumbers,
+    "unit": supports.UnitInterval,
+    "simplex": supports.Simplex,
+    "positive-definite": supports.PositiveDefiniteMatrices,
 }
 """The supports by the words of ``support=``."""
 WORD = Constraint(
@@ -52,7 +45,7 @@ class Variable:
     name: str
     values: Array
     labels: tuple[str, ...]
-    support: Continuous
+    support: supports.Continuous
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -97,7 +90,7 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
             fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
         )
     labels = entry_names(called, draws.shape[2:], coords)
-    return Variable(name, draws, labels, RealNumbers(draws.shape[2:]))
+    return Variable(name, draws, labels, supports.RealNumbers(draws.shape[2:]))
 
 
 def numbers(values: object, name: str) -> Array:
@@ -150,7 +143,7 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
 
 def on(own: Variable, support: Any) -> Variable:
     """One variable on another support, a word or a ``Support``, which must hold all draws."""
-    support = type(support) if isinstance(support, Continuous) else support
+    support = type(support) if isinstance(support, supports.Continuous) else support
     called = own.name or EVENT
     if not isinstance(support, type):
         WORD.check(**{f"support of {called!r}": support})
@@ -163,11 +156,11 @@ def on(own: Variable, support: Any) -> Variable:
             expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
             fix="Mend support=.",
         )
-    if support is Simplex:
+    if support is supports.Simplex:
         total = values.sum(-1, keepdims=True)  # more than float32 left off stays, and is refused
         near = abs(total - 1) < 1e-4
         values = np.where(near, values / np.where(total == 0, 1, total), values)
-    if support is PositiveDefiniteMatrices:
+    if support is supports.PositiveDefiniteMatrices:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
     inside = np.asarray(made.holds(namespace(values), values))
