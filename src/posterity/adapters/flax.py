@@ -131,13 +131,11 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
 
         return nnx.to_pure_dict(params), apply
     if not isinstance(module, linen.Module) or not isinstance(variables, Mapping) or not variables:
-        raise unsupported(
-            module,
-            "a module of flax.linen or flax.nnx, and of linen its variables: it does not hold its "
-            "weights",
-            "Pass variables={'params': params}, as they are after training. For parameters without "
-            "a module: from_params(params, apply, x, y, ...).",
+        expected = (
+            "flax.linen or flax.nnx, with variables= of linen, which does not hold its weights"
         )
+        fix = "Pass variables={'params': params}, or call from_params(params, apply, x, y, ...)."
+        raise unsupported(module, expected, fix)
     params = variables.get("params", variables)
     rest = {name: v for name, v in variables.items() if "params" in variables and name != "params"}
     return params, lambda tree, x: module.apply({"params": tree, **rest}, x)
@@ -152,11 +150,9 @@ def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
     leaves = {name(path): leaf for path, leaf in pairs}
     strange = [n for n, leaf in leaves.items() if not _is_float(leaf)]
     if strange or not leaves:
-        raise StructureError(
-            found=f"parameters {strange} that are no floating-point arrays, of {list(leaves)}",
-            expected="a tree of arrays of weights",
-            fix="Pass the parameters alone, without counters and keys.",
-        )
+        found = f"parameters {strange} that are no floating-point arrays, of {list(leaves)}"
+        fix = "Pass the parameters alone, without counters and keys."
+        raise StructureError(found=found, expected="a tree of arrays of weights", fix=fix)
     return leaves, structure
 
 
@@ -170,8 +166,7 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
     inputs = jnp.asarray(x, next(iter(own.values())).dtype if _is_float(x) else None)
 
     def compute(weights: dict[str, Any], batch: Any) -> Any:
-        tree = [weights.get(n, leaf) for n, leaf in leaves.items()]
-        return apply(jax.tree.unflatten(structure, tree), batch)
+        return apply(jax.tree.unflatten(structure, list((leaves | weights).values())), batch)
 
     def one(weights: dict[str, Any], record: Any) -> Any:
         made = compute(weights, record[None])[0]
@@ -190,6 +185,6 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
 
 def _is_float(x: object) -> bool:
     """True of numbers with fractions, half precision of JAX among them."""
-    import jax.numpy as jnp
+    import jax
 
-    return bool(jnp.issubdtype(np.asarray(x).dtype, jnp.floating))
+    return bool(jax.numpy.issubdtype(np.asarray(x).dtype, jax.numpy.floating))

@@ -155,18 +155,13 @@ def _parts(law: Any) -> dict[str, Array]:
 
 def _default_prior(posterior: families.HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
     """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
-    states = posterior.states
-    names = [name for name in ("startprob", "transmat", "emissionprob") if name in own]
-    result = {name: np.full_like(own[name], 1 / own[name].shape[-1]) for name in names}
+    rows = ("startprob", "transmat", "emissionprob")
+    result = {k: np.full_like(v, 1 / v.shape[-1]) for k, v in own.items() if k in rows}
     if "emissionprob" in own:
         return result
-    means, size = own["means"], own["means"].shape[1]
+    states, size = own["means"].shape
     share = posterior.occupancy() / posterior.occupancy().sum()
-    one = np.eye(size) if own["scale"].ndim == 3 else np.ones(size)
-    return {
-        **result,
-        "means": np.tile(share @ means, (states, 1)),
-        "beta": np.ones(states),
-        "dof": np.full(states, float(size)),
-        "scale": np.stack([SMALL * one] * states),
-    }
+    one = SMALL * (np.eye(size) if own["scale"].ndim == 3 else np.ones(size))
+    means, beta, dof = np.tile(share @ own["means"], (states, 1)), np.ones(states), float(size)
+    moments = (means, beta, np.full(states, dof), np.stack([one] * states))
+    return result | dict(zip(GAUSSIAN, moments, strict=True))

@@ -102,10 +102,9 @@ def _unsettled(layers: np.ndarray) -> np.ndarray:
 
 def _trimmed(layers: np.ndarray) -> np.ndarray:
     """Without the rows of zeros at the end, but for the first row."""
-    count = len(layers)
-    while count > 1 and not layers[count - 1].any():
-        count -= 1
-    return layers[:count]
+    while len(layers) > 1 and not layers[-1].any():
+        layers = layers[:-1]
+    return layers
 
 
 # --- what is rare: ranges beyond LARGE, and ties of three layers ---------------------------------
@@ -138,9 +137,7 @@ def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.n
     return out
 
 
-def _beyond(result: str) -> ParameterError:
-    return ParameterError(
-        found=result,
-        expected="finite natural parameters, and sums up to 1.8e308 in size",
-        fix="Scale the data, or check that the fits which made them converged.",
-    )
+def _beyond(found: str) -> ParameterError:
+    expected = "finite natural parameters, and sums up to 1.8e308 in size"
+    fix = "Scale the data, or check that the fits which made them converged."
+    return ParameterError(found=found, expected=expected, fix=fix)

@@ -59,10 +59,8 @@ def plain(key: KeyArray) -> KeyArray:
 
 def of_jax(key: KeyArray) -> Any:
     """The same as a key of JAX's."""
-    if not isinstance(key, Words):
-        return key
-    words: Any = key.array
-    return jax.random.wrap_key_data(words, impl=THREEFRY)
+    words: Any = key.array if isinstance(key, Words) else None
+    return key if words is None else jax.random.wrap_key_data(words, impl=THREEFRY)
 
 
 def generator(key: KeyArray) -> str:

@@ -94,9 +94,6 @@ def _widened(value: Any) -> Any:
     return value.astype(float)  # float32 or float64, as JAX is set
 
 
-def _unreal(result: str) -> ParameterError:
-    return ParameterError(
-        found=result,
-        expected="real numbers, as many in every row",
-        fix="Convert them to an array of floating point first.",
-    )
+def _unreal(found: str) -> ParameterError:
+    fix = "Convert them to an array of floating point first."
+    return ParameterError(found=found, expected="real numbers, as many in every row", fix=fix)

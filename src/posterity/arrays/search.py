@@ -141,12 +141,10 @@ def _straight(at: PyTree, direction: PyTree, rate: Any) -> Any:
 
 
 class Mode(NamedTuple):
-    """The end of Newton's method."""
+    """The end of Newton's method, ``distance`` standard deviations of its curvature away."""
 
     at: Float[np.ndarray, " d"]
-    """After the last step, whose length is ``distance``."""
     distance: float
-    """From the mode, in standard deviations of the Gaussian with the curvature there."""
     steps: int
 
 

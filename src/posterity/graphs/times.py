@@ -57,11 +57,9 @@ def cover_times(
         hop = int(now)
     times = np.asarray(tokens.first)
     if late := int(((times < 0) | (times > limit)).sum()):
-        raise UsageError(
-            found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
-            expected="every repetition to be done within the limit",
-            fix="Raise limit, or choose a walk or a network that is covered faster.",
-        )
+        found = f"{late} of {len(times)} repetitions that were not done after {limit} hops"
+        fix = "Raise limit, or choose a walk or a network that is covered faster."
+        raise UsageError(found=found, expected="all within the limit", fix=fix)
     return times
 
 

@@ -165,12 +165,9 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
     if missing or extra:
         parts = [f"no {what} sites {shorten(missing)}"] if missing else []
         parts += [f"{what} {shorten(extra)}, which are no sites"] if extra else []
-        raise StructureError(
-            found=" and ".join(parts),
-            expected=f"{what} each of the {len(sites)} sites and no other",
-            fix="Call the sites by the same names on both sides (networkx.relabel_nodes "
-            "renames nodes), and add or leave out what differs.",
-        )
+        expected = f"{what} each of the {len(sites)} sites and no other"
+        fix = "Call sites by the same names on both sides: networkx.relabel_nodes renames nodes."
+        raise StructureError(found=" and ".join(parts), expected=expected, fix=fix)
 
 
 def shorten(names: Sequence[Any]) -> str:

@@ -198,8 +198,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
             raise UsageError(
                 found=f"the parameter {name!r} in the model",
                 expected="latent sites and data alone",
-                fix="Fix it: numpyro.handlers.substitute(model, {name: value}) within a block, or "
-                "give it a prior with numpyro.sample.",
+                fix="Give it a prior, or fix it by numpyro.handlers.substitute.",
             )
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise UsageError(
@@ -220,11 +219,8 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
     """Supports of the latent sites; a UsageError if there is none, or one of another kind."""
     latent = latent_sites(trace)
     if not latent:
-        raise UsageError(
-            found="a model without latent sites",
-            expected="one at least, whose posterior is sought",
-            fix="Pass the data as the model takes them, and let the rest be sampled.",
-        )
+        fix = "Pass the data as the model takes them, and let the rest be sampled."
+        raise UsageError(found="a model without latent sites", expected="one at least", fix=fix)
     return Supports({name: support_of(name, site) for name, site in latent.items()})
 
 
@@ -250,8 +246,7 @@ def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
         fix = "Sum it out of the model: numpyro.distributions.MixtureSameFamily, or by hand."
     raise UsageError(
         found=f"site {name!r} on {constraint!r}",
-        expected="real or positive numbers, those between zero and one, a simplex, or positive "
-        "definite matrices",
+        expected="numbers that are real, positive or within (0, 1), a simplex, or matrices",
         fix=fix,
     )
 

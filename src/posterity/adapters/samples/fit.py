@@ -129,8 +129,7 @@ def from_samples(
         if odd:
             raise StructureError(
                 found=f"independent laws that are no exponential families: {odd}",
-                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each "
-                "variable, and no other support",
+                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each variable",
                 fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' "
                 "of 'simplex'; or one joint law, without independent=True.",
             )
@@ -189,9 +188,6 @@ def _families(
             for label, column in zip(labels, columns, strict=True)
         ]
     if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
-        raise StructureError(
-            found=f"variables of which {wrong}",
-            expected="a name for each",
-            fix="Rename one of them.",
-        )
+        found = f"variables of which {wrong}"
+        raise StructureError(found=found, expected="a name for each", fix="Rename one of them.")
     return result, None if family in OF_ONE else names

@@ -83,9 +83,9 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
     if (wrong := ~np.isfinite(draws)).any():
         chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
         at = f"{called}[{','.join(map(str, place))}]" if place else called
+        where = f"the first of {at!r} at chain {chain}, draw {draw}"
         raise ParameterError(
-            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, the "
-            f"first of {at!r} at chain {chain}, draw {draw}",
+            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, {where}",
             expected="finite numbers",
             fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
         )
@@ -101,11 +101,8 @@ def numbers(values: object, name: str) -> Array:
     except ValueError as error:  # ragged lists
         result, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
     if wrong:
-        raise StructureError(
-            found=f"{wrong} as draws of {name!r}",
-            expected="arrays of real numbers",
-            fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
-        )
+        found, fix = f"{wrong} as draws of {name!r}", "Leave the variable out."
+        raise StructureError(found=found, expected="arrays of real numbers", fix=fix)
     return result.astype(np.float64)
 
 
@@ -118,8 +115,7 @@ def runs(values: Array, chains: Chains, name: str) -> Array:
         raise StructureError(
             found=f"draws of {name!r} of shape {values.shape} with chains={chains!r}",
             expected="(chains, draws, ...)" if two else "(draws, ...), as many in each chain",
-            fix="Put draws on the first axis, one chain after the other, or chains and draws on "
-            "the first two; cut the longer chains.",
+            fix="Put draws, or chains and draws, on the first axes; cut the longer chains.",
         )
     if two:
         return values if chains == "first" else np.swapaxes(values, 0, 1)
@@ -133,11 +129,8 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     known = [v.name for v in variables]
     asked = asked if isinstance(asked, Mapping) else dict.fromkeys(known, asked)
     if strange := [name for name in asked if name not in known]:
-        raise UsageError(
-            found=f"supports for {some(strange)}",
-            expected=f"supports of variables among {some(known)}",
-            fix="Name variables as the draws do; columns of an array have the names= given.",
-        )
+        found, expected = f"supports for {some(strange)}", f"variables among {some(known)}"
+        raise UsageError(found=found, expected=expected, fix="Name variables as the draws do.")
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
 
@@ -165,10 +158,10 @@ def on(own: Variable, support: Any) -> Variable:
     made = support(own.shape)
     inside = np.asarray(made.holds(namespace(values), values))
     if not inside.all():
-        worst = values[np.unravel_index(int(np.argmin(inside)), inside.shape)]
+        worst = np.asarray(values[np.unravel_index(int(np.argmin(inside)), inside.shape)])
+        such = np.array2string(worst, precision=6, threshold=9)
         raise ParameterError(
-            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, "
-            f"such as {np.array2string(np.asarray(worst), precision=6, threshold=9)}",
+            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}",
             expected=support.name,
             fix="Mend support=, or leave out draws that lie on its border.",
         )

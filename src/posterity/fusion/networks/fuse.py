@@ -102,7 +102,7 @@ def fuse_networks(
             "networks are matched in memory, and two units of one site are never one",
             fix="Leave it out.",
         )
-    if prior is not None and not isinstance(prior, Network):
+    if prior is not None and getattr(prior, "network_layers", None) is None:
         raise StructureError(
             found=f"a {type(prior).__name__} as prior",
             expected="a Network",
