@@ -42,8 +42,7 @@ def to_arviz(
     ``NAME_dim_0`` and so on, and their coordinates are the names that the law has.
 
     Args:
-        posterior: one proper law, or what has one as its ``posterior``: a ledger, a fusion, the
-            run of a federation or pursuit, the result of ``from_samples``.
+        posterior: one proper law, or what has one as its ``posterior``, such as a ledger.
         key: of the draws; equal keys give equal draws.
         chains: how many the draws are shared out to; they are independent throughout.
         draws: of each chain.

@@ -34,10 +34,9 @@ def from_module(
             1), or values.
         x: inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        variables: of a linen module, what ``init`` gave and training changed: ``{"params": ...}``,
-            with collections such as ``batch_stats`` if it has them; or the parameters alone.
-        task: ``likelihood``, ``prior_precision``, ``noise_variance``, ``curvature``, ``fisher``
-            and ``only``, as :class:`~posterity.adapters.fisher.Task` explains them.
+        variables: of a linen module ``{"params": ...}``, with collections such as ``batch_stats``
+            if it has them; or the parameters alone.
+        task: as :class:`~posterity.adapters.fisher.Task` explains it.
 
     Returns:
         The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
@@ -83,15 +82,11 @@ def from_params(
 def to_params(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> Any:
-    """A law's mean, or with a JAX ``key`` a draw, as parameters.
+    """A law's mean (``at="variance"``: its variances), or with a JAX ``key`` a draw, as parameters.
 
-    Args:
-        law: of :func:`from_module`, perhaps by way of a file.
-        like: the parameters of a linen module, or any tree; or a module of nnx, of which a copy
-            comes back. What the law does not hold is as there, and all is of its types. Other
-            tensors or shapes are a StructureError.
-        at: ``"mean"`` or ``"variance"``.
-        key: of JAX.
+    They are like those of ``like``, a linen module's parameters, any tree, or a module of nnx, of
+    which a copy comes back: what the law does not hold is as there, and all is of its types. Other
+    tensors or shapes are a StructureError.
     """
     import jax
 

@@ -71,11 +71,9 @@ def to_model(
         words: the name of each category; the posterior's own if None, or numbers as text.
         parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
             over the number of topics without it), ``random_state`` or ``dtype`` (``float64``
-            here without it, so that nothing is lost).
+            here without it); others are a UsageError.
 
-    Raises:
-        UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such model can hold, or words that do not fit.
+    A posterior that no such model can hold, or words that do not fit, are a StructureError.
 
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
     >>> model = to_model(topics, ["ship", "sea", "moon"])

@@ -67,16 +67,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
 def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
 
-    Args:
-        posterior: a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
-            Without a ledger the model has hmmlearn's default priors, with the mean of the states
-            in place of that of the data.
-        parameters: constructor arguments that no posterior holds, such as ``algorithm``,
-            ``random_state`` or ``tol``.
-
-    Raises:
-        UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such model can hold.
+    The posterior is a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
+    Without a ledger the model has hmmlearn's default priors, with the mean of the states in place
+    of that of the data. Parameters are those of the constructor that no posterior holds, such as
+    ``algorithm``, ``random_state`` or ``tol``; others are a UsageError, and a posterior that no
+    such model can hold is a StructureError.
 
     >>> from posterity.families import Dirichlet, HiddenMarkov, Plate
     >>> rows = Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]])

@@ -46,12 +46,12 @@ def to_onnx(
 ) -> Any:
     """A student as an ONNX graph (a ``ModelProto``), written to ``path`` if there is one.
 
-    Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
-    ``noise_variance`` where it is known, the version of posterity, and what is passed as
-    ``provenance``: of a student of ``posterity distill`` its columns and recipe. A file is written
-    whole or not at all. Errors are those of
-    :func:`~posterity.adapters.channels_first.check_layers`, a StructureError for a network of more
-    than 2 GiB, which one such file cannot hold, and an ArtifactError if it cannot be written.
+    Its metadata are ``provenance`` (of a student of ``posterity distill`` its columns and recipe),
+    the ``likelihood``, whether it tells uncertainties apart (``split``), the ``noise_variance``
+    where it is known and the version of posterity. A file is written whole or not at all; one that
+    cannot be written is an ArtifactError. Other errors are those of
+    :func:`~posterity.adapters.channels_first.check_layers`, and a StructureError for a network of
+    more than 2 GiB.
 
     >>> from posterity.distillation.heads import Head
     >>> from posterity.networks import Layers

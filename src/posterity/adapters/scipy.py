@@ -46,8 +46,7 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
 
     Raises:
         UsageError: for what is not frozen, and what is no distribution of ``scipy.stats``.
-        StructureError: for a family that no law here holds, which names the one that comes nearest,
-            and for a ``loc`` or ``scale`` that moves a law out of its family.
+        StructureError: for what no law here holds: the nearest family is named, if there is one.
         ParameterError: for NaN, infinity, parameters out of range, and a singular covariance.
 
     >>> from scipy import stats

@@ -40,9 +40,8 @@ def from_estimator(
             itself or at the end of a ``Pipeline`` of scalers, whose coefficients come in the units
             of the raw columns; a ``GaussianProcessRegressor``; a ``BayesianGaussianMixture`` with
             ``covariance_type`` ``"full"`` or ``"diag"``; or a ``LatentDirichletAllocation``.
-        x: the data that it was fitted with, which it does not keep: of a ``LogisticRegression`` for
-            the curvature at the mode (mackay1992), of the other linear models for how well the
-            intercept is known. Of a Gaussian process the points (m, d) whose values the law is of.
+        x: the data of the fit, which estimators do not keep: for the curvature at a logistic mode
+            (mackay1992), and how well an intercept is known. Of a Gaussian process points (m, d).
         y: the labels of a ``LogisticRegression``.
         sample_weight: where it was fitted with weights.
         names: of a Gaussian process's points, of a mixture's columns or a topic's words; by
@@ -55,8 +54,8 @@ def from_estimator(
         the function, without noise; of mixtures and topics a :class:`Plate`.
 
     Raises:
-        UsageError: for an estimator that is not fitted or another one, data that are missing or not
-            those it was fitted with, and an l1 penalty.
+        UsageError: for an estimator that is not fitted or another one, missing or other data than
+            those of the fit, and an l1 penalty.
         StructureError: for steps of a pipeline that are no scaling, and data of other columns.
         ParameterError: for NaN, a singular covariance (the columns are named), separated classes
             without a penalty, and coefficients more than a standard deviation from their mode; of

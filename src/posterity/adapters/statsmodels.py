@@ -39,15 +39,12 @@ def from_results(
 
     Args:
         results: what ``fit`` returned: of OLS, WLS, GLS, a GLM, Logit, Probit, MNLogit, a count
-            model, GEE, or any other that has ``params`` and ``cov_params``. Of a mixed model only
-            fixed effects are taken. The covariance is the one that results report: robust, if they
-            were fitted with ``cov_type``, and with an estimated dispersion where they have one.
-        noise: of a linear regression, the precision of the noise too: what is left of the joint
-            posterior under the prior ``1/σ²`` when the two are taken to be independent, a
-            :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
-            ``(n - d)/2`` and rate ``RSS/2`` over ``1/σ²``.
-        names: other names for some coefficients, such as ``{"const": "intercept"}`` where another
-            library's sites call it so.
+            model, GEE, or any other that has ``params`` and ``cov_params``; of a mixed model the
+            fixed effects. The covariance is the one that results report, such as a robust one.
+        noise: of a linear regression, the precision of the noise too: of the joint posterior under
+            the prior ``1/σ²``, the two taken to be independent, a :class:`Product` of
+            ``coefficients`` and ``noise``, a :class:`Gamma` of shape ``(n-d)/2``, rate ``RSS/2``.
+        names: other names for some coefficients, such as ``{"const": "intercept"}``.
 
     Raises:
         UsageError: for a model that is not fitted, a penalised fit, and what is no results.
@@ -75,10 +72,9 @@ def to_ledger(
 
     The likelihood, as the Gaussian that it was approximated by, is the factor of the site; of
     linear regression exactly, with its noise taken as known. The ``prior`` is a :class:`Gaussian`
-    over the coefficients, the same at all sites, in its own order of names; one without names takes
-    those of the results, and one of another family, size or names is a StructureError. For the
+    over the coefficients, the same at all sites, in its own order of names, if it has any; for the
     noise too, it is a :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma`
-    ``noise``.
+    ``noise``. Another family, size or other names are a StructureError.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))

@@ -4,9 +4,9 @@ The module is a ``torch.nn.Sequential`` of three parts, by these names:
 
 * ``inputs`` rescales and reshapes, with buffers ``inputs.shift`` and ``inputs.scale`` where the
   student rescales;
-* ``layers`` is a ``Sequential`` of torch's own modules and nothing else (``Conv2d``, ``Linear``,
-  activations, ``ZeroPad2d``, pooling, ``Flatten``), so that what begins with ``layers.`` in the
-  state dict loads into such a network without posterity; images have channels first there;
+* ``layers`` is a ``Sequential`` of torch's own modules and nothing else, so that what begins with
+  ``layers.`` in the state dict loads into such a network without posterity; images have channels
+  first there;
 * ``head`` makes of the outputs what they mean: a dictionary of the names that
   :mod:`posterity.adapters.onnx` gives, of tensors shaped as there.
 
@@ -33,9 +33,7 @@ def to_torch(student: Student) -> Any:
     Of classes ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,) and, of a
     student that tells them apart, ``mutual_information`` (n,), in nats; of values ``mean``,
     ``variance`` and ``noise_variance`` (n, k). It is in evaluation mode, a copy of the student's
-    weights, and may be moved, traced, exported, saved and trained further.
-
-    A student that cannot be exported is an error of
+    weights, and may be moved, traced, exported, saved and trained further. Errors are those of
     :func:`~posterity.adapters.channels_first.check_layers`. To serve one, with ``x`` a tensor::
 
         module = to_torch(student)

@@ -27,12 +27,10 @@ def from_module(
     Args:
         module: a ``torch.nn.Module`` that gives a row of outputs for each input: logits of the
             classes (one column: log odds of class 1), or values. It is taken in evaluation mode,
-            and is not changed. Tensors that need no gradient and buffers, such as running means,
-            are no part of the law.
+            and is not changed. Tensors that need no gradient and buffers are no part of the law.
         x: a tensor or array of inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        task: ``likelihood``, ``prior_precision``, ``noise_variance``, ``curvature``, ``fisher``
-            and ``only``, as :class:`~posterity.adapters.fisher.Task` explains them.
+        task: as :class:`~posterity.adapters.fisher.Task` explains it.
 
     Returns:
         The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those

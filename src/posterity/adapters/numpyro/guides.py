@@ -31,27 +31,26 @@ GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", 
 def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
     """A fitted guide as a posterior over dictionaries of the sites' values.
 
-    The Gaussian over unconstrained numbers is kept as it is (its covariance is computed in double
-    precision), and the maps onto the sites' supports with it, so that it can be saved, sampled and
-    pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
-    Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``. Ledgers,
-    ``fuse`` and ``diff`` take ``.law``, the Gaussian of these numbers, beside a Gaussian prior.
+    The Gaussian over unconstrained numbers is kept as it is (its covariance in double precision),
+    with the maps onto the sites' supports, so that it can be saved, sampled and pursued from. Its
+    numbers go by the names of the sites: ``scale``, ``beta[0]``. Ledgers, ``fuse`` and ``diff``
+    take ``.law``, the Gaussian of these numbers, beside a Gaussian prior.
 
-    An ``AutoDelta`` is one point. From there Newton's method goes, in double precision, to the
-    mode of the unconstrained numbers (which is not that of the values themselves: the map has a
-    slope), and the Gaussian there has the curvature as its precision: a Laplace approximation.
+    From the point of an ``AutoDelta`` Newton's method goes, in double precision, to the mode of the
+    unconstrained numbers (which is not that of the values themselves), and the curvature there is
+    the precision: a Laplace approximation.
 
     Args:
         guide: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
             ``AutoLowRankMultivariateNormal``, ``AutoLaplaceApproximation`` or ``AutoDelta`` that
             has been run, by ``SVI.init`` say.
         params: as ``SVI.get_params(state)`` gives them.
-        args: what the model takes, its data among them, for ``AutoDelta`` alone.
+        args: the model's arguments, its data among them, for ``AutoDelta`` alone.
         kwargs: the same, by name.
 
     Raises:
-        UsageError: for other guides, one that has not been run, and parameters that are missing;
-            for an ``AutoDelta`` without the model's arguments; and for arguments of other guides.
+        UsageError: for other guides, one that has not been run, parameters that are missing, and
+            arguments that an ``AutoDelta`` lacks or others have.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
     """
     _check_guide(guide, bool(args or kwargs), GUIDES)
@@ -90,12 +89,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             been run. The first two take a law of independent coordinates alone.
 
     Returns:
-        A dictionary in float32 for ``SVI.init(..., init_params=...)``, or for
-        ``guide.sample_posterior``.
-
-    Raises:
-        UsageError: for other guides, and one that has not been run.
-        StructureError: for a law of other sites, or one that the guide cannot hold.
+        A dictionary in float32, for ``init_params`` or ``guide.sample_posterior``. Another guide is
+        a UsageError, a law of other sites, or one that the guide cannot hold, a StructureError.
     """
     _check_guide(guide, False, STARTS)
     kind = type(guide).__name__

@@ -157,14 +157,9 @@ class Model(Target):
 def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
     """A NumPyro model as a target, of which :func:`posterity.pursue` finds the posterior.
 
-    Args:
-        model: a function of NumPyro's primitives, or one with handlers around it.
-        args: what it takes, its data among them.
-        kwargs: the same, by name.
-
-    Returns:
-        A target whose events are dictionaries of the latent sites. It has a ``prior``, so that
-        ``"diagonal"``, ``"full"`` and ``"low-rank"`` say which components to take.
+    The arguments are the model, a function of NumPyro's primitives, and what it takes, its data
+    among them. Events of the target are dictionaries of the latent sites; its ``prior`` says which
+    components ``"diagonal"``, ``"full"`` and ``"low-rank"`` are.
 
     Raises:
         UsageError: a model without latent sites, or with such as no map of the library leads to:

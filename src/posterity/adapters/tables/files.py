@@ -114,15 +114,14 @@ def read(
 
     Args:
         path: a ``.csv`` (or ``.tsv``, ``.txt``) with a row a parameter, under the headers of
-            :data:`HEADERS`; or a ``.json`` with ``"mean"``
-            and ``"sd"`` or ``"covariance"``, by name or beside ``"names"``.
+            :data:`HEADERS`; or a ``.json`` with ``"mean"`` and ``"sd"`` or ``"covariance"``, by
+            name or beside ``"names"``.
         covariance: a second table, with the names on its rows and columns, in any order.
         family: as of :func:`from_table`, whose errors name the file; a JSON file may name it.
         decimal: ``"."`` or ``","``, where the numbers do not say it.
 
-    Raises:
-        ArtifactError: a file that cannot be read, or a cell that is no number; it names the
-            file, the line and the column.
+    A file that cannot be read, or a cell that is no number, is an ArtifactError, which names the
+    file, the line and the column.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"

@@ -89,14 +89,11 @@ def to_ledger(
 ) -> Ledger:
     """The ledger of one site, from a law that was read.
 
-    Args:
-        law: the site's posterior, or with ``flat_prior`` what its data alone say (a maximum
-            likelihood estimate and its covariance), which is the factor itself.
-        site: the name that the factor goes by.
-        prior: what the site started from; beside ``flat_prior`` what all sites are to start from,
-            by default ``N(0, 10¹²)`` for every coefficient, in its units. None without
-            ``flat_prior``, or a default beside which an estimate is not small, is a UsageError.
-        flat_prior: whether the law owes nothing to a prior.
+    With ``flat_prior`` the law is a maximum likelihood estimate and its covariance, which owe
+    nothing to a prior, and is the factor itself; ``prior`` is then what all sites are to start
+    from, by default ``N(0, 10¹²)`` for every coefficient, in its units. Else the law is the site's
+    posterior, and ``prior`` what it started from. Neither of them, or a default beside which an
+    estimate is not small, is a UsageError.
 
     >>> q = from_table(["age"], [0.31], [0.05])
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
