@@ -115,7 +115,7 @@ def test_columns_are_found_by_name() -> None:
     model = BayesianRidge().fit(X, TARGET)
     q = from_estimator(model, X)
     check_moments(from_estimator(model, X[["dose", "age", "bp"]]), q.mean, q.covariance)
-    assert from_estimator(BayesianRidge(fit_intercept=False).fit(X, TARGET)).names == tuple(X)
+    assert from_estimator(BayesianRidge(fit_intercept=False).fit(X, TARGET), X).names == tuple(X)
 
 
 @pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression])

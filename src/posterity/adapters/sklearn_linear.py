@@ -78,37 +78,63 @@ class Fitted(NamedTuple):
         return UsageError(found=f"{self.place} without its data", expected=expected, fix=AS_FITTED)
 
 
-class Records(NamedTuple):
-    """Scaled columns (n, d), weights (n,) and responses (n,), None where there were none."""
-
-    x: Array
-    weights: Array
-    y: Any
-
-
 def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     """The posterior over the coefficients, and with data what these said without the prior."""
     known = _fitted(estimator, data)
     logistic, model = isinstance(known.model, LogisticRegression), known.model
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
         raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
-    records = None if data.x is None else _records(known, data)
-    if logistic and records is not None:
-        x, weights, y = records
-        made = laplace(model, x, y, weights, data.weight, known.names, known.place)
-        rows = max(len(model.classes_) - 1, 1)
-        posterior, factor = (known.in_raw_units(law, rows) for law in made)
-        return shared.Laws(posterior, factor=factor)
-    if records is not None and records.y is not None:
-        _check_coefficients(known, records)
-    posterior = known.in_raw_units(_posterior(known, records))  # refuses other data
-    if records is None or records.y is None:
-        return shared.Laws(posterior)
-    x, weights, y = records
-    x = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
-    weighted = float(model.alpha_) * weights[:, None] * x
-    factor = Gaussian(weighted.T @ y, weighted.T @ x).named(known.names)
-    return shared.Laws(posterior, factor=known.in_raw_units(factor))
+    if data.x is None:
+        raise known.without_data("x: how many records there were tells of the intercept")
+    x, weights, y = _records(known, data)
+    if not logistic:
+        return _ridge(known, x, weights, y)
+    made = laplace(model, x, y, weights, data.weight, known.names, known.place)
+    rows = max(len(model.classes_) - 1, 1)
+    posterior, factor = (known.in_raw_units(law, rows) for law in made)
+    return shared.Laws(posterior, factor=factor)
+
+
+def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
+    """The posterior of linear regression, given the noise and the prior's precisions.
+
+    With responses it is checked that the coefficients are those of these data:
+    ``(α XᵀX + Λ) coef = α Xᵀy``. Columns that ARD pruned have their prior's variance.
+    """
+    model, mean, z = known.model, np.asarray(known.model.coef_, np.float64), x
+    prior = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(mean))
+    kept = prior < getattr(model, "threshold_lambda", np.inf)
+    if model.fit_intercept:  # of centred columns it is known apart from the coefficients
+        centre = np.average(x, axis=0, weights=weights)
+        scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
+        far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
+        if far.any():
+            names = some(shared.at(known.columns, far))
+            raise UsageError(
+                found=f"columns {names} have another mean than those that {known.place} saw",
+                expected="the data that it was fitted with, in the same units",
+                fix=AS_FITTED,
+            )
+        known = known._replace(shift=known.shift + known.scale * centre)
+        z, kept = np.column_stack([np.ones(len(x)), x - centre]), np.r_[True, kept]
+        mean, prior = np.r_[float(model.intercept_) + centre @ mean, mean], np.r_[0.0, prior]
+    weighted = float(model.alpha_) * weights[:, None] * z
+    curvature = weighted.T @ z
+    precision = curvature * np.outer(kept, kept) + np.diag(prior)
+    posterior = of_covariance(mean, precision, known.names, known.place, inverse=True)
+    if y is None:
+        return shared.Laws(known.in_raw_units(posterior))
+    left = (weighted.T @ (y - z @ mean)) * kept - prior * mean
+    away = np.sqrt(left @ np.linalg.solve(precision, left))
+    if not away <= AWAY:
+        where = f"{away:.2g} posterior standard deviations elsewhere"
+        raise UsageError(
+            found=f"data under which the coefficients of {known.place} would be {where}",
+            expected="the data that it was fitted with",
+            fix=f"{AS_FITTED} Fit in float64, with columns that are not far from zero.",
+        )
+    factor = Gaussian(weighted.T @ y, curvature).named(known.names)
+    return shared.Laws(known.in_raw_units(posterior), factor=known.in_raw_units(factor))
 
 
 def to_linear(
@@ -214,18 +240,15 @@ def _scaling(step: Any) -> tuple[Any, Any]:
             fix="Pass pipeline[-1] with the columns that the others made: "
             "pipeline[:-1].transform(x).",
         )
-    if getattr(step, "scale_", None) is None:
-        shared.check_fitted(step, "n_features_in_")
-    if isinstance(step, MinMaxScaler):  # u = x scale + min
-        return -step.min_ / step.scale_, 1 / step.scale_
-    centre = getattr(step, "mean_" if isinstance(step, StandardScaler) else "center_", None)
-    centred = getattr(step, "with_mean", getattr(step, "with_centering", True))
-    scale = 1.0 if step.scale_ is None else step.scale_
-    return 0.0 if centre is None or not centred else centre, scale
+    shared.check_fitted(step, "n_features_in_", "scale_")
+    own: Any = step
+    shift = own.inverse_transform(np.zeros((1, own.n_features_in_)))[0]
+    scale = 1.0 if own.scale_ is None else own.scale_
+    return shift, 1 / scale if isinstance(step, MinMaxScaler) else scale  # u = x scale + min
 
 
-def _records(known: Fitted, data: shared.Data) -> Records:
-    """The data of the fit, as far as they were passed."""
+def _records(known: Fitted, data: shared.Data) -> tuple[Array, Array, Any]:
+    """Scaled columns (n, d), weights (n,) and responses (n,), None where there were none."""
     x = shared.table(data.x, known.columns, known.place, by_name=known.by_name)
     y: Any = data.y
     weights = (
@@ -243,63 +266,4 @@ def _records(known: Fitted, data: shared.Data) -> Records:
             expected="a response, and a weight that is not negative, for each record",
             fix=AS_FITTED,
         )
-    return Records((x - known.shift) / known.scale, weights, y)
-
-
-def _posterior(known: Fitted, records: Records | None) -> Gaussian:
-    """The posterior of scaled columns, given the noise and the prior's precisions."""
-    model, (mean, covariance, _) = known.model, _coefficients(known.model)
-    if model.fit_intercept:
-        if records is None:
-            raise known.without_data("x: how many records there were tells of the intercept")
-        x, weights, _ = records
-        centre = np.average(x, axis=0, weights=weights)
-        scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
-        far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
-        if far.any():
-            names = some(shared.at(known.columns, far))
-            raise UsageError(
-                found=f"columns {names} have another mean than those that {known.place} saw",
-                expected="the data that it was fitted with, in the same units",
-                fix=AS_FITTED,
-            )
-        # The centred intercept is known to 1/(α n), apart from the coefficients.
-        level = 1 / (float(model.alpha_) * weights.sum())
-        across = -covariance @ centre
-        corner = np.atleast_2d(level - across @ centre)
-        covariance = np.block([[corner, across[None]], [across[:, None], covariance]])
-        mean = np.r_[float(model.intercept_), mean]
-    return of_covariance(mean, covariance, known.names, known.place)
-
-
-def _coefficients(model: Any) -> tuple[Array, Array, Array]:
-    """Coefficients, covariance and which are kept; of what ARD pruned, what its prior says."""
-    mean, own = np.asarray(model.coef_, np.float64), np.asarray(model.sigma_, np.float64)
-    if not isinstance(model, ARDRegression):
-        return mean, own, np.ones(len(mean), bool)
-    kept = np.asarray(model.lambda_) < model.threshold_lambda
-    covariance = np.diag(1 / np.asarray(model.lambda_, np.float64))
-    covariance[np.ix_(kept, kept)] = own
-    return mean, covariance, kept
-
-
-def _check_coefficients(known: Fitted, records: Records) -> None:
-    """Raise unless ``(α XᵀX + Λ) coef = α Xᵀy`` of these data, and the intercept is theirs."""
-    model, (data, weights, target) = known.model, records
-    alpha, away, (coef, _, kept) = float(model.alpha_), 0.0, _coefficients(model)
-    if model.fit_intercept:
-        centre, level = (np.average(v, axis=0, weights=weights) for v in (data, target))
-        off = level - centre @ coef - float(model.intercept_)
-        away = alpha * weights.sum() * off**2
-        data, target = data - centre, target - level
-    weighted = alpha * weights[:, None] * data[:, kept]
-    penalty = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(coef))[kept]
-    left = weighted.T @ (target - data @ coef) - penalty * coef[kept]
-    away += left @ np.linalg.solve(weighted.T @ data[:, kept] + np.diag(penalty), left)
-    if not away <= AWAY**2:
-        where = f"{np.sqrt(away):.2g} posterior standard deviations elsewhere"
-        raise UsageError(
-            found=f"data under which the coefficients of {known.place} would be {where}",
-            expected="the data that it was fitted with",
-            fix=f"{AS_FITTED} Fit in float64, with columns that are not far from zero.",
-        )
+    return (x - known.shift) / known.scale, weights, y

@@ -149,9 +149,9 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     if prior is not None:
         alike: Any = shared_member(prior)
         one, mixing = Gaussians.of(alike, LIBRARY), _weights(prior)
-        sticks = isinstance(mixing, Beta)
-        shared = shared_value(mixing.b if sticks else mixing.concentration)
-        if shared is None or (sticks and not np.allclose(mixing.a, 1.0)):
+        first = mixing.a if isinstance(mixing, Beta) else 1.0
+        shared = shared_value(mixing.b if isinstance(mixing, Beta) else mixing.concentration)
+        if shared is None or not np.allclose(first, 1.0):
             raise unequal(
                 "over mixing weights that prefers some components",
                 "equal concentrations, or sticks Beta(1, c) with one c",
@@ -175,8 +175,10 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
         spread = covariances + (outer(gap) if kind == "full" else gap**2)
         around = np.tensordot(shares, spread, axes=1)
         default = dict(zip(PRIORS, (1.0 / plate.size, centre, 1.0, size, around), strict=True))
-    sticks = isinstance(weights, Beta)
-    concentration = (weights.a, weights.b) if sticks else weights.concentration
+    if isinstance(weights, Beta):
+        concentration: Any = (weights.a, weights.b)
+    else:
+        concentration = weights.concentration
     roots = _compute_precision_cholesky(covariances, kind)
     model._set_parameters((concentration, kappa, mean, nu, covariances, roots))
     return model, {

@@ -165,7 +165,8 @@ class _Picture:
         """Draw a rectangle below and to the right of a point."""
         from matplotlib.patches import Rectangle
 
-        self.ax.add_patch(Rectangle((x, y), wide, tall, **({"linewidth": 0} | style)))
+        style = {"linewidth": 0, **style}
+        self.ax.add_patch(Rectangle((x, y), wide, tall, **style))
 
     def frame(self, x: float, y: float, **style: Any) -> None:
         """Draw a cell about a point: its frame, unless it is filled."""
@@ -260,7 +261,7 @@ class _Picture:
             for x, number in zip(self.x, self.matches.holders, strict=True):
                 text = f"{number}/{sites}" if sites < 100 else str(number)
                 text = text if number < 10_000 else f"{number / 1000:.0f}k"
-                self.write(x, *row, text, color=PALE, fontsize=0.75 * self.font)
+                self.write(x, next(iter(row)), text, color=PALE, fontsize=0.75 * self.font)
             foot -= line
         lines = 1 + max(name.count("\n") for name in self.names)
         every = int(np.ceil(0.16 * self.inch))  # of narrow columns, some are named

@@ -260,7 +260,7 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
 
 def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
     """Parameters and weights of a mixture of components of the base's kind."""
-    law = start.components if getattr(start, "is_mixture", False) else None
+    law: Any = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):
         law = law.unmapped[0]
         members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -142,7 +143,13 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
         kl, error = mean_and_error(_held_out(line))
         numbers = (chains.size, chains.rhat, skewness, off[0], kurtosis, off[1])
         modes = _modes(line.ravel()) if kl > 3 * error else 1
-        own = (*(float(values[i]) for values in numbers), kl, error, modes, *map(float, ends[:, i]))
+        own: Any = (
+            *(float(values[i]) for values in numbers),
+            kl,
+            error,
+            modes,
+            *map(float, ends[:, i]),
+        )
         rows[label] = Coordinate(label, draws, *own, int(chains.still[i]))
     joint, correlation, pull = _jointly(blocks)
     along = [name for name, own in rows.items() if own.modes > 1]

@@ -140,10 +140,7 @@ def to_table(law: Any) -> dict[str, Any]:
     one = getattr(law, "batch_shape", None) == ()
     blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, families.Product) else {}
     kinds = {type(block) for block in blocks.values()}
-    if not one or not (
-        isinstance(law, families.DiagonalGaussian | families.Gaussian)
-        or kinds in ({families.Gamma}, {families.Beta})
-    ):
+    if not one or not (law.gaussian or kinds in ({families.Gamma}, {families.Beta})):
         raise StructureError(
             found=f"a {type(law).__name__}",
             expected="one Gaussian, a network, or a product of gammas or betas",
@@ -155,10 +152,10 @@ def to_table(law: Any) -> dict[str, Any]:
         mean, sd = (np.concatenate([getattr(p, k) for p in parts]) for k in ("mean", "sd"))
     else:
         layers, law = law.network_layers, getattr(law, "plain", law)
-        family = "gaussian" if isinstance(law, families.Gaussian) else "diagonal"
+        family = "diagonal" if law.diagonal else "gaussian"
         names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
         names, mean = list(layers.entries()) if layers else names, law.mean
-        sd = None if isinstance(law, families.Gaussian) else law.variance**0.5
+        sd = law.variance**0.5 if law.diagonal else None
     table = {"family": family, "names": names, "mean": list(map(tidy, mean))}
     if sd is not None:
         return table | {"sd": list(map(tidy, sd))}
