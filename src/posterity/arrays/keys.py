@@ -18,8 +18,6 @@ THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 """Rotations of rounds of the two kinds, in bits."""
 PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
-
-
 KEY = Constraint(
     "a key of jax.random",
     lambda key: isinstance(key, Words) or is_jax(key),

@@ -22,13 +22,10 @@ def as_leaf(value: Any) -> Real:
     """
     if is_jax(value):
         return value if value.dtype in (np.float32, np.float64) else _widened(value)
-    if type(value) is np.ndarray and _of_bytes(value):
-        array = value
-    else:
-        try:
-            array = np.array(value)  # a copy: views and buffers can be written to elsewhere
-        except ValueError as error:
-            raise _unreal(f"parameters that are no array ({error})") from error
+    try:  # a copy: views and buffers can be written to elsewhere
+        array = value if type(value) is np.ndarray and _of_bytes(value) else np.array(value)
+    except ValueError as error:
+        raise _unreal(f"parameters that are no array ({error})") from error
     if array.dtype not in (np.float32, np.float64):
         if array.dtype.kind not in "biuf":
             raise _unreal(f"parameters of dtype {array.dtype}")

@@ -63,16 +63,13 @@ def enrol_data(
     """Let artifacts hold a dataclass, field by field; its constructor checks what a file says.
 
     Args:
-        kind: the dataclass; tuples among its fields are lists in files.
+        kind: the dataclass, whose name no other type may have; tuples are lists in files.
         types: what fields must be, as ``isinstance`` takes it.
         arrays: fields that are arrays of floats, or nothing, or dictionaries of them.
         write: the fields that a file holds, where they are not those of the dataclass.
         read: the fields of the dataclass, from those that a file holds.
         check: as ``build`` of :class:`Codec`, where that takes less time.
         whole: whether a file can be of it alone.
-
-    Raises:
-        ArtifactError: if another type already has the name.
     """
     names = [field.name for field in dataclasses.fields(kind)]
 

@@ -72,13 +72,12 @@ def _networkx() -> ModuleType:
 
 
 def _names(sites: Sites) -> list[str]:
+    """Names of sites, or of so many; a UsageError unless there are some, and all differ."""
     if isinstance(sites, int) and not isinstance(sites, bool):
         sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
     names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
     if not names or len(set(names)) < len(names):
-        raise UsageError(
-            found=shorten(names) if names else repr(sites),
-            expected="a positive number of sites, or a list of distinct names",
-            fix="Give each site a name of its own, or say how many sites there are.",
-        )
+        found = shorten(names) if names else repr(sites)
+        expected = "a positive number of sites, or a list of distinct names"
+        raise UsageError(found=found, expected=expected, fix="Give each site a name of its own.")
     return names

@@ -4,7 +4,6 @@ The site where a token starts is visited at hop 0. In gong2021 slots are counted
 the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in hops plus one.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ def cover_times(
     repetitions: int,
     key: KeyArray,
     start: Site | None = None,
-    limit: int | None = None,
+    limit: int = LARGEST,
     sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.
@@ -38,10 +37,10 @@ def cover_times(
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
     forgotten, how long it waits for the token. Memory: a byte a site and repetition. A UsageError
-    if a repetition takes more than ``limit`` hops; by default a hundred times a bound on what any
-    connected network takes on average, or what 32 bits can count; or if there is no such site.
+    if a repetition takes more than ``limit`` hops, by default what 32 bits can count, or if there
+    is no such site.
     """
-    limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
+    limit = min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
     asked = np.zeros(network.size, bool)
     numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
@@ -136,15 +135,3 @@ def _advance(
 
     pending = lambda carry: (carry[1] < until) & (carry[0].first < 0).any()
     return jax.lax.while_loop(pending, stride, (tokens, hop))
-
-
-def _default_limit(network: Network, walk: Walk) -> int:
-    """A hundred times a bound on mean cover times, or what the counter holds.
-
-    Of a reversible walk, hitting times between neighbours are at most one over the flow of
-    their link; the degrees along a shortest path add up to at most 3 K; so all hitting times
-    are at most ``6 K / min stationary`` (nonaka2010), and cover times at most that times the
-    K-th harmonic number (Matthews; levin2017, chapter 11).
-    """
-    hitting = 6 * network.size / float(walk.stationary(network).min())
-    return int(min(100 * hitting * (1 + math.log(network.size)), LARGEST))

@@ -77,12 +77,8 @@ class Network(Setting):
         """
         if isinstance(site, str):
             return self.index(site)
-        if not is_traced(site):
-            numbers = np.asarray(site)
-            whole = np.issubdtype(numbers.dtype, np.integer)
-            if not whole or (numbers < 0).any() or (numbers >= self.size).any():
-                expected = f"the name of a site, or numbers from 0 to {self.size - 1}"
-                raise _no_site(repr(site), expected)
+        if not is_traced(site) and not np.isin(numbers := np.asarray(site), range(self.size)).all():
+            raise _no_site(repr(numbers.tolist()), f"a name, or numbers from 0 to {self.size - 1}")
         return site
 
     def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:

@@ -52,9 +52,7 @@ class Walk(Setting):
     def init(self, network: Network, start: Site) -> WalkState:
         """Tokens at ``start``: the name of a site, its number, or an array of numbers.
 
-        Raises:
-            UsageError: if there is no such site.
-            StructureError: if the walk belongs to another network.
+        A UsageError if there is no such site, a StructureError for a walk of another network.
         """
         self.checked(network)
         position = jnp.asarray(network.number(start), jnp.int32)
@@ -143,12 +141,9 @@ class WeightedMetropolisHastings(MetropolisHastings):
 
     For sites that should be visited more often, because they hold more data or answer faster.
     ``weights`` is a mapping from names to weights, or one weight a site in the network's order.
-    The acceptance is ``min(1, (w_j deg k) / (w_k deg j))``.
-
-    Raises:
-        ParameterError: unless all weights are positive and finite, the largest at most
-            ``WEIGHT_RANGE`` times the smallest.
-        StructureError: where the weights meet a network of other sites.
+    The acceptance is ``min(1, (w_j deg k) / (w_k deg j))``. Weights that are not positive and
+    finite, or further apart than ``WEIGHT_RANGE``, are a ParameterError, a network of other sites
+    is a StructureError.
     """
 
     names: tuple[str, ...] | None = static()

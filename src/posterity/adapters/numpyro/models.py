@@ -39,15 +39,15 @@ def library() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A model and its arguments, but for the arrays among them: what can be hashed.
+    """A model and its arguments, but for the arrays among them, which are no part of its hash.
 
-    ``structure`` is the tree of positional and named arguments; ``others`` are those that are no
-    arrays, with their places among the leaves.
+    ``structure`` is the tree of positional and named arguments, and ``others`` are its leaves, with
+    None in the place of each array.
     """
 
     model: Callable[..., Any]
     structure: Any
-    others: tuple[tuple[int, Any], ...]
+    others: tuple[Any, ...]
 
     @classmethod
     def of(
@@ -57,8 +57,8 @@ class Call:
         leaves, structure = jax.tree.flatten((args, kwargs))
         numeric = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
         arrays = [np.asarray(leaf) for leaf, own in zip(leaves, numeric, strict=True) if own]
-        others = tuple((k, leaf) for k, leaf in enumerate(leaves) if not numeric[k])
-        call = cls(model, structure, others)
+        others = (None if own else leaf for leaf, own in zip(leaves, numeric, strict=True))
+        call = cls(model, structure, tuple(others))
         try:
             hash(call)
         except TypeError as error:
@@ -71,9 +71,8 @@ class Call:
 
     def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments, as the model takes them."""
-        left, others = iter(arrays), dict(self.others)
-        places = range(self.structure.num_leaves)
-        leaves = [others[place] if place in others else next(left) for place in places]
+        left = iter(arrays)
+        leaves = [next(left) if other is None else other for other in self.others]
         return jax.tree.unflatten(self.structure, leaves)
 
 

@@ -143,9 +143,9 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
         kl, error = mean_and_error(_held_out(line))
         numbers = (chains.size, chains.rhat, skewness, off[0], kurtosis, off[1])
         modes = _modes(line.ravel()) if kl > 3 * error else 1
-        moments: Any = [float(values[i]) for values in numbers]
-        low, high, still = *map(float, ends[:, i]), int(chains.still[i])
-        rows[label] = Coordinate(label, draws, *moments, kl, error, modes, low, high, still)
+        own: list[Any] = [label, draws, *(float(values[i]) for values in numbers)]
+        own += [kl, error, modes, *map(float, ends[:, i]), int(chains.still[i])]
+        rows[label] = Coordinate(*own)
     joint, correlation, pull = _jointly(blocks)
     along = [name for name, own in rows.items() if own.modes > 1]
     if pull is not None and not along:
