@@ -3,7 +3,8 @@
 A chain is run and distilled for each seed; the plug-in network is fitted by the same descent
 without noise. Writes `mnist.json`, `mnist-curve.png` and `mnist-strange.png`. What takes long is
 kept in a folder: the same command goes on where it was, to the same result, also after a kill -9.
-`--only-kept` reads what there is, also while another process is at it.
+`--only-kept` reads what there is, also while another process is at it. `--paper` is a run of the
+paper's own length at temperature 1 (`mnist-paper.json`), which wants a GPU.
 """
 
 from __future__ import annotations
@@ -65,14 +66,15 @@ def run(
     cache: Path,
     results: Path,
     report: bool = False,
+    name: str = "mnist",
 ) -> dict[str, Any]:
-    """Sample, distil, measure, judge, draw and write; returns what `mnist.json` holds."""
+    """Sample, distil, measure, judge, draw and write; returns what the file ``name`` holds."""
     runs = [Seed(number, setting, data, cache) for number in seeds]
     rows = [own.so_far() if report else own.run() for own in runs]
     summary = summarise(setting, [row for row in rows if row is not None])
-    harness.write(results, "mnist", summary)
-    mnist_figures.curves(summary, results)
-    mnist_figures.strange(runs[0], results)
+    harness.write(results, name, summary)
+    mnist_figures.curves(summary, results / f"{name}-curve.png")
+    mnist_figures.strange(runs[0], results / f"{name}-strange.png")
     return summary
 
 
@@ -118,15 +120,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
     parser = harness.command_line(__doc__, RESULTS, CACHE)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--draws", type=int, default=Setting.draws, help="steps of the student")
+    parser.add_argument("--draws", type=int, help="steps of the student")
+    parser.add_argument("--paper", action="store_true", help="the paper's chain, at its length")
     own = parser.parse_args(arguments)
+    setting = Setting.paper(own.draws or 99_900) if own.paper else Setting(draws=own.draws or 8000)
     summary = run(
-        Setting(draws=own.draws),
+        setting,
         images(),
         own.seeds,
-        cache=own.cache,
+        cache=own.cache / "paper" if own.paper else own.cache,
         results=own.results,
         report=own.only_kept,
+        name="mnist-paper" if own.paper else "mnist",
     )
     harness.print_goals(summary["goals"])
 

@@ -17,11 +17,9 @@ COLORS = {"plug-in": "#777777", "SGLD": "#1d70b8", "distilled": "#c1121f"}
 KINDS = {"MNIST": "#222222", "font digits": "#e08e0b", "Fashion-MNIST": "#2a9d4b"}
 
 
-def curves(summary: Mapping[str, Any], folder: Path) -> None:
-    """Write `mnist-curve.png`: test errors and log likelihoods over steps of the chain."""
-    with harness.figure(folder / "mnist-curve.png", 1, 2, figsize=(11, 4)) as (
-        (errors_at, levels_at),
-    ):
+def curves(summary: Mapping[str, Any], path: Path) -> None:
+    """Draw test errors and log likelihoods over steps of the chain."""
+    with harness.figure(path, 1, 2, figsize=(11, 4)) as ((errors_at, levels_at),):
         paper = summary["paper"]["test error in %"]
         for row in summary["runs"]:
             steps = [point["chain steps"] / 1000 for point in row["curve"]]
@@ -49,14 +47,14 @@ def curves(summary: Mapping[str, Any], folder: Path) -> None:
         errors_at.legend(frameon=False)
 
 
-def strange(seed: Seed, folder: Path) -> None:
-    """Write `mnist-strange.png`: what the student of one seed makes of images of three kinds."""
+def strange(seed: Seed, picture: Path) -> None:
+    """Draw what the student of one seed makes of images of three kinds."""
     path = seed.file("student.safetensors")
     if not path.exists():
         return
     said = posterity.load(path).predict(seed.images.asked)
     rows = {"MNIST": slice(0, len(seed.images.y_test)), **seed.rows()}
-    with harness.figure(folder / "mnist-strange.png", 1, 2, figsize=(11, 4)) as (axes,):
+    with harness.figure(picture, 1, 2, figsize=(11, 4)) as (axes,):
         for axis, values, label in zip(
             axes,
             (said.entropy, said.mutual_information),

@@ -114,6 +114,9 @@ class Seed:
         before = rows[-1] if rows else {"wall seconds": 0.0, "CPU seconds": 0.0}
 
         def look(progress: Progress) -> None:
+            after = (rows[-1]["draws"] if rows else 0) + own.draws / own.looks
+            if progress.step < min(after, own.draws):
+                return
             row = self._looked(progress.result)
             spent = clock.seconds
             row |= {name: round(before[name] + spent[name], 1) for name in spent}
@@ -200,6 +203,7 @@ class Seed:
             "CPU seconds": last["CPU seconds"],
             "chain steps a wall second": round(steps / last["wall seconds"], 1),
             "chain steps a CPU second": round(steps / last["CPU seconds"], 1),
+            "device": jax.devices()[0].device_kind,
             "curve": [
                 {
                     "chain steps": self._steps(row),

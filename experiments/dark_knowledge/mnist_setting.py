@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.data import Images
-from posterity.distillation import SGHMC, Inputs, Langevin
+from posterity.distillation import SGHMC, SGLD, Inputs, Langevin
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 
@@ -53,6 +53,7 @@ class Setting:
         reservoir: earlier draws that it hears beside the newest.
         noise: standard deviation of what is added to half of its inputs.
         plug_in: steps of the plug-in network's descent.
+        looks: points of the curves of errors.
     """
 
     hidden: tuple[int, ...] = (400, 400)
@@ -71,6 +72,19 @@ class Setting:
     reservoir: int = 2
     noise: float = 0.1
     plug_in: int = 10_000
+    looks: int = 200
+
+    @classmethod
+    def paper(cls, draws: int) -> Setting:
+        """The posterior at temperature 1, by plain SGLD from random weights, as the paper has it.
+
+        Its million steps are those of 99,900 draws. Size, prior and what is added to inputs are
+        those of a public implementation for MXNet; every tenth step is one of the student's.
+        """
+        return cls(
+            variances=(1.0, 1.0, 1.0), temperature=1.0, friction=1.0, first=4e-6, last=4e-6,
+            climb=0, burn_in=1000, thin=10, draws=draws, plug_in=50_000, looks=10,
+        )  # fmt: skip
 
     @property
     def chain_steps(self) -> int:
@@ -84,7 +98,10 @@ class Setting:
     def teacher(self, layers: Layers, data: Any) -> Langevin:
         """The chain."""
         sizes = Falling(self.first, self.last, self.fall)
-        kernel = SGHMC(sizes, friction=self.friction, temperature=self.temperature)
+        if self.friction == 1:
+            kernel: Any = SGLD(sizes, temperature=self.temperature)
+        else:
+            kernel = SGHMC(sizes, friction=self.friction, temperature=self.temperature)
         return self._chain(layers, data, kernel, self.burn_in, self.thin)
 
     def descent(self, layers: Layers, data: Any) -> Langevin:
@@ -96,7 +113,7 @@ class Setting:
         kernel = SGHMC(sizes, friction=self.friction, temperature=0.0)
         return self._chain(layers, data, kernel, self.plug_in, 1)
 
-    def _chain(self, layers: Layers, data: Any, kernel: SGHMC, burn_in: int, thin: int) -> Langevin:
+    def _chain(self, layers: Layers, data: Any, kernel: Any, burn_in: int, thin: int) -> Langevin:
         model = NeuralNetwork.of_layers(layers)
         prior = GaussianPrior(variance=self.variances).network(layers)
         return Langevin(

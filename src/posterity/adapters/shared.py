@@ -1,4 +1,4 @@
-"""What all adapters share: the laws that they read, and checks of models, data and names.
+"""The parts that all adapters share: the laws that they read, and checks of models, data and names.
 
 A fitted model is read as :class:`Laws`, of which :meth:`Laws.ledger` makes the ledger of a site; a
 law for another library is checked by :func:`prior_and_law`.

@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Dispersed(NamedTuple):
-    """What a log likelihood, and its maximum, change by with the log of the dispersion.
+    """The change of a log likelihood, and of its maximum, with the log of the dispersion.
 
     ``bend`` is minus the second derivative of the adjusted profile likelihood at its maximum;
     ``slope`` (d,) and ``precision`` (d, d) are the derivatives of the expected gradient and of
@@ -29,7 +29,7 @@ class Dispersed(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Sequence[float], size: int) -> "Dispersed | None":
-        """Of ``size`` coefficients; None of another number of them."""
+        """Return the cubics of ``size`` coefficients; None of another number of them."""
         bend, slope, rest = numbers[:1], numbers[1 : size + 1], numbers[size + 1 :]
         precision = tensor(rest, size, 2)
         return None if precision is None else cls(bend[0], np.array(slope), precision)

@@ -147,6 +147,9 @@ class Recipe:
     components: int | None = None
     component_sd: float | int | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.canonical())
+
     @property
     def regression(self) -> bool:
         """True if a target is predicted from a linear predictor."""
@@ -300,7 +303,7 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def filled(self, columns: Sequence[str]) -> "Recipe":
-        """With its defaults, and the columns that it comes to."""
+        """Return the term with its defaults, and the columns that it comes to."""
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
@@ -476,8 +479,8 @@ def as_provenance(
 
 
 def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions; an
-    ArtifactError for what is no such table.
+    """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
+    versions; an ArtifactError for what is no such table.
     """
     try:
         sites = json.loads(provenance.get(SITES, "{}"))

@@ -222,7 +222,8 @@ def _personal(
             raise UsageError(
                 found=f"model.personal for a column {column!r}",
                 expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name those whose coefficients differ from site to site.",
+                fix="Name those whose coefficients differ from site to site; of an intercept pass "
+                "--intercept too.",
             )
         own = own or [int(column)]
         if places.keys() & set(own):
@@ -295,7 +296,7 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
-    """One of several kinds, which the table at a place names beside its options."""
+    """Make the object whose kind the table at a place names beside its options."""
     options = dict(options)
     make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
     return build(make, options, place)

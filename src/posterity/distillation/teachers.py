@@ -262,13 +262,14 @@ class Draws(_OfModel):
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@jax.jit
 def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations:
     return expectations_of(head.likelihood, outputs_of(model, draws, x), head.noise_variance)
 
 
 class Independent(_OfModel):
-    """Any posterior that can be sampled: new draws, so many ``samples``, at every step.
+    """A teacher that makes ``samples`` new draws at every step from any posterior that can be
+    sampled.
 
     The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of ``model``,
     which predicts; ``x`` are the inputs that it was fitted to, if known.

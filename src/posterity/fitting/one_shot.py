@@ -1,4 +1,4 @@
-"""How far a fusion in one shot is from the posterior of all records together.
+"""The distance of a fusion in one shot from the posterior of all records together.
 
 A fusion adds up the sites' Gaussian factors ``t``, each the best one for a likelihood ``L`` under
 the site's own posterior. What is left there of ``log L - log t`` is, in leading order, a cubic
@@ -104,7 +104,8 @@ def _slopes(model: PredictorModel, mean: Any, variance: Any, y: Any) -> tuple[An
 def by_dispersion(
     recipe: Recipe, data: Design, posterior: Any, dispersion: float
 ) -> Dispersed | None:
-    """What a site's likelihood would be under another dispersion than that which it estimated.
+    """Return what a site's likelihood would be under another dispersion than that which it
+    estimated.
 
     None where third derivatives are none, and where its profile likelihood has no maximum, as of
     counts that vary no more than Poisson's.

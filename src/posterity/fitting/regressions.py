@@ -130,7 +130,7 @@ class Residuals(NamedTuple):
 
     @classmethod
     def together(cls, sites: Iterable["Residuals"]) -> "Residuals":
-        """Those of all sites."""
+        """Return the records of all sites together."""
         total, spare, top, records, size = zip(*sites, strict=True)
         return cls(sum(total), sum(spare), max(top), sum(records), max(size))
 

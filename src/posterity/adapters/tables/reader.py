@@ -207,7 +207,8 @@ def read_text(path: Path) -> str:
 
 
 def clean(name: str) -> str:
-    """Without blanks about it; one accented letter is one character, however it was typed.
+    """Return the text without blanks about it; one accented letter is one character, however it was
+    typed.
 
     The mark that :func:`as_text` sets is taken off.
     """
@@ -227,7 +228,7 @@ def as_text(name: str) -> str:
 def table_error(
     path: Path, found: str, expected: str, fix: str = "Mend the file there."
 ) -> ArtifactError:
-    """For what is wrong in a table, with the place in ``found``."""
+    """Make the error for what is wrong in a table, with the place in ``found``."""
     return ArtifactError(found=f"{found} of table {str(path)!r}", expected=expected, fix=fix)
 
 
