@@ -8,6 +8,7 @@ this file. Local fits are kept under the cache folder: a stopped run goes on whe
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 from dataclasses import dataclass
@@ -254,9 +255,9 @@ def run(cache: Path, results: Path, seeds: int, setting: Setting) -> dict:
     sequences = standardised(data.sequences)
     rows, bounds = [], []
     for seed in track(range(seeds), description="Seeds"):
-        local = {n: fit(sequences[own], setting, seed, cache, n) for n, own in SITES.items()}
-        pooled = fit(sequences, setting, seed, cache, "pooled")
-        found = labellings(local, pooled, sequences, seed)
+        make = functools.partial(labelled, sequences, setting, seed, cache)
+        kept = harness.kept(cache, f"labels-{seed}", make, setting)
+        found = {name: np.array(labels) for name, labels in kept.items()}
         rows.append({name: scores(labels, data.labels) for name, labels in found.items()})
         bounds.append(found)
     summary = {"setting": vars(setting), **summarise(rows)}
@@ -265,6 +266,16 @@ def run(cache: Path, results: Path, seeds: int, setting: Setting) -> dict:
     shown = (ALONE, SPAHM, POOLED, FUSED, ROUND)
     draw(data, {name: bounds[middle][name] for name in shown}, results)
     return summary
+
+
+def labelled(
+    sequences: Sequences, setting: Setting, seed: int, cache: Path
+) -> dict[str, list[int]]:
+    """The labellings of one seed, as they are kept."""
+    local = {n: fit(sequences[own], setting, seed, cache, n) for n, own in SITES.items()}
+    pooled = fit(sequences, setting, seed, cache, "pooled")
+    found = labellings(local, pooled, sequences, seed)
+    return {name: labels.tolist() for name, labels in found.items()}
 
 
 def standardised(sequences: Sequences) -> Sequences:
