@@ -178,7 +178,7 @@ def add(
 
 
 def pooled_posterior(ledger: Ledger, rebased: Sequence[str]) -> ExponentialFamily:
-    """Return the prior and all contributions; a ParameterError if their sum is not a distribution."""
+    """Return the prior and all contributions; a ParameterError if these are no distribution."""
     try:
         return ledger.posterior
     except ParameterError as error:
