@@ -5,8 +5,6 @@ as in the paper; and no matching: units taken from the sites as they are, those 
 the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -43,10 +41,9 @@ class AveragedOverHolders(Builder):
         """The last layer before it is refitted."""
         sites = list(sites)
         layer = super().outgoing(sites, share)
-        held = sum(own.has * counts for own, counts in zip(sites, share, strict=True))
-        variance = sum(
-            own.has * counts * own.variance for own, counts in zip(sites, share, strict=True)
-        )
+        counted = [own.has * counts for own, counts in zip(sites, share, strict=True)]
+        held = sum(counted)
+        variance = sum(own.variance * counts for own, counts in zip(sites, counted, strict=True))
         floor = min(float(own.variance[own.has].min(initial=np.inf)) for own in sites)
         safe = np.where(held > 0, held, 1.0)
         parts = layer.parts / safe
