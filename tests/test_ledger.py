@@ -523,6 +523,13 @@ def test_names_that_look_alike_are_refused(name: str) -> None:
             make()
 
 
+@pytest.mark.parametrize("name", ["", "  ", "\u200b\ufeff", "\ud83d"])
+def test_names_that_cannot_be_seen_or_written_are_refused(name: str) -> None:
+    ledger = Ledger(Gamma.from_standard(1.0, 1.0))
+    with pytest.raises(LedgerError, match="can be seen"):
+        ledger.update(name, Gamma(3.0, 2.0))
+
+
 def test_names_that_differ_are_not_refused() -> None:
     names = [
         "north",

@@ -111,7 +111,7 @@ def ours(tables: Tables, model: str) -> dict[str, Any]:
     facts = {c: sites_in(own.provenance)[c] for c, own in zip(tables, fits, strict=True)}
     assert fusion.ledger is not None, "ledgers of one prior are added up"
     return {
-        "expected": expected_distance(fusion.ledger, facts)[0],
+        "expected": expected_distance(fusion.ledger, facts).distance,
         "one shot": fusion.posterior,
         "pooled": pooled.ledger.posterior,
         "federated": run.posterior,

@@ -3,7 +3,8 @@
 A chain is run and distilled for each seed; the plug-in network is fitted by the same descent
 without noise. Writes `mnist.json`, `mnist-curve.png` and `mnist-strange.png`. What takes long is
 kept in a folder: the same command goes on where it was, to the same result, also after a kill -9.
-`--only-kept` reads what there is, also while another process is at it.
+`--only-kept` reads what there is, also while another process is at it. `--paper` is a run of the
+paper's own length at temperature 1 (`mnist-paper.json`), which wants a GPU.
 """
 
 import tempfile
@@ -48,21 +49,25 @@ def images() -> Flat:
 def run(
     *,
     seeds: tuple[int, ...] = (0, 1, 2),
-    draws: int = Setting.draws,
+    draws: int | None = None,
     cache: Path = CACHE,
     results: Path = RESULTS,
     only_kept: bool = False,
+    paper: bool = False,
     _setting: Setting | None = None,
     _images: Flat | None = None,
 ) -> dict[str, Any]:
     """Sample, distil in so many steps, measure, judge, draw; what `mnist.json` holds."""
-    setting, data = _setting or Setting(draws=draws), _images or images()
+    setting, data = _setting or Setting(draws=draws or Setting.draws), _images or images()
+    name = "mnist"
+    if paper:
+        setting, cache, name = Setting.paper(draws or 99_900), cache / "paper", "mnist-paper"
     runs = [Seed(number, setting, data, cache) for number in seeds]
     rows = [own.so_far() if only_kept else own.run() for own in runs]
     summary = summarise(setting, [row for row in rows if row is not None])
-    harness.write(results, "mnist", summary)
-    curves(summary, results)
-    strange(runs[0], results)
+    harness.write(results, name, summary)
+    curves(summary, results / f"{name}-curve.png")
+    strange(runs[0], results / f"{name}-strange.png")
     return summary
 
 
@@ -90,9 +95,9 @@ def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def curves(summary: Mapping[str, Any], folder: Path) -> None:
-    """Write `mnist-curve.png`: test errors and log likelihoods over steps of the chain."""
-    with harness.figure(folder / "mnist-curve.png", 1, 2, figsize=(11, 4)) as axes:
+def curves(summary: Mapping[str, Any], path: Path) -> None:
+    """Draw test errors and log likelihoods over steps of the chain."""
+    with harness.figure(path, 1, 2, figsize=(11, 4)) as axes:
         left, right = axes[0]
         for number, row in enumerate(summary["runs"]):
             steps = [point["chain steps"] / 1000 for point in row["curve"]]
@@ -114,8 +119,8 @@ def curves(summary: Mapping[str, Any], folder: Path) -> None:
         left.legend(frameon=False)
 
 
-def strange(seed: Seed, folder: Path) -> None:
-    """Write `mnist-strange.png`: what the student of one seed makes of images of three kinds."""
+def strange(seed: Seed, picture: Path) -> None:
+    """Draw what the student of one seed makes of images of three kinds."""
     path = seed.file("student.safetensors")
     if not path.exists():
         return
@@ -125,7 +130,7 @@ def strange(seed: Seed, folder: Path) -> None:
         "entropy of the predictive, nats": np.asarray(said.entropy),
         "mutual information, nats": np.asarray(said.mutual_information),
     }
-    with harness.figure(folder / "mnist-strange.png", 1, 2, figsize=(11, 4)) as (axes,):
+    with harness.figure(picture, 1, 2, figsize=(11, 4)) as (axes,):
         for axis, (label, values) in zip(axes, shown.items(), strict=True):
             edges = np.linspace(0, np.quantile(values, 0.999), 40)
             for name, own in rows.items():

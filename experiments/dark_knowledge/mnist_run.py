@@ -21,7 +21,7 @@ import posterity
 from experiments import harness
 from experiments.data import Array, Images, Integers
 from experiments.klfusion.networks.metrics import auroc, entropy, scores
-from posterity.distillation import SGHMC, Distillation, Inputs, Langevin
+from posterity.distillation import SGHMC, SGLD, Distillation, Inputs, Langevin
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
@@ -70,6 +70,7 @@ class Setting:
         reservoir: earlier draws that it hears beside the newest.
         noise: standard deviation of what is added to half of its inputs.
         plug_in: steps of the plug-in network's descent.
+        looks: points of the curves of errors.
     """
 
     hidden: tuple[int, ...] = (400, 400)
@@ -88,6 +89,18 @@ class Setting:
     reservoir: int = 2
     noise: float = 0.1
     plug_in: int = 10_000
+    looks: int = 200
+
+    @classmethod
+    def paper(cls, draws: int) -> "Setting":
+        """The posterior at temperature 1, by plain SGLD from random weights, as the paper has it.
+
+        Its million steps are those of 99,900 draws. Size, prior and what is added to inputs are
+        those of a public implementation for MXNet; every tenth step is one of the student's.
+        """
+        chain = {"temperature": 1.0, "friction": 1.0, "first": 4e-6, "last": 4e-6, "climb": 0}
+        length = {"burn_in": 1000, "thin": 10, "draws": draws, "plug_in": 50_000, "looks": 10}
+        return cls(variances=(1.0, 1.0, 1.0), **chain, **length)
 
     def teacher(self, layers: Layers, data: Any) -> Langevin:
         """The chain."""
@@ -105,7 +118,9 @@ class Setting:
     def _chain(
         self, layers: Layers, data: Any, sizes: Any, temperature: float, burn_in: int, thin: int
     ) -> Langevin:
-        kernel = SGHMC(sizes, friction=self.friction, temperature=temperature)
+        kernel: Any = SGHMC(sizes, friction=self.friction, temperature=temperature)
+        if self.friction == 1 and temperature:
+            kernel = SGLD(sizes, temperature=temperature)
         prior = GaussianPrior(variance=self.variances).network(layers)
         steps = {"burn_in": burn_in, "thin": thin, "climb": self.climb, "batch_size": self.batch}
         model = NeuralNetwork.of_layers(layers)
@@ -213,6 +228,9 @@ class Seed:
         before = rows[-1] if rows else {"wall seconds": 0.0, "CPU seconds": 0.0}
 
         def look(progress: Progress) -> None:
+            after = (rows[-1]["draws"] if rows else 0) + own.draws / own.looks
+            if progress.step < min(after, own.draws):
+                return
             row, spent = self._looked(progress.result), clock.seconds
             row |= {name: round(before[name] + spent[name], 1) for name in spent}
             rows[:] = [old for old in rows if old["draws"] < row["draws"]] + [row]
@@ -287,6 +305,7 @@ class Seed:
             "CPU seconds": last["CPU seconds"],
             "chain steps a wall second": round(steps / last["wall seconds"], 1),
             "chain steps a CPU second": round(steps / last["CPU seconds"], 1),
+            "device": jax.devices()[0].device_kind,
             "curve": [
                 {
                     "chain steps": self._steps(row),

@@ -1,5 +1,6 @@
 """Entries of ledgers: versions of sites' factors, checked, at rest, and how two copies join."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,6 +23,8 @@ SAME_SHAPE = str.maketrans(
     "aeopcyxijsABEKMHOPCTXIJSovpikuABEZHIKMNOPTYX",
 )
 """Cyrillic and Greek letters, and the Latin ones of the same shape."""
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which no file can hold."""
 
 
 class Entry(NamedTuple):
@@ -84,13 +87,19 @@ def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
 
 
 def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
-    """Raise a LedgerError if a name looks like another one, or like one that is ``held``.
+    """Raise a LedgerError if a name cannot be seen, or looks like another, or one that is ``held``.
 
     Names look alike if they are equal once compatibility characters and spaces are normalised
     (NFKC) and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
     """
     seen = {appearance(name): name for name in held}
     for name in names:
+        if not appearance(name) or (not name.isascii() and SURROGATE.search(name)):
+            raise LedgerError(
+                found=f"a site called {name!a}",
+                expected="a name with a character that can be seen, and none that UTF-8 lacks",
+                fix="Give the site a name, as by posterity fit --site NAME.",
+            )
         if (other := seen.setdefault(appearance(name), name)) != name:
             raise LedgerError(
                 found=f"sites {other!a} and {name!a}, whose names look alike",

@@ -67,7 +67,7 @@ class MissingExtraError(PosterityError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str) -> "MissingExtraError":
-        """For ``package``, which the extra ``extra`` brings."""
+        """The error for a missing ``package``, which the extra ``extra`` brings."""
         return cls(
             found=f"no installed package {package!r}",
             expected=f"the extra {extra!r}",

@@ -222,7 +222,8 @@ class Ledger:
     __or__ = merge
 
     def compact(self) -> "Ledger":
-        """Without the memory of who was forgotten: equal to a ledger that never saw them.
+        """Return the ledger without the memory of who was forgotten: equal to a ledger that never
+        saw them.
 
         Use it when no copy with the forgotten factors is left to be merged.
         """
@@ -348,7 +349,7 @@ def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
 
 
 def warn_of_order(who: str, named: Any) -> None:
-    """That what has no names is taken to be in the order of what has."""
+    """Warn that what has no names is taken to be in the order of what has."""
     warnings.warn(
         f"{who} came without names of coordinates: taken to be in the order of {named.names}",
         stacklevel=4,

@@ -97,6 +97,24 @@ class _OfSites(BaseEstimator):
         check_is_fitted(self)
         posterity.save(self.ledger_, path, provenance=self._provenance())
 
+    def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
+        """Data as scikit-learn checks them; a ValueError names the first site with a bad number."""
+        try:
+            return validate_data(self, *data, dtype=np.float64, **options)
+        except ValueError as error:
+            if sites is None:
+                raise
+            try:
+                x = np.asarray(data[0], np.float64)
+                bad = [
+                    s for s, own in _rows(sites, len(x)).items() if not np.isfinite(x[own]).all()
+                ]
+            except (TypeError, ValueError):
+                raise error from None
+            if not bad:
+                raise
+            raise ValueError(f"Records of site {bad[0]!r}: {error}") from error
+
     def _provenance(self) -> dict[str, str]:
         return {}
 
@@ -182,8 +200,8 @@ class FederatedRegression(_OfSites):
         """
         COUNT.or_none().check(max_iter=self.max_iter)
         name = getattr(y, "name", None)
-        checked = dict(dtype=np.float64, y_numeric=self._kind != "logistic", ensure_min_samples=2)
-        x, y = validate_data(self, X, y, **checked)
+        checked = dict(y_numeric=self._kind != "logistic", ensure_min_samples=2)
+        x, y = self._validated(X, y, sites=sites, **checked)
         y = self._targets(y)
         weights = np.ones(len(x))
         if sample_weight is not None:
@@ -530,19 +548,21 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
             sites: for each record (n,) the name of its site; all are of one by default.
 
         Warns and raises as :func:`posterity.fuse`, with a ValueError for data that scikit-learn
-        refuses and a UsageError for options that are not positive.
+        refuses, a StructureError for a site of one record, and a UsageError for options that are
+        not positive. A site of fewer records than ``n_components`` leaves the rest unused.
         """
         COUNT.check(n_components=self.n_components)
         COUNT.or_none().check(fused_components=self.fused_components)
         POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd)
-        x = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        x = self._validated(X, sites=sites, ensure_min_samples=2)
         seed = int(check_random_state(self.random_state).randint(2**31))
         names, ledgers = tuple(columns_of(self, x.shape[1])), {}
         widths = {"prior_sd": self.prior_sd, "component_sd": self.component_sd, "seed": seed}
         for site, rows in _rows(sites, len(x)).items():
-            count = min(self.n_components, len(rows))
-            with at_site(site):
-                own = fit_mixture(x[rows], names, count, **widths)
+            with at_site(site if sites is not None else None):
+                own = fit_mixture(x[rows], names, self.n_components, **widths)
+            for note in own.notes:
+                warnings.warn(f"Site {site!r}: {note}.", FitWarning, stacklevel=2)
             ledgers[site] = Ledger.of_site(site, prior=own.prior, posterior=own.posterior)
         if len(ledgers) == 1:
             ((site, ledger),) = ledgers.items()

@@ -1,5 +1,7 @@
 """Text for people: names and numbers on one line, whatever they hold."""
 
+import re
+import unicodedata
 from collections.abc import Iterable
 
 MOST = 200
@@ -8,12 +10,25 @@ SHOWN = 3
 """Names or numbers that such a line lists."""
 LONGEST = 24
 """Letters of a name in such a line."""
+JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+"""Joiners and non-joiners between letters or emoji that need them, as in Persian and Hindi."""
 
 
 def clean(text: str) -> str:
     """The text on one line: what cannot be printed is escaped."""
+    joined = {place.start() for place in JOINED.finditer(text)}
     escape = lambda c: c.encode("unicode_escape").decode()
-    return "".join(c if c.isprintable() else escape(c) for c in text)
+    return "".join(c if c.isprintable() or k in joined else escape(c) for k, c in enumerate(text))
+
+
+def seam(text: str, place: int) -> int:
+    """The last place, at or before this one, at which a text can be cut between two characters
+    as people see them: not before a mark, nor beside a joiner.
+    """
+    marked = lambda k: unicodedata.category(text[k])[0] == "M" or "\u200d" in text[k - 1 : k + 1]
+    while 0 < place < len(text) and marked(place):
+        place -= 1
+    return place
 
 
 def cut(text: str) -> str:
@@ -24,7 +39,7 @@ def cut(text: str) -> str:
 def short_name(name: str) -> str:
     """A name in at most :data:`LONGEST` letters."""
     name = clean(name)
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
+    return name if len(name) <= LONGEST else f"{name[: seam(name, LONGEST - 3)]}..."
 
 
 def listed(names: Iterable[str]) -> str:

@@ -20,7 +20,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import posterity
 from posterity.artifact.recipe import recipe_in
-from posterity.errors import FitWarning, LedgerError, UsageError
+from posterity.errors import (
+    FitWarning,
+    LedgerError,
+    StructureError,
+    UsageError,
+)
 from posterity.sklearn import (
     FederatedLinearRegression,
     FederatedLogisticRegression,
@@ -257,6 +262,28 @@ def test_a_mixture_of_sites_that_share_a_component():
     assert set(left.predict(x[:200:4])) <= set(model.predict(x)) and left.score(x) < model.score(x)
     again = pickle.loads(pickle.dumps(clone(model).fit(x, sites=np.tile(sites, 50))))
     assert (again.predict(x) == model.predict(x)).all()
+    few = clone(model).fit([*x, [0.0], [8.0]], sites=[*np.tile(sites, 50), "few", "few"])
+    assert set(few.matching_["few"]) == {0, 1, -1} and few.mixture_.weights_.size == 3
+
+
+@pytest.mark.parametrize(
+    "last, sites, error, match",
+    [
+        (1.0, "few", StructureError, "found 1 record for a mixture in site 'few'"),
+        (1.0, None, None, ""),
+        (np.nan, "west", ValueError, "Records of site 'west': Input X contains NaN"),
+        (np.nan, None, ValueError, "^Input X contains NaN"),
+    ],
+)
+def test_what_is_wrong_with_a_sites_records_is_said_of_that_site(last, sites, error, match):
+    x = np.append(X[:20, 0], last)[:, None]
+    names = None if sites is None else [*SITES[:20], sites]
+    model = FusedGaussianMixture(2, random_state=0)
+    if error is None:
+        assert len(model.fit(x, sites=names).sites_) == 1
+        return
+    with pytest.raises(error, match=match):
+        model.fit(x, sites=names)
 
 
 def test_importing_posterity_does_not_import_scikit_learn():

@@ -375,7 +375,6 @@ WRONG = [
     (LINE + "--model poisson --target age --without sex", 3, "line 2 of target 'age'; counts"),
     (LINE + "--model mixture --columns age", 2, "components"),
     (LINE + "--model mixture --components 2 --target ill", 2, "target 'ill' of a mixture"),
-    (LINE + "--model mixture --components 99 --columns age", 4, "20 records for 99"),
     (LINE + "--model linear --target bp --columns age,dose,visits --drop-missing --decimal x", 2,
      "--decimal = 'x'"),
     ("fit none.csv --model logistic --target y -o t.safetensors", 5, "none.csv"),

@@ -18,7 +18,7 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.federation.state import Visit
 from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.evaluation import evaluated
-from posterity.reporting.markup import shown
+from posterity.reporting.markup import shown, visible
 from posterity.reporting.sources import Source
 from posterity.reporting.verbs import federation
 from posterity.summary import summarise
@@ -128,12 +128,20 @@ def test_names_break_out_of_nothing():
     assert [s for s in page.found["script"] if s["text"].startswith("alert")] == []
     assert page.found["h1"][0]["text"] == "<i>&</i>"
     (data,) = (s for s in page.found["script"] if s.get("type") == "application/json")
-    assert json.loads(data["text"])["sites"] == list(ledger.sites)
-    assert "\u202e" not in text.replace(data["text"], "")
+    assert json.loads(data["text"])["sites"] == [*map(visible, ledger.sites)]
+    assert "\u202e" not in text
     # Words from right to left do not turn the numbers beside them.
     clinic = pages.clinics(1)
     text = report(Ledger(clinic.prior).update("בית חולים", clinic.factor("site 000"))).html
     assert "Most information comes from \u2068בית חולים\u2069: " in text
+    # Joiners are kept where letters and emoji need them, and no name is cut beside one.
+    woman = "\U0001f469\u200d\u2695\ufe0f"
+    for name in (woman, "می\u200cخواهم", f"{'x' * 20} {woman} clinic"):
+        text = report(Ledger(clinic.prior).update(name, clinic.factor("site 000"))).html
+        page = pages.Page(text)
+        assert all(visible(name) in label["text"] for label in page.found["label"])
+        assert visible(name).strip("\u2068\u2069") == name
+        assert all(woman in node["pieces"][-1] for node in page.of("span", "name"))
 
 
 def test_units_and_words_are_the_recipes():

@@ -1,4 +1,4 @@
-"""What all adapters share: the laws that they read, and checks of models, data and names.
+"""The parts that all adapters share: the laws that they read, and checks of models, data and names.
 
 A fitted model is read as :class:`Laws`, of which :meth:`Laws.ledger` makes the ledger of a site; a
 law for another library is checked by :func:`prior_and_law`.
@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.checks import check_proper
-from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
+from posterity.errors import (
+    MissingExtraError,
+    ParameterError,
+    PosterityError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Distribution, ExponentialFamily, at_rest
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
@@ -79,7 +85,7 @@ def at_site(site: str | None) -> Iterator[None]:
     """Name the site, if there is one, in errors of what a model holds or lacks."""
     try:
         yield
-    except (ParameterError, UsageError) as error:
+    except PosterityError as error:
         if site is None:
             raise
         raise error.at(f"site {site!r}") from error

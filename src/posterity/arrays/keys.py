@@ -35,7 +35,7 @@ class Words(NamedTuple):
 
     @property
     def array(self) -> np.ndarray:
-        """As ``jax.random.key_data`` has them."""
+        """The key's numbers, as ``jax.random.key_data`` has them."""
         return np.array(self, np.uint32)
 
 

@@ -103,7 +103,7 @@ def search(
     move: Callable[[Any, Any, Any], Any] | None = None,
     close: float = CLOSE,
 ) -> Search:
-    """From ``start`` downhill, looking at no more than ``most`` further points.
+    """Search from ``start`` downhill, looking at no more than ``most`` further points.
 
     Args:
         look: the value, the direction and the slope at a point.

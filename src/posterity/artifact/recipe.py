@@ -62,6 +62,8 @@ SPLINE = "spline"
 """A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
 AT = "@"
 """Between the name of a coefficient that each site has for itself and the site's name."""
+LISTS = ("third", "dispersed")
+"""Lists of numbers about a site: the derivatives of :mod:`~posterity.artifact.cubics`."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
 """Sites of which a file says one by one how many records they had, and third derivatives of all of
 them that it holds at most."""
@@ -145,6 +147,9 @@ class Recipe:
     family: str = "gaussian"
     components: int | None = None
     component_sd: float | int | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.canonical())
 
     @property
     def regression(self) -> bool:
@@ -293,7 +298,7 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def filled(self, columns: Sequence[str]) -> "Recipe":
-        """With its defaults, and the columns that it comes to."""
+        """Return the term with its defaults, and the columns that it comes to."""
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
@@ -462,15 +467,15 @@ def as_provenance(
     if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
         sites = {"": together(sites.values()) | {"sites": len(sites)}}
     if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
-        short = lambda own: {key: value for key, value in own.items() if key != "third"}
+        short = lambda own: {key: value for key, value in own.items() if key not in LISTS}
         sites = {site: short(own) for site, own in sites.items()}
     text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
 
 
 def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions; an
-    ArtifactError for what is no such table.
+    """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
+    versions; an ArtifactError for what is no such table.
     """
     try:
         sites = json.loads(provenance.get(SITES, "{}"))
@@ -480,8 +485,8 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     if not isinstance(sites, dict) or not all(
         isinstance(own, dict)
         and all(_number(own.get(key, 0)) for key in numbers)
-        and isinstance(own.get("third", []), list)
-        and all(map(_number, own.get("third", [])))
+        and all(isinstance(own.get(key, []), list) for key in LISTS)
+        and all(_number(value) for key in LISTS for value in own.get(key, []))
         for own in sites.values()
     ):
         raise altered("a table of sites that is no JSON object of numbers by site")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.cubics import moved as moved_cubic
+from posterity.artifact.cubics import moved_dispersed
 from posterity.artifact.manifest import digest
 from posterity.artifact.recipe import (
     AT,
@@ -110,8 +111,9 @@ def reconciled(
                 own = facts.get(name, {})
                 if "noise_variance" in own:
                     own["noise_variance"] *= ratio**2
-                if "third" in own:
-                    own["third"] = moved_cubic(own["third"], there.matrix, mine, names)
+                for key, move in (("third", moved_cubic), ("dispersed", moved_dispersed)):
+                    if key in own:
+                        own[key] = move(own[key], there.matrix, mine, names)
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})

@@ -13,6 +13,7 @@ import typer
 
 from posterity.errors import ArtifactError, PosterityError
 from posterity.interrupts import Interrupts, Terminated, of_signal
+from posterity.text import clean
 
 USAGE, BUG, INTERRUPTED, TERMINATED = 2, 70, 130, 143
 DEBUG = "POSTERITY_DEBUG"
@@ -43,7 +44,7 @@ def _print_error(error: BaseException, as_json: bool) -> int:
 
 
 def stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> None:
-    """At a first signal say that it will be heeded; at a second save what there is and end.
+    """Say at a first signal that it will be heeded; at a second save what there is and end.
 
     Where nothing can be lost yet the first one ends it. Nothing is waited for: this may be the only
     thread that still runs.
@@ -96,5 +97,4 @@ def printable(text: object) -> str:
 
     Names come from files that others wrote: nothing in them may steer a terminal.
     """
-    escape = lambda c: c.encode("unicode_escape").decode()
-    return "".join(c if c.isprintable() else escape(c) for c in str(text))
+    return clean(str(text))

@@ -292,7 +292,7 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
-    """One of several kinds, which the table at a place names beside its options."""
+    """Make the object whose kind the table at a place names beside its options."""
     options = dict(options)
     make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
     return build(make, options, place)

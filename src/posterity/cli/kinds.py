@@ -140,7 +140,7 @@ def _text(expected: str, metavar: str, **more: Any) -> Kind:
 
 
 def words(*choices: str) -> Kind:
-    """One of these words."""
+    """Make the kind of value that is one of these words."""
     metavar = f"[{'|'.join(choices)}]"
     return Kind(arguments.one_of(*choices), metavar, text=True, choices=choices)
 

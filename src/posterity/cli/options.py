@@ -261,8 +261,8 @@ def verb(
             files: list[Path] | None, as_json: bool, log_format: LogFormat, **values: Any
         ) -> None:
             flags = {k.replace("__", "."): v for k, v in values.items() if v is not None}
-            configurations = [name for name in files or () if name.suffix == ENDING]
-            others = [name for name in files or () if name.suffix != ENDING]
+            configurations = [path for path in files or () if path.suffix == ENDING]
+            others = [path for path in files or () if path.suffix != ENDING]
 
             def compute() -> dict[str, Any]:
                 if len(configurations) > 1:

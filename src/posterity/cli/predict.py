@@ -108,10 +108,11 @@ def _scores_report(data: Data) -> Any:
 
     error = data["all"].get("log_score_se")
     of_error = f"; the error of the first is {short(error)}" if error else ""
+    scored = f"Log scores are nats a record, higher is better{of_error}."
     return group(
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
-        f"Log scores are nats a record, higher is better{of_error}.",
+        *([scored] if "log_score" in known else []),
         *left_in("Drew the calibration in", data["plot"]),
     )
 

@@ -58,7 +58,7 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
 
 
 def labelled(recipe: Recipe, reading: Reading) -> Recipe:
-    """With the labels that this table has for a target of zeros and ones."""
+    """Return the recipe with the labels that this table has for a target of zeros and ones."""
     levels, target = reading.levels, recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
         recipe = recipe.replaced(categories={**recipe.categories, target: levels[target]})

@@ -268,7 +268,8 @@ def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations
 
 
 class Independent(_OfModel):
-    """Any posterior that can be sampled: new draws, so many ``samples``, at every step.
+    """A teacher that makes ``samples`` new draws at every step from any posterior that can be
+    sampled.
 
     The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of ``model``,
     which predicts; ``x`` are the inputs that it was fitted to, if known.

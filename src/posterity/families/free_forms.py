@@ -123,7 +123,7 @@ class _Gaussian(FreeForm):
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
 
     def narrowed(self, parameters: PyTree) -> Any:
-        """By a move of the logarithms of deviations, which come after the mean."""
+        """Narrow the law by a move of the logarithms of deviations, which come after the mean."""
         at = np.arange(self.moves)
         halved = np.where((at >= self.size) & (at < 2 * self.size), -math.log(2), 0.0)
         return self.move(parameters, jnp.asarray(halved))

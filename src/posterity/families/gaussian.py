@@ -108,7 +108,7 @@ class AnyGaussian(ExponentialFamily):
         return [Closed(NORMAL, (loc, scale))]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """Its own mean and covariance, or variances."""
+        """The law's own mean and covariance, or variances."""
         return np.asarray(self.mean, float), np.asarray(self._spread, float)
 
     def with_moments(self, mean: Real, spread: Real) -> Self:
@@ -232,7 +232,7 @@ class Gaussian(AnyGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
-        """From the mean (..., d) and the covariance (..., d, d)."""
+        """Make it from the mean (..., d) and the covariance (..., d, d)."""
         known = cls._checked(mean=mean, covariance=covariance)
         return cls._of(**cls._naturals(**known))._held()
 
@@ -316,7 +316,7 @@ class Gaussian(AnyGaussian):
         return self._scattered(key, shape + self.precision_mean.shape, ...)
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """By what the members' few precisions give, which the draws then share."""
+        """Sample by what the members' few precisions give, which the draws then share."""
         return self._scattered(key, labels.shape + self.precision_mean.shape[1:], labels)
 
     def _scattered(self, key: KeyArray, shape: tuple[int, ...], which: Any) -> Any:
@@ -345,7 +345,7 @@ class Gaussian(AnyGaussian):
         return type(self)(slope[..., 0], precision)
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """In closed form, about the mean."""
+        """The expected squared length in closed form, about the mean."""
         half, slope = self._inverse_factor, step.precision_mean - step.precision @ self._mean
         turned = half @ step.precision @ half.T
         return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2

@@ -268,7 +268,7 @@ class Layers:
 
     @functools.cached_property
     def places(self) -> tuple[dict[str, Place], ...]:
-        """For each layer, where its ``kernel`` and its ``bias`` lie in the flat vector.
+        """Return for each layer where its ``kernel`` and its ``bias`` lie in the flat vector.
 
         Of the last one, also where ``sites`` and ``shares`` are, if the network keeps any.
         """

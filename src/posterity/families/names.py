@@ -81,7 +81,9 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
 
 
 def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
-    """With other parts of the same shapes, unchecked; itself if they are the ones it has."""
+    """Return the law with other parts of the same shapes, unchecked; itself if they are the ones it
+    has.
+    """
     old = law.named_parts()
     if all(old[name] is part for name, part in parts.items()):
         return law
@@ -100,7 +102,7 @@ def _named(law: Law, names: tuple[str, ...]) -> Law:
 
 
 def unfit(names: Any) -> str:
-    """Why these cannot be names; empty if they can."""
+    """Say why these cannot be names; empty if they can."""
     if isinstance(names, str | Set):
         return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
     names = list(names)
@@ -210,7 +212,7 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
 
 
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Both under the names that either has, the second in the order of the first.
+    """Return both under the names that either has, the second in the order of the first.
 
     Raises:
         StructureError: if their names differ.

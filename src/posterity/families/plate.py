@@ -69,7 +69,7 @@ class Plate(Composite):
     def from_standard(
         cls, members: ExponentialFamily, weights: MixingWeights | None = None
     ) -> Self:
-        """From the members and their weights."""
+        """Make it from the members and their weights."""
         return cls(members, weights)
 
     @property

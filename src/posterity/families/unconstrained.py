@@ -224,7 +224,7 @@ class Transformed(Distribution):
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
-        """From the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
+        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
 
         Raises:
             StructureError: if they are no supports, or of another number of coordinates.
@@ -267,7 +267,7 @@ class Transformed(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """That of the law of ``u``."""
+        """The batch shape of the law of ``u``."""
         return self.law.batch_shape
 
     @property

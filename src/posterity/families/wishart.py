@@ -42,7 +42,7 @@ class Wishart(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, scale: ArrayLike, degrees_of_freedom: ArrayLike) -> Self:
-        """From the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
+        """Make it from the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
         return cls._from_scale(
             **cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom)
         )._held()

@@ -1,4 +1,4 @@
-"""What the sites of a federation agree on before the first of them does anything."""
+"""The agreement of the sites of a federation, made before the first of them does anything."""
 
 import dataclasses
 import functools
@@ -23,7 +23,8 @@ MODEL = Constraint(
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What all sites know: prior, model and local rule, and how a site makes its numbers.
+    """The agreement that all sites know: prior, model and local rule, and how a site makes its
+    numbers.
 
     What a site computes depends on this, its own records and the messages that reach it, and on
     nothing else: not on which other sites there are. Made by :meth:`of`, in any process alike.
@@ -111,5 +112,7 @@ class Agreement:
         return None if update.trains else update.line_search(self.model, self.prior)
 
     def admits(self, posterior: ExponentialFamily) -> bool:
-        """Whether it is a distribution under which the model has expectations; of a batch, all."""
+        """Return whether the law is a distribution under which the model has expectations; of a
+        batch, all.
+        """
         return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))

@@ -59,7 +59,7 @@ class Forgotten:
 
     @property
     def posterior(self) -> ExponentialFamily:
-        """What is left."""
+        """The posterior that is left."""
         return self.ledger.posterior
 
     @property
@@ -69,7 +69,7 @@ class Forgotten:
 
     @property
     def exact(self) -> bool:
-        """Whether the ledger's posterior is, to the last bit, that of one that never saw them."""
+        """True if the ledger's posterior is, to the last bit, that of one that never saw them."""
         return self.receipt.exact
 
 

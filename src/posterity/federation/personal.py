@@ -1,4 +1,4 @@
-"""What a site knows of its own parameters: made at the site, when it is asked for."""
+"""The posterior of a site's own parameters, which is made at the site when it is asked for."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ class SitePosterior:
 
     @functools.cached_property
     def posterior(self) -> Mixture:
-        """Of ``b``: a mixture of Gaussians, one a draw of what is shared."""
+        """The posterior of ``b``: a mixture of Gaussians, one a draw of what is shared."""
         mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
         if scale.ndim == 2:
             scale = scale[:, :, None] * np.eye(scale.shape[-1])
@@ -54,12 +54,12 @@ class SitePosterior:
 
     @property
     def mean(self) -> Float[np.ndarray, " p"]:
-        """Of ``b``."""
+        """The mean of ``b``."""
         return self.posterior.components.mean.mean(0)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def covariance(self) -> Float[np.ndarray, "p p"]:
-        """Of ``b``: that given what is shared, and that of its means."""
+        """The covariance of ``b``: that given what is shared, and that of its means."""
         members: Any = self.posterior.components
         of_means = np.cov(members.mean.T, bias=True).reshape(members.covariance.shape[1:])
         return members.covariance.mean(0) + of_means
@@ -145,17 +145,17 @@ def check_personal(model: Model) -> None:
 def site_posterior(
     model: Model, shared: ExponentialFamily, records: Records | None = None
 ) -> SitePosterior:
-    """What a site of these records, or none, knows of its own parameters; a UsageError if the model
-    has no parameters of a site's own.
+    """Return the posterior of the own parameters of a site with these records, or none; a
+    UsageError if the model has no parameters of a site's own.
     """
     laws = own_laws(model, shared, records)
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
-    """What sites share, by all factors of a ledger together, as this rule finds them. ``reports``
-    gives by site the gradient under the ledger's posterior, once it is called. A UsageError if the
-    model has no parameters of a site's own.
+    """Return what sites share, by all factors of a ledger together, as this rule finds them.
+    ``reports`` gives by site the gradient under the ledger's posterior, once it is called. A
+    UsageError if the model has no parameters of a site's own.
     """
     check_personal(model)
     posterior: Any = ledger.posterior

@@ -95,7 +95,7 @@ class Site:
 
     @property
     def share(self) -> float:
-        """Of the weight of all records, where sites train apart; else one."""
+        """The site's share of the weight of all records, where sites train apart; else one."""
         if not self.update.trains:
             return 1.0
         return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
@@ -175,8 +175,8 @@ class Site:
         samples: int = 64,
         key: KeyArray,
     ) -> Report:
-        """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
-        Errors are those of ``improve``.
+        """Report how the site stands to a posterior that its ``factor`` is part of; see
+        :class:`Report`. Errors are those of ``improve``.
         """
         known: dict[str, Any] = {}
         errors = [0.0]
@@ -303,7 +303,7 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
 
 
 def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
-    """By name, :attr:`Site.exact` of many sites of one federation, all checked at once.
+    """Return, by name, :attr:`Site.exact` of many sites of one federation, all checked at once.
 
     Raises:
         StructureError, ParameterError: as ``Site.exact`` does, if any of them does.

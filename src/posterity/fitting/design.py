@@ -140,6 +140,11 @@ def design(
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
 
 
+def covariates(recipe: Recipe, data: Design) -> np.ndarray:
+    """The columns (n, d) that belong to records: none of the baseline's, and none of them twice."""
+    return data.x[:, len(recipe.baseline) : len(recipe.inputs())]
+
+
 def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
     """Raise an error for an own coefficient that there is not, or for two of one name."""
     there = {*plain, *(name.partition("[")[0] for name in plain)}

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
-from posterity.artifact.cubics import listed
+from posterity.artifact.cubics import Dispersed, listed
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, as_provenance, check_recipe
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import Design, design
-from posterity.fitting.one_shot import third_derivatives
+from posterity.fitting.one_shot import by_dispersion, third_derivatives
 from posterity.fitting.reading import PLAIN, Reading, columns_of
 from posterity.fitting.regressions import (
     LEAST,
@@ -35,6 +35,10 @@ _SURE = 4.0
 """Variance over that given all other coefficients, from which on a diagonal law has a note."""
 _FAR = 3.0
 """Prior standard deviations from the prior's mean from which on a coefficient has a note."""
+_SILENT = (
+    "the prior alone keeps coefficients finite, and this file says next to nothing in one shot: "
+    "federate"
+)
 _TOLD_APART = (
     "the columns tell the classes apart without an error: the prior alone keeps coefficients "
     "finite, and a Gaussian is a rough picture of what is left open"
@@ -56,6 +60,7 @@ class Fit:
         spare: the degrees of freedom of an estimated noise variance, if that is known.
         third: third derivatives of the site's log likelihood, where they are known
             (:mod:`~posterity.fitting.one_shot`).
+        dispersed: what its likelihood would be under another dispersion, where that was estimated.
         rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
         kept: which of the table's records were used.
@@ -70,6 +75,7 @@ class Fit:
     notes: tuple[str, ...]
     kept: np.ndarray
     third: np.ndarray | None = None
+    dispersed: Dispersed | None = None
     spare: float | int | None = None
     rounded: int = 1
 
@@ -89,8 +95,11 @@ class Fit:
             known[self.recipe.spread or ""] = self.spread
         if self.spare is not None:
             known["spare"] = count(self.spare)
+        names = names_of(self.ledger.posterior).get("", ())
         if self.third is not None:
-            known["third"] = listed(self.third, names_of(self.ledger.posterior)[""])
+            known["third"] = listed(self.third, names)
+        if self.dispersed is not None:
+            known["dispersed"] = self.dispersed.listed(names)
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -194,6 +203,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         spread=float(np.mean(spreads)) if spreads else None,
         notes=(*notes, note),
         third=None,
+        dispersed=None,
         spare=None,
     )
 
@@ -222,19 +232,7 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
         data.x, data.names, recipe.components, prior_sd=wide, component_sd=width, seed=seed
     )
     ledger = Ledger.of_site(site, prior=found.prior, posterior=found.posterior)
-    far = [
-        f"{name!r} reaches {most:.3g} in its unit, beyond a prior of sd {wide:g} about 0: give "
-        f"--center and --scale"
-        for name, most in zip(data.names, abs(data.x).max(0), strict=True)
-        if most > _FAR * wide
-    ]
-    flat = [
-        f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd {width:g}: give "
-        "--scale"
-        for name, sd in zip(data.names, data.x.std(0), strict=True)
-        if sd < 0.1 * width
-    ]
-    notes = (*data.notes, *far, *flat)
+    notes = (*data.notes, *found.notes)
     return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, notes, data.kept)
 
 
@@ -274,7 +272,7 @@ def _regression(
         sure, sd = _too_sure(joint, data.names), np.sqrt(posterior.variance)
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
-    check_converged(run)
+    check_converged(run, recipe, data)
     notes = (*data.notes, *_notes(data, recipe, posterior.mean, predictor, sd, prior))
     if sure:
         notes += (
@@ -282,9 +280,11 @@ def _regression(
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    third = third_derivatives(recipe, data, posterior)
+    third, dispersed = third_derivatives(recipe, data, posterior, spread), None
+    if recipe.dispersion == ESTIMATE and spread is not None:
+        dispersed = by_dispersion(recipe, data, posterior, spread)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, dispersed, spare)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -345,17 +345,17 @@ def _notes(
     y: Any = data.y
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
-        yield f"no record has {what}: the prior alone keeps coefficients finite"
+        yield f"no record has {what}: {_SILENT}"
     if recipe.model == "multinomial":
         seen = np.isin(np.arange(len(recipe.levels)), y)
         if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
-            yield f"no record is of {some(none)}: the prior alone keeps their coefficients finite"
+            yield f"no record is of {some(none)}: {_SILENT}"
         size = len(recipe.inputs())
         odds = data.x[:, :size] @ mean.reshape(-1, size).T
         if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
             yield _TOLD_APART
     if recipe.model == "logistic":
         if (y == y[0]).all():
-            yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
+            yield f"the target is {y[0]:g} in every record: {_SILENT}"
         elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
             yield _TOLD_APART

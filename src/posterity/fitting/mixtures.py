@@ -11,6 +11,8 @@ from posterity.families import Plate
 
 STEPS = 2000
 STARTS = 5
+FAR = 3.0
+"""Standard deviations of the prior beyond which a column is far from zero."""
 _TOLERANCE = 1e-7
 """Nats a record that the bound may still rise by."""
 _KEPT = 1e-6
@@ -18,11 +20,12 @@ _KEPT = 1e-6
 
 
 class Mixture(NamedTuple):
-    """Prior and posterior of the components, and what the search says of itself."""
+    """Prior and posterior of the components, steps of the search, and notes on columns' units."""
 
     prior: Plate
     posterior: Plate
     steps: int
+    notes: tuple[str, ...]
 
 
 def fit_mixture(
@@ -40,21 +43,27 @@ def fit_mixture(
     Wishart of mean ``component_sd²`` and ``d + 2`` degrees, weights from a flat Dirichlet. The
     search, by scikit-learn from several starts, goes by columns of the site's own mean and
     deviation, where it does not hang on units; the prior goes there with it, and all comes back
-    exactly. Source: bishop2006, section 10.2.
+    exactly. Of fewer records than components, those beyond the number of records stay as the prior
+    has them. Source: bishop2006, section 10.2.
+
+    Raises:
+        StructureError: for fewer than two records.
+        ConvergenceError: if the search does not end.
+        ParameterError: for columns too far from zero for their scatter.
     """
     sklearn = library("sklearn.mixture", extra="sklearn", package="scikit-learn")
     count, size = x.shape
-    if count < max(components, 2):
+    if count < 2:
         raise StructureError(
-            found=f"{count} records for {components} components",
-            expected=f"{max(components, 2)} at least",
-            fix="Ask for fewer components, or add records.",
+            found=f"{count} record{'s' * (count != 1)} for a mixture",
+            expected="two at least",
+            fix="Leave the site out, or give its records to another site.",
         )
     center, scale = x.mean(0), x.std(0)
     scale[scale <= 1e-12 * abs(center)] = 1.0
     scale[scale == 0] = 1.0
     model: Any = sklearn.mixture.BayesianGaussianMixture(
-        n_components=components,
+        n_components=min(components, count),
         weight_concentration_prior_type="dirichlet_distribution",
         weight_concentration_prior=1.0,
         mean_prior=-center / scale,
@@ -76,19 +85,48 @@ def fit_mixture(
         raise ConvergenceError(
             found=f"a mixture whose bound still rises after {STEPS} steps",
             expected=f"one that rises by less than {_TOLERANCE:g} nats a record",
-            fix="Ask for fewer components; nothing was written.",
+            fix="Ask for fewer components, and bring columns to the scale of component_sd.",
         )
     box = np.outer(scale, scale)
     model.means_ = center + model.means_ * scale
     model.covariances_ = model.covariances_ * box
     model.mean_prior_ = np.zeros(size)
     model.covariance_prior_ = component_sd**2 * np.eye(size)
+    _add_unused(model, components - count)
     from posterity.adapters.sklearn_plates import to_plates
 
     prior, posterior = to_plates(model)
     _check_kept(model, posterior, names)
     label = {"members": names}
-    return Mixture(prior.named(label), posterior.named(label), int(model.n_iter_))
+    far = [
+        f"{name!r} reaches {most:.3g} in its unit, beyond a prior of sd {prior_sd:g} about 0: "
+        "subtract a constant and divide by another, the same at every site (--center, --scale)"
+        for name, most in zip(names, abs(x).max(0), strict=True)
+        if most > FAR * prior_sd
+    ]
+    flat = [
+        f"{name!r} varies by {sd:.3g} in its unit, little beside components of sd "
+        f"{component_sd:g}: leave it out, or divide by a constant, the same at every site (--scale)"
+        for name, sd in zip(names, x.std(0), strict=True)
+        if sd < 0.1 * component_sd
+    ]
+    return Mixture(prior.named(label), posterior.named(label), int(model.n_iter_), (*far, *flat))
+
+
+def _add_unused(model: Any, number: int) -> None:
+    """Add components without records, which are as the prior has them."""
+    degrees = model.degrees_of_freedom_prior_
+    unused = {
+        "weight_concentration_": model.weight_concentration_prior_,
+        "mean_precision_": model.mean_precision_prior_,
+        "means_": model.mean_prior_,
+        "degrees_of_freedom_": degrees,
+        "covariances_": model.covariance_prior_ / degrees,
+    }
+    for name, value in unused.items():
+        own = getattr(model, name)
+        rows = np.broadcast_to(value, (max(number, 0), *own.shape[1:]))
+        setattr(model, name, np.concatenate([own, rows]))
 
 
 def _check_kept(model: Any, plate: Plate, names: tuple[str, ...]) -> None:

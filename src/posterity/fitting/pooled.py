@@ -35,7 +35,8 @@ def is_pooled(posterior: Any) -> bool:
 def site_coefficients(
     value: Any, sites: Iterable[str | None]
 ) -> tuple[dict[str | None, Mixture], list[str]]:
-    """By site the law of its coefficients, of None that of a site that nobody has seen; and notes.
+    """Return by site the law of its coefficients, of None that of a site that nobody has seen; and
+    notes.
 
     A site's own coefficients are ``β ~ N(c, D(s))`` with variances ``exp(2 s)``. At each of the
     nodes over the log spreads ``s``, ``c`` is Gaussian and integrated out in closed form, so the
@@ -122,7 +123,7 @@ def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray
 def own_coefficients(
     posterior: Any, recipe: Recipe, sites: Iterable[str | None]
 ) -> dict[str | None, Any]:
-    """By site the law of its coefficients, of None that of an unseen site.
+    """Return by site the law of its coefficients, of None that of an unseen site.
 
     Of the coefficients that each site has for itself those of other sites are left out; an unseen
     site's are as the prior has them.

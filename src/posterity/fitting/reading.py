@@ -1,4 +1,4 @@
-"""How a recipe's columns are read from the cells of a table: as numbers, or places of levels."""
+"""The reading of a recipe's columns from the cells of a table: as numbers, or places of levels."""
 
 import dataclasses
 import re
@@ -24,7 +24,8 @@ SAVED_INDEX = re.compile(r"Unnamed: \d+")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How one site's table says what the recipe is about; nothing of it is kept in the file.
+    """The words of one site's table for what the recipe is about; nothing of it is kept in the
+    file.
 
     Attributes:
         rename: by the recipe's column the name that it has in this table.
@@ -164,7 +165,7 @@ def labelled(
 def values_of(
     cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """By column the numbers in the recipe's unit, or the places of a category's levels."""
+    """Return by column the numbers in the recipe's unit, or the places of a category's levels."""
     numeric = [name for name in wanted if name not in recipe.categories]
     expected = (
         "numbers; a column of texts by its levels (--category {column}=a,b), or left out "

@@ -61,7 +61,9 @@ class Absorbing:
 
     @classmethod
     def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
-        """From the local component that each is part of, by site, if there are such."""
+        """Make the table from the local component that each is part of, by site, if there are
+        such.
+        """
         if not into:
             return cls(block, np.arange(len(block.site)))
         return cls(block, np.concatenate([*into.values()]) + first_of_site(block))
@@ -98,8 +100,8 @@ class Absorbing:
 
     @classmethod
     def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
-        """With those of these rows put together that are one by their own sites' evidence alone,
-        the likeliest first, until there are none.
+        """Put together those of these rows that are one by their own sites' evidence alone, the
+        likeliest first, until there are none.
         """
         found = cls.of(block)
         rows = found.counted(rows[~found.known[rows]])
@@ -115,8 +117,8 @@ class Absorbing:
         return found
 
     def less(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
-        """Without unions of components that are each nearest to a group of their own that several
-        sites hold, as these rows were matched; None if there are none.
+        """Return the table without unions of components that are each nearest to a group of their
+        own that several sites hold, as these rows were matched; None if there are none.
         """
         clustering, part = matched.result.clustering, np.flatnonzero(~self.whole)
         held = clustering.counts >= HELD
@@ -137,7 +139,8 @@ class Absorbing:
     def more(
         self, matched: Matched, rows: Int[Array, " n"], origin: Any = AMID
     ) -> "Absorbing | None":
-        """With what the matching of these rows leaves alone and should not; None if nothing.
+        """Return the table with what the matching of these rows leaves alone and should not; None
+        if nothing.
 
         Components were matched as they are seen from the ``origin``, by default the middle of all.
         """
@@ -165,7 +168,9 @@ class Absorbing:
         return None if (parts.into == self.into).all() else parts
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
-        """Those of these rows that have counts, and whose site has one prior that is known."""
+        """Return those of these rows that have counts, and whose site has one prior that is
+        known.
+        """
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
 
     def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:

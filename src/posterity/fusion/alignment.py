@@ -138,7 +138,7 @@ class Alignment:
         return sorted(rows, key=lambda row: row[2])
 
     def reasons(self) -> list[str]:
-        """In words, what the matching hangs on by less than 3 nats; nothing if it was given."""
+        """Say in words what the matching hangs on by less than 3 nats; nothing if it was given."""
         if self.known:
             return []
         if self.confidence is None:

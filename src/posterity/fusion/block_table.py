@@ -239,7 +239,7 @@ class BlockTable:
 
 
 class ValuesBySite(Mapping[str, Array]):
-    """For each site a number of each of its components, out of one array (N,) for all."""
+    """A view of one array (N,) of all components: for each site the numbers of its own."""
 
     def __init__(self, names: Sequence[str], sizes: Int[Array, " sites"], values: Array):
         self.values_of_all, self._names, self._ends = values, names, np.cumsum(sizes)

@@ -22,7 +22,7 @@ SMALL = 2**14  # Entries of a membership matrix below which a dense one is faste
 
 
 class Before(NamedTuple):
-    """What was known of the clustering that another is made of, which has its ``kept`` groups; in
+    """The results for the clustering that another is made of, which has its ``kept`` groups; in
     those that are ``moved`` members changed.
     """
 
@@ -81,7 +81,7 @@ class Clustering:
 
     @functools.cached_property
     def judged(self) -> Judged:
-        """What the number of groups is judged by."""
+        """Return what the number of groups is judged by."""
         local, counts = self.local, self.counts
         points, centroids, shapes = local.judged, self.centroids, local.shapes
         if local.forward:

@@ -36,7 +36,7 @@ HOPELESS = 1e100
 
 
 class Divergences(NamedTuple):
-    """Both directions of KL, in nats."""
+    """The KL divergences in both directions, in nats."""
 
     ab: float
     ba: float
@@ -48,7 +48,7 @@ class Divergences(NamedTuple):
 
     @classmethod
     def total(cls, terms: "Iterable[Divergences]") -> "Divergences":
-        """Those of independent parts, added up."""
+        """Add up the divergences of independent parts."""
         terms = list(terms)
         return cls(sum(kl.ab for kl in terms), sum(kl.ba for kl in terms))
 

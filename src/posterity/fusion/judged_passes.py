@@ -60,7 +60,7 @@ class PassConfidence(Confidence):
 
     @functools.cached_property
     def judged(self) -> Judged:
-        """What the number of groups is judged by, from one more pass."""
+        """Return what the number of groups is judged by, from one more pass."""
         near, counts, shape = self.passes.near, self.result.counts, 0.0
         sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
         for part in self.parts:

@@ -311,7 +311,7 @@ class Passes:
         trace: Sequence[float] = (),
         stages: Stages | None = None,
     ) -> tuple[PassResult, list[float]]:
-        """Without the groups that are not needed, one after the other, and the longer trace."""
+        """Drop the groups that are not needed, one after the other, and the longer trace."""
         trace = list(trace) or [self.objective(sweep)]
         while True:
             if stages is not None:

@@ -1,4 +1,4 @@
-"""What is asked of a fusion, checked once: its arguments, and where posteriors come from."""
+"""The plan of a fusion: its arguments, checked once, and where posteriors come from."""
 
 import glob
 import itertools

@@ -89,7 +89,9 @@ class Fusion:
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
-        """For each site, the fused component of each local one; -1 if it held no data."""
+        """The matching: for each site, the fused component of each local one; -1 if it held no
+        data.
+        """
         return self.plate.matching
 
     @property

@@ -150,7 +150,7 @@ class Sites(abc.ABC):
 
     @abc.abstractmethod
     def contents(self) -> Iterable[Any]:
-        """For each site a key of what it holds, to the last bit."""
+        """Return for each site a key of what it holds, to the last bit."""
 
     def _enrol(self, name: str | None, value: Any, provenance: Mapping[str, str]) -> str:
         """The name of a further site, whose file was fitted as those before were."""

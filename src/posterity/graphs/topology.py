@@ -39,7 +39,8 @@ class Network(Setting):
 
     @classmethod
     def from_graph(cls, graph: Any) -> "Network":
-        """From a networkx graph whose nodes are sites; a node's name is its label as ``str``.
+        """Make a topology from a networkx graph whose nodes are sites; a node's name is its label
+        as ``str``.
 
         Attributes of nodes and links, weights among them, are not used. One site alone, without
         links, is a network on which a walk stays. A StructureError if the graph is empty, directed,

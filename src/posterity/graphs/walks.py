@@ -172,7 +172,7 @@ class WeightedMetropolisHastings(_Metropolis):
         self.weights = values / values.max()
 
     def checked(self, network: Network) -> "WeightedMetropolisHastings":
-        """Without names, once they are found to be the network's."""
+        """Return the values without names, once these are known to be the network's."""
         size = np.shape(self.weights)[0]
         if self.names is not None and network.names:
             check_sites(self.names, network.names, "weights for")
@@ -223,7 +223,7 @@ class NonBacktracking(Walk):
         )
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """In proportion to degree."""
+        """The stationary distribution, in proportion to degree."""
         degrees = network.degrees.astype(np.float64)
         return degrees / degrees.sum() if network.size > 1 else np.ones(1)
 

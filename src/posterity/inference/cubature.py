@@ -120,7 +120,7 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
 
 
 class Seen(NamedTuple):
-    """What sums over nodes say of all records, whose predictors are ``rows`` (n, p, d) times ``z``.
+    """The sums over nodes for all records, whose predictors are ``rows`` (n, p, d) times ``z``.
 
     ``slopes`` (n, p) and ``curvatures`` (n, p, p) are the expected derivative of the log likelihood
     in its predictors, and minus the second, both times the record's weight.
@@ -377,7 +377,8 @@ class Cubature(Evaluator):
         return self._seen(model, q, records, otherwise)[0]
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
-        """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks or not.
+        """The curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks
+        or not.
 
         Exact for log likelihoods of third order, as the slope is.
         """

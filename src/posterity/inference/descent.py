@@ -71,7 +71,8 @@ def safe_step(
     retract: bool = False,
     reach: Float[Any, ""] | float | None = None,
 ) -> Step:
-    """From ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and near.
+    """Step from ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and
+    near.
 
     Near is what the divergence both ways says, ``reach`` nats at most (None: anything goes): it
     bounds mean and precision of a Gaussian, and does the like in every family. With ``retract``
@@ -121,7 +122,7 @@ def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[R
 
 
 def dtype_of(q: ExponentialFamily) -> Any:
-    """That of the natural parameters."""
+    """The dtype of the natural parameters."""
     return np.result_type(*(leaf.dtype for leaf in leaves(q)))
 
 
@@ -164,7 +165,7 @@ def descend(
     retract: bool = False,
     rough: Any = None,
 ) -> Descent:
-    """From ``q`` to where the free energy is least, looking at ``most`` points.
+    """Descend from ``q`` to where the free energy is least, looking at ``most`` points.
 
     ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.

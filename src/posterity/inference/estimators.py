@@ -59,7 +59,7 @@ class Estimator(Setting):
     """Whether it works on NumPy's arrays, by models that do."""
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Whether it serves this model and family."""
+        """Return whether the estimator serves this model and family."""
         return isinstance(model, self.models) and self._serves(q)
 
     def _serves(self, q: ExponentialFamily) -> bool:
@@ -130,7 +130,7 @@ class Evaluator(Estimator):
         return Curved(expected, slope, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype)))
 
     def finer(self) -> "Evaluator | None":
-        """One of four times the nodes; None where there is none."""
+        """An estimator of four times the nodes; None where there is none."""
         return None
 
 
@@ -142,7 +142,7 @@ class Exact(Estimator):
     numpy: ClassVar[bool] = True
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Whether the model's likelihood lies in this family."""
+        """Return whether the model's likelihood lies in this family."""
         return isinstance(model, ConjugateModel) and isinstance(q, model.conjugate_to)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Any = None) -> Any:

@@ -76,7 +76,7 @@ class Model(Setting):
 
     @property
     def in_numpy(self) -> bool:
-        """Whether its formulas are NumPy's where its arguments are: then JAX is not needed.
+        """True if its formulas are NumPy's where its arguments are: then JAX is not needed.
 
         A class says so of itself by ``numpy: ClassVar[bool] = True``, not of those that derive
         from it.
@@ -98,7 +98,7 @@ class Model(Setting):
         """``log p(record | z)`` of each record, in nats: minus the loss."""
 
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
-        """Whether expectations under a proper ``q`` are finite."""
+        """Return whether expectations under a proper ``q`` are finite."""
         del q
         return np.asarray(True)
 

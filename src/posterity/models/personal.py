@@ -180,7 +180,9 @@ class PersonalModel(Model):
         return log_evidence(self.expected, (z, records), self._start(z))
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
-        """Of each record as if it were its site's only one; they do not sum to ``total``."""
+        """The log likelihood of each record as if it were its site's only one; they do not sum to
+        ``total``.
+        """
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, None], data)
         return jax.vmap(lambda one: self.total(z, Records(one, jnp.ones(1))))(alone)
 
@@ -201,7 +203,9 @@ class PersonalModel(Model):
         return jax.scipy.special.logsumexp(values, 0, b=chances[:, None])
 
     def expected(self, given: Any, q: Whitened) -> Expectation:
-        """Of the site's log likelihood under a Gaussian over the whitened ``b``, by cubature."""
+        """The expectation of the site's log likelihood under a Gaussian over the whitened ``b``, by
+        cubature.
+        """
         z, records = given
         law, factor = self._law(z), q.factor
         epsilon, chances = cubature(len(q.mean))
@@ -240,7 +244,7 @@ class PersonalRegression(PersonalModel):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
 
     def check(self, data: Any) -> None:
-        """As the regression itself does."""
+        """Check records as the regression itself does."""
         self.model.check(data)
 
     def local_prior(self, z: Any) -> tuple[Any, Any]:
@@ -258,7 +262,9 @@ class PersonalRegression(PersonalModel):
         return shared.at[..., np.array(self.personal)].set(b)
 
     def expected(self, given: Any, q: Whitened) -> Expectation:
-        """By sums along each predictor ``f ~ N(m, s²)``: no cubature, however many columns."""
+        """The expectation by sums along each predictor ``f ~ N(m, s²)``: no cubature, however many
+        columns.
+        """
         z, records = given
         x, y = records.data
         own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
@@ -273,7 +279,8 @@ class PersonalRegression(PersonalModel):
         return Expectation(weights @ (values @ chances), slope, -bend)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
-        """In closed form for linear regression, else by sums about each integrand's peak.
+        """The log predictive density, in closed form for linear regression, else by sums about each
+        integrand's peak.
 
         ``z`` and ``law`` may be several, along leading axes.
         """

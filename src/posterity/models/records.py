@@ -60,11 +60,13 @@ class Records(Node):
 
     @property
     def silent(self) -> bool:
-        """Whether there are none, or none of any weight."""
+        """True if there are none, or none of any weight."""
         return not np.any(self.weights)
 
     def widened(self) -> "Records":
-        """With integers and floats of 64 bits, in which ``x**2`` is what it says; traced or not."""
+        """Return the records with integers and floats of 64 bits, in which ``x**2`` is what it
+        says; traced or not.
+        """
         return Records(tree_map(_widened, self.data), self.weights)
 
     def batch(self, size: int, *, key: KeyArray) -> "Records":

@@ -138,7 +138,9 @@ class LogisticRegression(PredictorModel):
         return value, sign * wrong
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """By NumPy to 1e-12, by as few nodes as each predictor's deviation allows."""
+        """The expectation, by NumPy to 1e-12, by as few nodes as each predictor's deviation
+        allows.
+        """
         if namespace(mean, variance, y).np is not np:
             return None
         sign, deviation = np.where(np.asarray(y) > 0, 1.0, -1.0), np.sqrt(variance)
@@ -276,7 +278,7 @@ class NegativeBinomialRegression(PredictorModel):
         return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """That of :class:`PoissonRegression`, as if counts were no more dispersed."""
+        """The rough factor of :class:`PoissonRegression`, as if counts were no more dispersed."""
         return PoissonRegression(self.exposure).rough_factor(q, records)
 
 
@@ -330,29 +332,29 @@ class Adjusted(PredictorModel):
     optima: ClassVar[Optima] = "one"
 
     def check(self, data: Any) -> None:
-        """As the model does."""
+        """Check records as the model does."""
         x, y = data
         self.model.check((x, self._parts(y)[0]))
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """That of the model at the predictor with its offset, times the weight."""
+        """The log likelihood of the model at the predictor with its offset, times the weight."""
         own, offset, weight = self._parts(y)
         return weight * self.model.predictor_log_likelihood(f + offset, own)
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """Both as the model has them."""
+        """The value and slope that the model has."""
         own, offset, weight = self._parts(y)
         value, slope = self.model.predictor_value_and_slope(f + offset, own)
         return weight * value, weight * slope
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """In closed form where the model's is."""
+        """The expectation, in closed form where the model's is."""
         own, offset, weight = self._parts(y)
         parts = self.model.predictor_expectation(mean + offset, variance, own)
         return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]
 
     def predictor_mean(self, f: Each) -> Each:
-        """That of the model, of a record without an offset."""
+        """The mean of the model, of a record without an offset."""
         return self.model.predictor_mean(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:

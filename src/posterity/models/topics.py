@@ -55,7 +55,8 @@ class Documents(NamedTuple):
 
 
 def documents(table: ArrayLike) -> Documents:
-    """From counts (n, V), a document a row: a NumPy array, or any sparse array of SciPy.
+    """Make documents from counts (n, V), a document a row: a NumPy array, or any sparse array of
+    SciPy.
 
     Counts may be of any type, also fractional; they become float64.
 

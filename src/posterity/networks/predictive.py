@@ -78,7 +78,8 @@ class Prediction:
         *,
         likelihood: str = "categorical",
     ) -> Self:
-        """From logarithms of the predictive chances, minus infinity where there is none.
+        """Make a prediction from logarithms of the predictive chances, minus infinity where there
+        is none.
 
         ``mean_entropy`` is that of the chances under one draw of the parameters, averaged over
         draws; without it the mutual information is None.
@@ -90,7 +91,9 @@ class Prediction:
 
     @classmethod
     def of(cls, expectations: Expectations, likelihood: str) -> Self:
-        """From expectations over draws (NumPy, float64); chances are made to add up to one."""
+        """Make a prediction from expectations over draws (NumPy, float64); chances are made to add
+        up to one.
+        """
         if likelihood == "gaussian":
             noise, variance = expectations.get("noise"), expectations["variance"]
             return cls(expectations["mean"], variance=variance, noise_variance=noise)
@@ -233,7 +236,9 @@ def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
 
 
 def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
-    """That of the label and the parameters in nats: the entropy of the mean less ``E[H]``."""
+    """The mutual information of the label and the parameters in nats: the entropy of the mean less
+    ``E[H]``.
+    """
     total = entropy(expectations["log_chances"])
     return namespace(total).np.maximum(total - expectations["entropy"], 0.0)
 

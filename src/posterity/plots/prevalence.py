@@ -37,7 +37,7 @@ def draw(canvas: Canvas, top: float) -> tuple[dict[float, str], float]:
 
 
 def alike(held: Bool[Array, "sites g"], most: int) -> list[Int[Array, " _"]]:
-    """At most so many groups of sites, by the components that they have.
+    """Group the sites by the components that they have, into so many groups at most.
 
     Again and again the group is split, into sites with and without one component, where that
     leaves least variance: monothetic division, which the order of sites has no say in.

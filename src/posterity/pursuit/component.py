@@ -43,7 +43,7 @@ NOTHING = Estimate(0.0, 0.0)
 
 
 class Refusal(NamedTuple):
-    """Why a component is not added.
+    """The reason why a component is not added.
 
     ``gain`` are the nats that it would have added, None if the search came to nothing; ``starts``
     are those of a :class:`State`.

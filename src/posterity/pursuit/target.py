@@ -120,11 +120,11 @@ class Joint(Target):
         return None if self.batch_size is None else self.data.size
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """With all records."""
+        """The log density with all records."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
-        """With records drawn with replacement, which stand for all."""
+        """Estimate the log density with records drawn with replacement, which stand for all."""
         if self.batch_size is None or key is None:
             return self.log_density(z)
         places = jax.random.randint(key, (self.batch_size,), 0, self.data.size)
@@ -146,7 +146,7 @@ class Free(Target):
         return self.inner.records
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """With the volume that the coordinates take."""
+        """The log density, with the volume that the coordinates take."""
         return self.estimate(z, None)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:

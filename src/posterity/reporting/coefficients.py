@@ -30,6 +30,7 @@ from posterity.reporting.markup import (
     signed,
     table,
     tag,
+    visible,
 )
 from posterity.reporting.words import Effect
 from posterity.summary import Row, Summary, summarise
@@ -369,5 +370,5 @@ def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]
         parts.append(behind(f"Table of {count(len(rows), 'number')}", _table(estimates, effects)))
     if not kept:
         return parts
-    data = {"level": whole.level, "sites": list(estimates.factors), **kept}
+    data = {"level": whole.level, "sites": list(map(visible, estimates.factors)), **kept}
     return [tag("div", *parts, embedded(data), class_="ledger")]

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
-from posterity.text import clean
+from posterity.text import clean, seam
 
 VOID = {"br", "meta", "input", "link"}
 """Elements of HTML that have no end tag."""
-RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+(\s+[\u0590-\u08ff]+)*")
+HEBREW_TO_ARABIC = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+"
+RIGHT_TO_LEFT = re.compile(rf"{HEBREW_TO_ARABIC}([\s\u200c\u200d]+{HEBREW_TO_ARABIC})*")
 """Words in letters that are written from right to left."""
 LONGEST, ENDING = 24, 9
 """Letters of a name that is shown whole, and of the end that a longer one keeps."""
@@ -21,16 +22,18 @@ class Markup(str):
     """Text that is markup already, so that it is not escaped again."""
 
 
-def escaped(value: object) -> Markup:
-    """A value as markup: escaped, and what cannot be printed made visible, unless it is markup.
+def visible(text: str) -> str:
+    """A text in which what cannot be printed is escaped.
 
     Words that are written from right to left are isolated, so that they do not turn the numbers
     that stand beside them.
     """
-    if isinstance(value, Markup):
-        return value
-    text = RIGHT_TO_LEFT.sub(lambda words: f"\u2068{words[0]}\u2069", clean(str(value)))
-    return Markup(html.escape(text))
+    return RIGHT_TO_LEFT.sub(lambda words: f"\u2068{words[0]}\u2069", clean(text))
+
+
+def escaped(value: object) -> Markup:
+    """A value as markup: visible and escaped, unless it is markup."""
+    return value if isinstance(value, Markup) else Markup(html.escape(visible(str(value))))
 
 
 def join(parts: Iterable[object]) -> Markup:
@@ -125,7 +128,8 @@ def named(name: str) -> Markup:
     """A name, of which the middle gives way where there is no room: names often begin alike."""
     if len(name) <= LONGEST:
         return tag("span", name)
-    parts = tag("span", name[:-ENDING]), tag("span", name[-ENDING:])
+    middle = seam(name, len(name) - ENDING)
+    parts = tag("span", name[:middle]), tag("span", name[middle:])
     return tag("span", *parts, class_="name")
 
 
@@ -157,7 +161,7 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def capital(text: str) -> str:
-    """With a capital letter."""
+    """Return the text with a capital letter."""
     return text[:1].upper() + text[1:]
 
 

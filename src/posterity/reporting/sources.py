@@ -56,7 +56,7 @@ class Source:
 
     @property
     def posterior(self) -> Any:
-        """Its ledger if it has one, else its law; None of a receipt and of a student."""
+        """The source's ledger if it has one, else its law; None of a receipt and of a student."""
         if isinstance(self.value, Ledger | Distribution):
             return self.value
         ledger = getattr(self.value, "ledger", None)
@@ -243,7 +243,7 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
 
 
 def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
-    """By site what is known of its records, from all sources."""
+    """Return, by site, what is known of its records, from all sources."""
     known: dict[str, dict[str, Any]] = {}
     for one in sources:
         try:

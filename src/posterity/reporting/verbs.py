@@ -24,6 +24,7 @@ from posterity.reporting.markup import (
     shown,
     table,
     tag,
+    visible,
 )
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
@@ -208,7 +209,7 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
     steps = [[place[v.site], v.outcome, known(v.change)] for v in visits]
     caption = "Who had a turn, one after the other: filled is the site that has it."
     picture = figure(join([tag("svg", *lines, *nodes, **style), controls]), caption, numbers)
-    script = embedded({"sites": names, "visits": steps})
+    script = embedded({"sites": list(map(visible, names)), "visits": steps})
     return tag("div", tag("h3", "The way, step by step"), picture, script, class_="walk")
 
 

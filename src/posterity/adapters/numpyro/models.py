@@ -219,7 +219,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
 
 
 def latent_sites(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are drawn and not observed."""
+    """The names of the sites that are drawn and not observed."""
     drawn = lambda site: site["type"] == "sample" and not site["is_observed"]
     return {name: site for name, site in trace.items() if drawn(site)}
 

@@ -56,7 +56,7 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its own axes."""
+        """The variable's own axes."""
         return self.values.shape[2:]
 
     @property
@@ -66,7 +66,7 @@ class Variable:
 
     @functools.cached_property
     def free(self) -> Array:
-        """Without bounds, (chains, n, free d)."""
+        """The draws without bounds, (chains, n, free d)."""
         bijection = Supports(self.support)
         return bijection.ravel(bijection.inverse(self.values))
 

@@ -86,7 +86,9 @@ class Cells(NamedTuple):
             except ValueError:
                 plain, values = False, np.zeros(0)
             if plain and np.isfinite(values).all():
-                return values.reshape(len(columns), len(self.rows)).T
+                values = values.reshape(len(columns), len(self.rows)).T
+                self._check_digits(columns, values)
+                return values
         values, name, where = np.empty((len(self.rows), len(columns))), "", ""
         try:
             mark = decimal or decimal_mark(itertools.chain(*texts), self.delimiter)
@@ -101,7 +103,21 @@ class Cells(NamedTuple):
             if isinstance(error, AmbiguousNumber):
                 wanted = "one decimal mark: say --decimal . or --decimal ,"
             raise table_error(self.path, f"{error}{where}", wanted) from error
+        self._check_digits(columns, values)
         return values
+
+    def _check_digits(self, columns: Any, values: np.ndarray) -> None:
+        """Raise an ArtifactError for a whole number of which a float has not all digits."""
+        for row, place in np.argwhere(abs(values) >= 2**53):
+            name, text = columns[place], self.rows[row][self.header.index(columns[place])].strip()
+            if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) != int(values[row, place]):
+                raise table_error(
+                    self.path,
+                    f"{text} in line {self.lines[row]}, column {name!r}, whose last digits would "
+                    "be lost",
+                    "whole numbers up to 2^53, about 9.0e15, which float64 holds exactly",
+                    "Leave the column out if it numbers records; else change its unit.",
+                )
 
 
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
@@ -191,7 +207,8 @@ def read_text(path: Path) -> str:
 
 
 def clean(name: str) -> str:
-    """Without blanks about it; one accented letter is one character, however it was typed.
+    """Return the text without blanks about it; one accented letter is one character, however it was
+    typed.
 
     The mark that :func:`as_text` sets is taken off.
     """
@@ -211,7 +228,7 @@ def as_text(name: str) -> str:
 def table_error(
     path: Path, found: str, expected: str, fix: str = "Mend the file there."
 ) -> ArtifactError:
-    """For what is wrong in a table, with the place in ``found``."""
+    """Make the error for what is wrong in a table, with the place in ``found``."""
     return ArtifactError(found=f"{found} of table {str(path)!r}", expected=expected, fix=fix)
 
 

@@ -284,7 +284,7 @@ class Langevin(Teacher):
         return state.kernel.position
 
     def networks(self, state: State) -> Any:
-        """Those at which the first chains ended their climb."""
+        """The networks at which the first chains ended their climb."""
         return None if state.modes is None else in_units(self.target.model, state.modes)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:

@@ -190,7 +190,9 @@ class ConjugateLearner:
     __or__ = merge
 
     def compact(self) -> Self:
-        """Without the memory of who was forgotten: equal to a learner that never saw them."""
+        """Return the learner without the memory of who was forgotten: equal to a learner that never
+        saw them.
+        """
         return dataclasses.replace(self, ledger=self.ledger and self.ledger.compact())
 
     @property

@@ -162,7 +162,8 @@ class VectorFeatures(Features):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OwnFeatures(Features):
-    """Any function of a batch, such as a pretrained network that nobody trains on.
+    """The features that any function of a batch gives, such as a pretrained network that nobody
+    trains on.
 
     The ``function`` gives features (n, size), always the same ones, of inputs (n, ...); an
     :class:`~posterity.artifact.architecture.Architecture` can be saved, another function not.
@@ -202,7 +203,9 @@ class OwnFeatures(Features):
 
 
 def default_features(x: Any) -> Features:
-    """Those of vectors (n, d), by their shape alone; a StructureError for other axes."""
+    """Return the features of vectors (n, d), by their shape alone; a StructureError for other
+    axes.
+    """
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])
