@@ -290,7 +290,6 @@ class MotionCapture:
 
     @property
     def sequences(self) -> list[Array]:
-        """Each by itself."""
         return np.split(self.X, self.bounds[1:-1])
 
 

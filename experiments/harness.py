@@ -62,7 +62,6 @@ def kept_object(path: Path, make: Callable[[], Any]) -> Any:
 
 
 def kept_arrays(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The same of NumPy arrays by name."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -158,7 +157,6 @@ def over_seeds(trees: Sequence[Any]) -> Any:
 
 
 def places(numbers: Mapping[str, float], digits: int = 4) -> dict[str, float]:
-    """Rounded to so many places."""
     return {name: round(float(value), digits) for name, value in numbers.items()}
 
 
@@ -176,7 +174,6 @@ def at_least(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, 
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """What a results file was made with."""
     found = {name: metadata.version(name) for name in ("jax", "numpy", "scipy", *packages)}
     return {"python": platform.python_version(), "posterity": posterity.__version__, **found}
 
@@ -248,6 +245,7 @@ def command(
         flag = name if alone else f"--{name.replace('_', '-')}"
         parser.add_argument(flag, default=own.default, help=f"(default: {own.default})", **options)
     given = vars(parser.parse_args(arguments))
+    given = {name: tuple(own) if isinstance(own, list) else own for name, own in given.items()}
     alone = [given.pop(name) for name, own in parameters.items() if own.kind is own.POSITIONAL_ONLY]
     with warnings.catch_warnings():
         for kind in (errors.ConvergenceWarning, errors.IdentificationWarning, errors.FusionWarning):

@@ -188,7 +188,6 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
 
 
 def _first(q: Any, size: int) -> Gaussian:
-    """The marginal of the first coefficients."""
     return _turned(q, list(range(size)))
 
 
@@ -286,7 +285,6 @@ FAILING = ("a centre without a category", "no event in a category", "one class",
 
 
 def everything() -> None:
-    """Run all and write the results."""
     if why := missing():
         raise SystemExit(f"nothing was run: {why}")
     found = {name: compared(*case) for name, case in examples().items()}

@@ -103,7 +103,6 @@ class Setting:
         return cls(variances=(1.0, 1.0, 1.0), **chain, **length)
 
     def teacher(self, layers: Layers, data: Any) -> Langevin:
-        """The chain."""
         sizes = Falling(self.first, self.last, self.fall)
         return self._chain(layers, data, sizes, self.temperature, self.burn_in, self.thin)
 
@@ -176,12 +175,10 @@ class Seed:
 
     @property
     def layers(self) -> Layers:
-        """Of teacher and plug-in network."""
         classes = int(self.images.y_train.max()) + 1
         return Layers.dense(self.images.x_train.shape[1], *self.setting.hidden, classes)
 
     def file(self, name: str) -> Path:
-        """Where something of this run is kept."""
         return self.folder / f"seed{self.number}-{name}"
 
     def run(self, say: Any = print) -> Row:

@@ -29,7 +29,6 @@ class Gamma(NamedTuple):
 
     @property
     def variance(self) -> Any:
-        """The mean of one over the precision."""
         return self.rate / (self.shape - 1)
 
 

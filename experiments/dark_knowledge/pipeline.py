@@ -142,7 +142,6 @@ class Trial:
         return rows
 
     def known(self) -> dict[str, Any]:
-        """What the cache has."""
         return harness.kept(self.cache, self.case.name, None) or {}
 
     def _distilled(self, fused: Network, inputs: Inputs) -> dict[str, Any]:

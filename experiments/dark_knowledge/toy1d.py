@@ -54,7 +54,6 @@ class Band:
 
     @property
     def total(self) -> Array:
-        """The variance of y."""
         return self.function + self.noise
 
 
@@ -72,7 +71,6 @@ def scaled() -> tuple[Array, Array]:
 
 
 def grid() -> Array:
-    """Where bands are drawn."""
     return np.linspace(-REACH, REACH, POINTS)
 
 
@@ -83,7 +81,6 @@ VARIANCES = np.repeat(PRIOR_VARIANCES, [2 * HIDDEN, HIDDEN + 1])
 
 
 def log_density() -> Any:
-    """Of the posterior of flat weights."""
     return peers.values(LAYERS, *scaled(), VARIANCES, NOISE_VARIANCE)
 
 
@@ -197,7 +194,6 @@ def plugged_in(seed: int, effort: Effort) -> Band:
 
 
 def teacher(thin: int) -> Langevin:
-    """Chains on the twenty points."""
     x, y = scaled()
     net = NeuralNetwork.of_layers(LAYERS, likelihood="gaussian", noise_variance=NOISE_VARIANCE)
     prior = GaussianPrior(PRIOR_VARIANCES).network(LAYERS)
@@ -206,7 +202,6 @@ def teacher(thin: int) -> Langevin:
 
 
 def sampled(seed: int, effort: Effort) -> Band:
-    """The chains' own band."""
     draws = teacher(effort.thin).sample(effort.draws, key=jax.random.key(seed))
     leaves = jax.tree.leaves(draws.stack)
     flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
@@ -260,7 +255,6 @@ def scores(truth: Band, found: Band) -> dict[str, Any]:
 
 
 def one(name: str, seed: int, effort: Effort) -> dict[str, Any]:
-    """The band of one method."""
     own = METHODS[name](seed, effort)
     return {
         "mean": np.asarray(own.mean).tolist(),
@@ -312,7 +306,6 @@ def run(
 
 
 def reference_report(draws: Array) -> dict[str, Any]:
-    """How well the posterior itself is known."""
     half = len(draws) // 2
     first, second = (band(own.reshape(-1, POINTS)) for own in (draws[:half], draws[half:]))
     return {

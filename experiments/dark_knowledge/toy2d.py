@@ -48,12 +48,10 @@ def data() -> tuple[Array, Array]:
 
 
 def tests() -> tuple[Array, Array]:
-    """New records of the same two normals."""
     return drawn(np.random.default_rng([0, 1]), TESTS // 2)
 
 
 def drawn(rng: np.random.Generator, per_class: int) -> tuple[Array, Array]:
-    """Records of both classes."""
     y = np.repeat([0, 1], per_class)
     centre = np.where(y[:, None] == 1, SEPARATION, -SEPARATION)
     return rng.normal(size=(len(y), 2)) + centre, y
@@ -142,7 +140,6 @@ class Effort:
 
     @property
     def students(self) -> dict[str, tuple[int, ...]]:
-        """Those that are trained."""
         return dict(list(STUDENTS.items())[: 1 if self.brief else 3])
 
 
@@ -164,7 +161,6 @@ PAPER_RATE, PAPER_DECAY, PAPER_TIMES = 0.1, 0.8, 25
 
 
 def teacher(**options: Any) -> Langevin:
-    """Chains on the twenty records."""
     (x, y), net = data(), NeuralNetwork.of_layers(TEACHER)
     records = x.astype(np.float32), y.astype(np.int32)
     prior = net.prior(variance=PRIOR_VARIANCE)
@@ -172,7 +168,6 @@ def teacher(**options: Any) -> Langevin:
 
 
 def papers_teacher(**options: Any) -> Langevin:
-    """One chain of constant step size."""
     kernel = SGLD(step_size=PAPER_STEP)
     return teacher(kernel=kernel, chains=1, burn_in=PAPER_BURN_IN, scaled=False, **options)
 
@@ -219,7 +214,6 @@ def student(
 
 
 def predicted(found: Any, x: Array) -> Predictive:
-    """What a student says."""
     said = found.student.predict(x)
     return Predictive(said.mean, said.mutual_information)
 
@@ -258,7 +252,6 @@ def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dic
 
 
 def places(effort: Effort) -> dict[str, Array]:
-    """Where methods are compared."""
     return {"grid": grid(effort.side), "tests": tests()[0]}
 
 
@@ -343,7 +336,6 @@ def run(
 def reference_report(
     draws: Array, places: Mapping[str, Array], truth: Mapping[str, Predictive]
 ) -> dict[str, Any]:
-    """How well the posterior itself is known."""
     half = len(draws) // 2
     parts = [own.reshape(-1, TEACHER.size) for own in (draws[:half], draws[half:])]
     few = averaged_by_chain(draws, places["grid"][:: max(len(places["grid"]) // 40, 1)])
@@ -428,7 +420,6 @@ def judged(
 
 
 def pair(row: Mapping[str, Any]) -> Array:
-    """Chances of both classes."""
     one = np.clip(np.asarray(row["chances"]), 1e-6, 1 - 1e-6)
     return np.stack([1 - one, one], 1)
 

@@ -50,7 +50,6 @@ def images(name: str) -> tuple[Any, ...]:
 
 
 def teacher(name: str, **options: Any) -> Langevin:
-    """Chains on the records."""
     x, y, *_ = images(name)
     net = NeuralNetwork.of_layers(LAYERS)
     return Langevin(net, GaussianPrior().network(LAYERS), (x, y), **options)
@@ -66,7 +65,6 @@ def scored(said: Any, labels: Any) -> dict[str, float]:
 
 
 def plugged_in(name: str, seed: int, climb: int) -> dict[str, Any]:
-    """The network at the end of one climb."""
     chains, clock = teacher(name, chains=1, climb=climb, burn_in=0), harness.Clock()
     with jax.enable_x64(False):
         weights = chains.target.constrained(chains.begin(key=jax.random.key(seed)).modes)

@@ -40,7 +40,6 @@ class Case:
 
     @property
     def rest(self) -> dict[str, tuple[Array, Array]]:
-        """The sites that stay."""
         return {site: data for site, data in self.sites.items() if site != LEAVER}
 
 

@@ -58,7 +58,6 @@ class Curve:
 
     @property
     def interval(self) -> Array:
-        """Between these lie nine of ten repetitions."""
         return np.quantile(np.nan_to_num(self.kl, nan=np.inf), [0.05, 0.95], axis=0)
 
     def at(self, wanted: Sequence[int], *, unit: str = "visits") -> dict[str, Any]:

@@ -44,7 +44,6 @@ def panel(
 
 
 def figure3(curves: Curves, folder: Path) -> None:
-    """Conjugate learning on three graphs."""
     options = {"figsize": (3.7 * len(curves), 3.7), "sharey": True}
     with harness.figure(folder / "figure3.png", 1, len(curves), **options) as axes:
         for axis, (name, curve), color in zip(axes[0], curves.items(), COLORS, strict=False):

@@ -41,7 +41,6 @@ def few_hops(hops: Mapping[str, Any], data_sets: Mapping[str, Any]) -> dict[str,
 
 
 def forgotten(covered: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """One cover after a request."""
     rows = {f"{case}, {how}": row for case, own in covered.items() for how, row in own.items()}
     ratios = {name: row[ONE_COVER] for name, row in rows.items() if ONE_COVER in row}
     return {
@@ -53,7 +52,6 @@ def forgotten(covered: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def theory(times: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Cover and unlearning times."""
     scores = {f"{graph}, {kind}": r["z"] for graph, own in times.items() for kind, r in own.items()}
     square = sum(z * z for z in scores.values()) / len(scores)
     return {

@@ -39,7 +39,6 @@ class WaitingPosterior:
 
     @functools.cached_property
     def mode(self) -> float:
-        """Where the density of the logit is largest."""
         loss = lambda u: -self.log_density_of_logit(u)
         return float(optimize.minimize_scalar(loss, bounds=(-30, 30), method="bounded").x)
 
@@ -82,5 +81,4 @@ class WaitingPosterior:
 
     @property
     def floor(self) -> float:
-        """What no Beta can go below."""
         return float(self.kl(*self.best))

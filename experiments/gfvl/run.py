@@ -70,7 +70,6 @@ def fourth(effort: Effort, results: Path) -> dict[str, Any]:
 
 
 def fifth(effort: Effort, results: Path) -> dict[str, Any]:
-    """Unlearning."""
     conjugates = conjugate.unlearning(effort)
     cases = {case: waiting.unlearning(effort, leavers=mean) for case, mean in waiting.CASES.items()}
     figures.figure5(conjugates, cases, results)

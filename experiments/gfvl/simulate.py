@@ -104,8 +104,9 @@ def simulate(
         if update.conjugate:
             table = np.asarray(_factors(model, stacks)) / update.temperature
             table = np.concatenate([table, np.zeros((1, table.shape[1]))])[place]
-            bad = np.where(np.isfinite(table).all(1), -1, np.arange(len(table)))[np.unique(walked)]
-            trace = prior.natural_parameters + _sums(table, np.asarray(walked), site, left)
+            odd = np.flatnonzero(~np.isfinite(table).all(1))
+            bad = np.array([-1, *(k for k in odd if (walked == k).any())])
+            trace = _sums(prior.natural_parameters, table, np.asarray(walked), site, left)
         else:
             member = jax.tree.map(jnp.asarray, prior)
             keys = jax.random.split(update_key, repetitions)
@@ -120,8 +121,7 @@ def simulate(
                 )
     if (bad >= 0).any():
         raise failure_of(not_finite(), network.names[bad.max()])
-    before = np.broadcast_to(prior.natural_parameters, (repetitions, 1, trace.shape[-1]))
-    trace = np.concatenate([before, trace], axis=1)[:, ::every]
+    trace = trace[:, ::every]
     return Simulation(trace, np.asarray(walked), np.arange(trace.shape[1]) * every, prior)
 
 
@@ -143,18 +143,27 @@ def _factors(model: Model, sites: Records) -> Any:
     return jax.vmap(lambda records: model.factor(records).natural_parameters)(sites)
 
 
-def _sums(table: np.ndarray, walked: np.ndarray, site: int, left: np.ndarray) -> np.ndarray:
-    """Sums of factors after each visit: of those sites that were visited, less one that left."""
-    trace = np.zeros((*walked.shape, table.shape[1]))
-    for own, row, end in zip(trace, walked, left, strict=True):
-        first = np.unique(row, return_index=True)[1]
-        own[first] = table[row[first]]
-        there = np.flatnonzero(row == site)
-        if len(there) and there[0] >= end:  # who left before it came adds nothing
-            own[there[0]] = 0
-        elif len(there) and end < len(row):
-            own[end] -= table[site]
-    return np.cumsum(trace, axis=1, out=trace)
+def _sums(prior: Any, table: Any, walked: np.ndarray, site: int, left: np.ndarray) -> np.ndarray:
+    """The prior, and after each visit with the factors of sites that came, less one that left."""
+    repetitions, visits = walked.shape
+    arrival, begin, end = np.full((repetitions, len(table)), visits), 0, 4 * len(table)
+    rows = np.arange(repetitions)
+    # Once all sites were visited the rest of the walk, often the longest part, is not looked at.
+    while begin < visits and (arrival == visits).any():
+        part = walked[:, begin:end]
+        times = np.broadcast_to(begin + np.arange(part.shape[1]), part.shape)
+        places = rows[:, None] * len(table) + part
+        np.minimum.at(arrival.reshape(-1), places.ravel(), times.ravel())
+        begin, end = end, 2 * end
+    # Who left before it came adds nothing, and takes nothing away.
+    came = arrival[:, site] < left
+    arrival[~came, site] = visits
+    # Records along the last axis, where they are summed fastest; one past the last for never.
+    trace = np.zeros((repetitions, len(prior), visits + 2))
+    trace[:, :, 0] = prior
+    trace[rows[:, None], :, arrival + 1] = table
+    trace[rows[came], :, left[came] + 1] -= table[site]
+    return np.moveaxis(np.cumsum(trace, axis=2, out=trace)[:, :, :-1], 2, 1)
 
 
 @program
@@ -197,4 +206,5 @@ def _general(
     counts, errors = jnp.zeros((repetitions, sites), jnp.int32), jnp.zeros((repetitions, sites))
     carry = total, factors, counts, jnp.full(repetitions, -1, walked.dtype), errors
     (*_, bad, errors), trace = jax.lax.scan(visit, carry, (jnp.arange(size), walked.T))
-    return jnp.swapaxes(trace, 0, 1), bad, errors
+    before = jnp.broadcast_to(start, (repetitions, 1, *start.shape))
+    return jnp.concatenate([before, jnp.swapaxes(trace, 0, 1)], 1), bad, errors

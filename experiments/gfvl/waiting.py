@@ -74,7 +74,6 @@ def run(
     seed: int = 0,
     **options: Any,
 ) -> Simulation:
-    """Gossip on the complete graph."""
     options["weights"] = {agent: 1 / RECORDS for agent in sites} if mean_loss else None
     options |= {"update": update or LocalUpdate(), "key": jax.random.key(seed)}
     return simulate(sites, BetaExponential(), WAITING_PRIOR, GRAPH, **options)

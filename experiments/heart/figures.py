@@ -113,7 +113,6 @@ def _membership(results: Results, parts: Sequence[str], axes: Any) -> None:
 
 
 def _points(axis: Any, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:
-    """Means with standard errors over seeds."""
     errors = [value["standard error"] or 0.0 for value in values]
     means = [value["mean"] for value in values]
     axis.errorbar(x, means, errors, linestyle="", markersize=5, capsize=2, **style)

@@ -63,7 +63,6 @@ class Kind:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The federations."""
         return tuple(name for name in self.plans if name != POOLED)
 
 

@@ -53,7 +53,6 @@ def overfitted(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, An
 
 
 def nuts(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
-    """Pooled logistic regression beside NUTS."""
     del quick
     return trials.compare_with_nuts(kinds.logistic(), splits, seed)
 

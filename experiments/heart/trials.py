@@ -26,22 +26,18 @@ SCATTER, NOISE, OTHER_NOISE = range(3)
 
 
 def purpose(seed: int, what: int) -> jax.Array:
-    """The key of a seed for one purpose."""
     return jax.random.fold_in(jax.random.key(seed), what)
 
 
 def training(splits: Splits) -> dict[str, Data]:
-    """Training patients by site."""
     return {site: (split.x_train, split.y_train) for site, split in splits.items()}
 
 
 def held_out(splits: Splits) -> dict[str, Data]:
-    """Test patients by site."""
     return {site: (split.x_test, split.y_test) for site, split in splits.items()}
 
 
 def together(data: Mapping[str, Data]) -> Data:
-    """All sites' patients in one place."""
     x, y = zip(*data.values(), strict=True)
     return np.concatenate(x), np.concatenate(y)
 

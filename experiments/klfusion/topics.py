@@ -148,7 +148,6 @@ class Score(NamedTuple):
 
 
 def judge(q: Plate, problem: Trial, cpu: float = 0.0) -> Score:
-    """How well it foretells the unseen words."""
     words: Any = q.members
     model = TopicModel(words.own_size, concentration=ALPHA, iterations=60, tolerance=1e-2)
     total = problem.unseen.totals.sum()

@@ -62,7 +62,6 @@ def contributions(splits: Mapping[str, Split], seed: int) -> dict[str, Rows]:
 
 
 def released(rows: Rows, made: Any, rng: np.random.Generator) -> Any:
-    """The posterior of all hospitals' releases."""
     total = PRIOR.zero()
     for site in sorted(rows):
         total = total + made.release(rows[site], rng=rng)
@@ -70,7 +69,6 @@ def released(rows: Rows, made: Any, rng: np.random.Generator) -> Any:
 
 
 def scores(q: Any, splits: Mapping[str, Split]) -> dict[str, float]:
-    """On all hospitals' held-out patients."""
     x, y = trials.together(trials.held_out(splits))
     p = np.clip(kinds.predict_logistic(q, x), kinds.SMALLEST, 1 - kinds.SMALLEST)
     return {

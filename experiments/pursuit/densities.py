@@ -81,7 +81,6 @@ def ours(target: Target, *, components: int, seed: int, **options: Any) -> Found
 
 
 def gaussians(mixture: Any) -> Gaussians:
-    """A Mixture of the library as numbers."""
     parts = mixture.components.standard_parameters()
     return Gaussians.of(mixture.weights, parts["mean"], np.sqrt(np.asarray(parts["variance"])))
 
@@ -141,7 +140,6 @@ def of(rows: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
 
 
 def report(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of one method."""
     change = harness.rounded(max(row["change"] for row in rows), 1)
     return {
         "KL(q, p)": of(rows, "reverse"),

@@ -70,7 +70,6 @@ class Problem:
 
 
 def problem(name: str) -> Problem:
-    """A target by its name."""
     from inference_gym import using_jax
 
     kind, options = TARGETS[name]
@@ -157,7 +156,6 @@ def pursued(target: Problem, seed: int, _: int) -> tuple[Found, Found]:
 
 
 def guided(kind: str, target: Problem, seed: int, budget: int) -> Found:
-    """By one of NumPyro's automatic guides."""
     import numpyro
     import numpyro.distributions as dist
     from numpyro.infer import SVI, Trace_ELBO, autoguide

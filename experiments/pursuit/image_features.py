@@ -52,7 +52,6 @@ class ImageFeatures(Features):
 
     @property
     def digest(self) -> str:
-        """Of the arguments."""
         return digest_of("images", dataclasses.astuple(self))
 
     def of(self, x: Array) -> Array:

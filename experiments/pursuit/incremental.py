@@ -95,7 +95,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
         return f"{self.data}-{self.seed}-{self.order}-{self.method}".replace(" ", "_")
 
 
@@ -132,11 +131,9 @@ class Runner:
         return tasks, own.x_test[tests].reshape(-1, flat.shape[1]), own.y_test[tests]
 
     def shaped(self, data: str, flat: Array) -> Array:
-        """Flat images in their shape."""
         return flat.reshape(-1, *self.data(data).x_train.shape[1:])
 
     def features(self, data: str, seed: int) -> ImageFeatures:
-        """Those of a seed."""
         setting, shape = self.setting, self.data(data).x_train.shape[1:]
         return ImageFeatures(shape, setting.cells, width=setting.width, seed=seed)
 
@@ -418,7 +415,6 @@ def run(
 
 
 def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
-    """Write what the folder has."""
     every = jobs(list(METHODS), list(SETS), range(5), list(ORDERS))
     rows = [row for job in every if (row := harness.kept(cache, job.name, None)) is not None]
     summary = summarise(setting, rows)

@@ -80,7 +80,6 @@ def measured(kind: str, size: int, law: Any, seed: int) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all seeds of one problem."""
     column = lambda name: np.array([row[name] for row in rows])
     right = column("error") < NEAR
     return {

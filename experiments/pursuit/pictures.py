@@ -67,7 +67,6 @@ def plane(axis: Any, target: Target, law: Gaussians) -> None:
 
 
 def true(target: Target, points: Array) -> Array:
-    """Normalised densities."""
     return np.exp(target.log_densities(points) - target.log_normaliser(SIDES[target.size][0]))
 
 

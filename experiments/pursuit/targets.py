@@ -50,7 +50,6 @@ class Target:
             return np.asarray(_of_many(self.log_density)(jnp.asarray(points, jnp.float64)))
 
     def log_normaliser(self, side: int) -> float:
-        """By quadrature."""
         points, volumes = self.grid(side)
         return float(np.logaddexp.reduce(self.log_densities(points) + volumes))
 
@@ -70,7 +69,6 @@ def square(size: int, low: float, high: float, side: int) -> Array:
 
 
 def straight(size: int, low: float, high: float) -> Grid:
-    """Equally spaced."""
     step = lambda side: np.linspace(low, high, side)[1] - low
     volumes = lambda side: np.full(side**size, size * math.log(step(side)))
     return lambda side: (square(size, low, high, side), volumes(side))
@@ -131,7 +129,6 @@ WIDTH, BEND, THICKNESS, MOUTH = 2.0, 0.25, 0.7, 1.5
 
 
 def four_modes_1d() -> Target:
-    """Four modes of unequal weight and width."""
     return Target("four modes, 1-d", 1, mixture(*FOUR_1D), straight(1, -16, 16), 5.0, 10.0)
 
 
@@ -141,7 +138,6 @@ def four_modes_2d() -> Target:
 
 
 def two_far_modes() -> Target:
-    """Forty standard deviations apart."""
     density = mixture([0.4, 0.6], [[-20.0], [20.0]], [[1.0], [1.0]])
     return Target("two far modes", 1, density, straight(1, -35, 35), 15.0, 27.0)
 

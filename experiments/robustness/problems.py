@@ -30,7 +30,6 @@ class Problem:
 
     @property
     def pooled(self) -> tuple[Array, Array]:
-        """All sites' records."""
         x, y = zip(*self.sites.values(), strict=True)
         return np.concatenate(x), np.concatenate(y)
 
@@ -141,7 +140,6 @@ def bilinear(z: Any, data: Any) -> Any:
 
 
 def mixture(z: Any, data: Any) -> Any:
-    """Two means that can be exchanged."""
     _, y = data
     return jnp.logaddexp(-((y - z[0]) ** 2) / 2, -((y - z[1]) ** 2) / 2)
 

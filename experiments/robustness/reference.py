@@ -32,7 +32,6 @@ DENSITY = expit(PLACES) * expit(-PLACES) * (PLACES[1] - PLACES[0])
 
 
 def gap_of(problem: Problem) -> Gap:
-    """What measures posteriors of this problem."""
     if isinstance(problem.model, LogisticRegression):
         return _logistic(problem)
     return _users(problem)

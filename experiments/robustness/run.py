@@ -47,14 +47,12 @@ def judged(problem: Problem) -> dict[str, Any]:
 
 
 def verdict(gap: float | None) -> str:
-    """In a word."""
     if gap is None:
         return "no posterior"
     return "wrong" if gap > WRONG else "right" if gap > -WRONG else "reference failed"
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts by kind of problem."""
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for row in rows:
         for kind in (row["kind"], "all"):

@@ -84,7 +84,6 @@ def wisharts(size: int, unit: Array) -> Family:
 
 
 def normal_gammas(size: int, unit: Array) -> Family:
-    """The same column by column."""
     ones = np.ones(size)
     prior = NormalGamma.from_standard(0 * ones, 0.001 * ones, 3 * unit**2, 3 * ones)
     return prior, lambda x: NormalGamma(len(x) * ones, len(x) * ones, x.sum(0), (x**2).sum(0))
@@ -97,25 +96,21 @@ def diagonals(size: int, unit: Array) -> Family:
 
 
 def gaussians(size: int, unit: Array) -> Family:
-    """The same as full Gaussians."""
     prior = Gaussian.from_standard(np.zeros(size), np.diag((100 * unit) ** 2))
     precision = np.diag(1 / unit**2)
     return prior, lambda x: Gaussian(precision @ x.sum(0), len(x) * precision)
 
 
 def total(prior: Any, factors: list[Any]) -> Any:
-    """A batch of posteriors."""
     natural = [prior.natural_parameters + f.natural_parameters for f in factors]
     return prior[None].with_natural_parameters(np.array(natural)) if natural else prior
 
 
 def repeated(prior: Any, times: int) -> Any:
-    """A batch of one prior."""
     return prior.with_natural_parameters(np.tile(prior.natural_parameters, (times, 1)))
 
 
 def ledger(name: str, prior: Any, posterior: Any) -> Ledger:
-    """A site's own."""
     return Ledger.of_site(name, prior=prior, posterior=posterior)
 
 
@@ -339,7 +334,6 @@ def numbers(rng: Rng) -> Situation:
 
 
 def alone(rng: Rng) -> Situation:
-    """A single site."""
     whole = regressions(rng)
     name = next(iter(whole.sites))
     return Situation("one site", {name: whole.sites[name]}, refused=True)
@@ -422,7 +416,6 @@ def mismatches(
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In a few words."""
     if row["wrong"] == ["sites differ"] and row["heard"]:
         return "right, warned of sites that differ"
     if row["wrong"]:

@@ -91,7 +91,6 @@ def unfinished(seed: int) -> dict[str, Any]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In a word."""
     if row["state"] == "converged":
         return "converged" if row["left"] <= 1e-2 else "silent"
     if not math.isfinite(row["said"]):
@@ -101,7 +100,6 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts by rule and by order."""
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for row in rows:
         for kind in (row["rule"], row["order"], "all"):

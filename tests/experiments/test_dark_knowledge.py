@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -147,6 +148,29 @@ def test_verdicts_and_what_is_kept(tmp_path: Path) -> None:
     assert harness.kept(tmp_path, "some", make, 2) == {"a": [1.0]} and len(calls) == 2
     harness.write(tmp_path, "some", {"list": [1, 2], "text": "[a]"})
     assert json.loads((tmp_path / "some.json").read_text()) == {"list": [1, 2], "text": "[a]"}
+
+
+def test_a_run_has_its_keywords_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(
+        tables: tuple[str, ...] = ("a", "b"),
+        /,
+        *,
+        seeds: tuple[int, ...] = (0, 1),
+        splits: int | None = None,
+        minutes: float = 1.5,
+        only_kept: bool = False,
+        _small: int = 1,
+    ) -> dict[str, Any]:
+        found = (tables, seeds, splits, minutes, only_kept, _small)
+        return {"found": found, "goals": [harness.at_most("few", {"mean": 1.0}, 2.0)]}
+
+    words = ["b", "--seeds", "3", "4", "--splits", "7", "--only-kept"]
+    found = harness.command(run, words, tables="ab")["found"]
+    assert found == (("b",), (3, 4), 7, 1.5, True, 1)
+    assert capsys.readouterr().out.startswith("met      few")
+    assert harness.command(run, [])["found"] == (("a", "b"), (0, 1), None, 1.5, False, 1)
+    with pytest.raises(SystemExit):
+        harness.command(run, ["c"], tables="ab")
 
 
 def test_divergences() -> None:

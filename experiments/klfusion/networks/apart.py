@@ -32,7 +32,6 @@ Rows = dict[str, dict[str, float]]
 
 
 def cases(partitions: int = 9) -> dict[str, list[Case]]:
-    """Partitions by what they are for."""
     own = [Case(0.5, number, steps=STEPS) for number in range(partitions)]
     return {
         "Dirichlet(0.5), chosen on these": own[:CHOSEN],
@@ -46,7 +45,6 @@ def cases(partitions: int = 9) -> dict[str, list[Case]]:
 
 
 def strange_images(letters: Path | None) -> dict[str, Images]:
-    """Kinds of images that are no clothes."""
     found = {"fonts": font_digits().x[::3][:MOST], "MNIST": mnist().x_test[:MOST]}
     if letters is not None:
         content = gzip.decompress(letters.read_bytes())

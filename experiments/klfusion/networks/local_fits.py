@@ -88,14 +88,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of its folder in the cache."""
         words = [*self.setting.replace(",", "").split(), f"dirichlet{self.concentration:g}"]
         widths = "-".join(map(str, self.widths))
         words += [f"sites{self.sites}", f"widths{widths}", f"steps{self.steps}", str(self.number)]
         return "-".join(words)
 
     def rows(self, labels: Integers) -> list[Integers]:
-        """The training images of each site."""
         if self.sites == 1:
             return [np.arange(len(labels))]
         seed = (self.number, self.sites, round(1000 * self.concentration))

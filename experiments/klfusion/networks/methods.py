@@ -51,17 +51,14 @@ Found = dict[str, tuple[Predictor, int]]
 
 
 def posteriors(sites: Sites) -> list[Any]:
-    """The local networks."""
     return [ledger.posterior for ledger in sites.values()]
 
 
 def of(networks: Mapping[str, Network]) -> Found:
-    """Each network at the means of its weights."""
     return {name: (alone(own), sum(own.layers.widths)) for name, own in networks.items()}
 
 
 def together(sites: Sites) -> Found:
-    """What keeps all units of all sites."""
     networks, priors = posteriors(sites), [ledger.prior for ledger in sites.values()]
     units = sum(sum(network.layers.widths) for network in networks)
     return {

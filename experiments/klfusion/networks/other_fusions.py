@@ -28,7 +28,6 @@ class EqualShares(Search):
     """Every site counts alike in every output."""
 
     def shares(self) -> Array:
-        """One over the sites."""
         weights = np.array([local.weight for local in self.locals])
         shares = weights[:, None] * np.ones((len(weights), self.locals[0].layers.outputs))
         return shares / shares.sum(0)
@@ -38,7 +37,6 @@ class AveragedOverHolders(Builder):
     """Outgoing weights are summed over the shares of those sites that have the unit."""
 
     def outgoing(self, sites: Iterable[Placed], share: Array) -> FusedLayer:
-        """The last layer before it is refitted."""
         sites = list(sites)
         layer = super().outgoing(sites, share)
         counted = [own.has * counts for own, counts in zip(sites, share, strict=True)]

@@ -38,7 +38,6 @@ def logits(network: Network, x: Images) -> Array:
 
 
 def alone(network: Network) -> Predictor:
-    """What one network says."""
     return lambda x: softmax(logits(network, x), axis=1)
 
 
@@ -85,5 +84,4 @@ def concatenation(sites: Sequence[Network], weights: Array | None = None) -> Pre
 
 
 def ensemble(sites: Sequence[Network]) -> Predictor:
-    """The mean of the networks' probabilities."""
     return lambda x: np.mean([softmax(logits(site, x), axis=1) for site in sites], axis=0)

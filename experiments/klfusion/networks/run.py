@@ -64,7 +64,6 @@ class Trial:
 
     @property
     def data(self) -> methods.Data:
-        """The sites' own training images."""
         rows = self.case.rows(self.digits.y_train)
         own = [(self.digits.x_train[r], self.digits.y_train[r]) for r in rows]
         return dict(zip(self.sites, own, strict=True))

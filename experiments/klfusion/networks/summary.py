@@ -62,7 +62,6 @@ def _local(partitions: Sequence[Rows]) -> list[Rows]:
 
 
 def _statistics(rows: Sequence[Rows]) -> dict[str, Any]:
-    """Of rows of one method."""
     found: dict[str, Any] = {"units": _spread([row["units"] for row in rows], 1)}
     for how in ("at means", "with draws", "AUROC", "AUROC at means"):
         if how in rows[0]:
