@@ -41,7 +41,7 @@ DEVIATION = 3.0
 """Of the base, in every coordinate."""
 DRAWS = 10_000
 MANY = 30
-"""Dimensions beyond which there are three components and one λ is tried."""
+"""Dimensions beyond which components are found from one peak each, by one λ."""
 MORE = 101
 """Dimensions from which there is one component."""
 RATE = 0.01
@@ -142,7 +142,7 @@ def pursued(target: Problem, seed: int, _: int) -> tuple[Found, Found]:
     """By `posterity.pursue`, its components Gaussians of any covariance; and reweighted."""
     size, key = target.size, jax.random.key(seed)
     base = Gaussian.from_standard(np.zeros(size), DEVIATION**2 * np.eye(size))
-    few = {"components": 3 if size < MORE else 1, "finalists": 1, "schedule": Fixed(1.0)}
+    few = {"components": 8 if size < MORE else 1, "finalists": 1, "schedule": Fixed(1.0)}
     options: dict[str, Any] = few if size > MANY else {}
     result = posterity.pursue(target.log_density, base, key=key, **options)
     count = result.trace[-1].evaluations

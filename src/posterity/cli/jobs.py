@@ -219,7 +219,8 @@ def _personal(
             raise UsageError(
                 found=f"model.personal for a column {column!r}",
                 expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name those whose coefficients differ from site to site.",
+                fix="Name those whose coefficients differ from site to site; of an intercept pass "
+                "--intercept too.",
             )
         own = own or [int(column)]
         if places.keys() & set(own):

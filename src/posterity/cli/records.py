@@ -266,7 +266,7 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
     if zero:
         yield f"0 in every record: {some(zero)}; the prior alone speaks of the coefficients"
     if not level:
-        yield "no intercept: set intercept = true in [model] unless that is what you want"
+        yield "no intercept: pass --intercept (model.intercept = true) unless that is what you want"
     elif [value[name] for name in level] != [1.0]:
         yield f"the same in every record: {some(level)}, which an intercept is too"
 

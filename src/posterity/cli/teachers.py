@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from posterity import distillation, models
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import (
-    COUNTS,
     Recipe,
     as_provenance,
     kept,
@@ -28,13 +26,12 @@ from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import Table, read_inputs, reordered
 from posterity.cli.schema import places_of
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
-from posterity.errors import StructureError, UsageError
+from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.federation import specification
 from posterity.federation.specification import build
-from posterity.fitting.given import TIMES, Given, inputs_of, offset_of
-from posterity.fitting.pooled import is_pooled, site_coefficients
-from posterity.fitting.predict import gaussians, spread_in
+from posterity.fitting.given import TIMES, inputs_of, offset_of
+from posterity.fitting.pooled import given
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
@@ -84,7 +81,7 @@ def distillation_of(settings: Settings) -> Distilled:
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior {str(path)!r}")
-    if settings["times"] and (recipe is None or recipe.model != "survival"):
+    if settings["times"] and recipe is None:
         raise conflict("--times", f"{str(path)!r}, which is no posterior of survival")
     record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
     notes = list[str]()
@@ -94,8 +91,14 @@ def distillation_of(settings: Settings) -> Distilled:
         size = posterior.layers.inputs if network else posterior.own_size
         names = () if network else listed(names_in(posterior))
     else:
-        known = together(sites_in(about.provenance).values())
-        posterior, model, notes = _of_recipe(settings, value, path, recipe, known)
+        _check_recipe(settings, recipe, path)
+        known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
+        times = settings["times"] or ()
+        try:
+            spread = settings["model.noise_variance"] or known
+            posterior, model, notes = given(value, recipe, spread, times)
+        except PosterityError as error:
+            raise error.at(f"posterior {str(path)!r}") from error
         names = inputs_of(recipe)[0]
         size = len(names)
         record |= as_provenance(recipe) if like is not None else {}
@@ -111,14 +114,24 @@ def distillation_of(settings: Settings) -> Distilled:
     )
 
 
+def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
+    """Raise a UsageError for options that are not of the model in a recipe."""
+    kind, own = settings["model.kind"], specification.full_name(recipe.model)
+    of = {"times": "survival", "model.noise_variance": "linear"}
+    wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
+    wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
+    if wrong:
+        raise conflict(wrong[0], f"the recipe of {str(path)!r}, a {own}")
+
+
 def _of_data(settings: Settings) -> Distilled:
     """Chains that sample the posterior of records."""
     problem = problem_of(settings)
     recipe = recipe_in(problem.record)
     if getattr(problem.model, "likelihood", None) is None or (recipe and offset_of(recipe)):
         raise UsageError(
-            found=f"data, and --model {problem.kind}, with an offset or exposure or without",
-            expected="a network, or a plain linear or logistic regression, which chains sample",
+            found=f"chains on data for --model {problem.kind}",
+            expected="a network, or a linear or logistic regression without offset or weights",
             fix="Fit it first, which takes no chains: posterity fit TABLE ... -o FILE; then "
             "posterity distill FILE -o STUDENT --inputs TABLE.",
         )
@@ -144,41 +157,6 @@ def _of_data(settings: Settings) -> Distilled:
             **problem.record,
         },
     )
-
-
-def _of_recipe(
-    settings: Settings, value: Any, path: Path, recipe: Recipe, known: Mapping[str, Any]
-) -> tuple[Any, Given, list[str]]:
-    """The law of a recipe's coefficients, the model of how they predict, and notes."""
-    kind, own = settings["model.kind"], specification.full_name(recipe.model)
-    if kind is not None and specification.full_name(kind) != own:
-        raise conflict(f"--model {kind}", f"the recipe of {str(path)!r}, a {own}")
-    posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
-    pooled = is_pooled(posterior)
-    if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):
-        why = "whose other sites' coefficients the prior alone tells"
-        why = why if recipe.own else "whose expectations are infinite at a site that is not known"
-        raise UsageError(
-            found=f"a student of {str(path)!r}, {why}",
-            expected="a posterior that predicts alike at every site",
-            fix=f"Predict from the file itself: posterity predict {path} TABLE --site-column NAME.",
-        )
-    if pooled:
-        laws, notes = site_coefficients(value, [None])
-        posterior = laws[None]
-        notes.append("the student predicts as of a site unseen")
-    _, _, names = gaussians(posterior)
-    spread = settings["model.noise_variance"] or known.get(recipe.spread or "")
-    if settings["model.noise_variance"]:
-        specification.check_noise(recipe.model == "linear", spread)
-    if recipe.spread and (spread := spread_in(recipe, spread)) is None:
-        raise UsageError(
-            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is not known",
-            expected="that, which students predict too",
-            fix="Distill the file that fit, fuse or federate wrote, or say --noise-variance.",
-        )
-    times = tuple(map(float, settings["times"] or recipe.cuts * (recipe.model == "survival")))
-    return posterior, Given(recipe, names or recipe.coefficients(), spread, times), notes
 
 
 def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:

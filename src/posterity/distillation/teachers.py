@@ -262,7 +262,7 @@ class Draws(_OfModel):
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@jax.jit
 def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations:
     return expectations_of(head.likelihood, outputs_of(model, draws, x), head.noise_variance)
 

@@ -183,7 +183,6 @@ def _draws(shared: ExponentialFamily) -> Any:
 
 @program
 def _given(model: Any, z: Any, records: Any) -> Any:
-    # One after another, as in `Cubature.evaluate`: factorisations side by side can wait for ever.
     return jax.lax.map(lambda z: model.local(z, records), z)
 
 

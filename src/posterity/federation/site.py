@@ -416,8 +416,9 @@ def _gradient(
     records = records.widened()
     if not update.noisy:
         mean, error = update.direction(model, q, factor, records, key=key), 0.0
-        if isinstance(update.estimator, Evaluator):
-            other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
+        estimator = update.estimator
+        if isinstance(estimator, Evaluator) and estimator.by_nodes(model, q, records):
+            other = estimator.evaluate(model, q, records, otherwise=True).gradient
             error = q.squared_length(other / update.temperature - factor - mean) / 4
         return mean, 0.0, error
 

@@ -152,7 +152,7 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
         raise UsageError(
             found=f"--own {odd[0]}",
             expected=f"coefficients or columns among {some(plain)}",
-            fix="Name those that each site has for itself.",
+            fix="Name those that each site has for itself; of an intercept pass --intercept too.",
         )
     own = recipe.coefficients()
     if twice := [name for name in own if own.count(name) > 1]:

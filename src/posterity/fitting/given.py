@@ -104,7 +104,7 @@ class Given(Model):
     or dispersion. Inputs are the columns that :func:`inputs_of` names.
 
     Raises:
-        UsageError: for survival without times.
+        UsageError: for survival without times, and a spread that is not known.
         StructureError: for coefficients that are not the recipe's.
     """
 
@@ -120,6 +120,12 @@ class Given(Model):
                 found="survival, and no times to predict it at",
                 expected="one time at least",
                 fix="Give --times T,T,...",
+            )
+        if self.recipe.spread and self.spread is None:
+            raise UsageError(
+                found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
+                expected="that, which students predict too",
+                fix="Distill the file that fit, fuse or federate wrote, or say --noise-variance.",
             )
 
     @property

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import Recipe
-from posterity.errors import StructureError
+from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
+from posterity.fitting.given import Given
 from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
@@ -211,3 +212,33 @@ def predictions(
         scores = [log_predictive(law, recipe, own, spread) for law, own in of]
         return parts, np.concatenate(scores)[order], notes
     return parts, None, notes
+
+
+def given(
+    value: Any, recipe: Recipe, spread: float | None = None, times: Sequence[float] = ()
+) -> tuple[Any, Given, list[str]]:
+    """The law of a posterior's coefficients, how they predict, and notes: a student's teacher.
+
+    It is of a site unseen where sites' coefficients differ; ``spread`` and ``times`` are as in
+    :func:`predictions`, the recipe's and its cuts if left out.
+
+    Raises:
+        UsageError: for coefficients of a site's own, expectations that are infinite, and what
+            :class:`~posterity.fitting.given.Given` refuses.
+        StructureError: for what are no Gaussians over the recipe's coefficients.
+    """
+    posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
+    pooled = is_pooled(posterior)
+    if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):
+        why = "of which the prior alone tells" if recipe.own else "whose expectations are infinite"
+        raise UsageError(
+            found=f"a student for sites unseen, {why}",
+            expected="a posterior that predicts at every site",
+            fix="Predict from the file itself: posterity predict FILE TABLE --site-column NAME.",
+        )
+    if pooled:
+        laws, notes = site_coefficients(value, [None])
+        posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
+    names = gaussians(posterior)[2] or recipe.coefficients()
+    at = tuple(map(float, times or recipe.cuts * (recipe.model == "survival")))
+    return posterior, Given(recipe.shared, names, spread_in(recipe, spread), at), notes

@@ -229,7 +229,7 @@ class FunctionModel(Model):
     function: Callable[[Any, Any], Any] = static()
     predict: Callable[[Any, Any], Any] | None = static(default=None)
     likelihood: str | None = static(default=None)
-    noise_variance: float | int | None = static(default=None)
+    noise_variance: float | int | None = None
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
         """The user's predictions; a UsageError where the model has none."""

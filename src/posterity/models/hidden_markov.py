@@ -7,6 +7,7 @@ import numpy as np
 
 from posterity.arguments import NATURAL, one_of
 from posterity.arrays.linear_algebra import quadratic
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
@@ -210,7 +211,8 @@ def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
     gap = x[..., None, :] - mean
     if precision.ndim == mean.ndim:
         return (jnp.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
-    _, logdet = jnp.linalg.slogdet(precision)
+    xp = namespace(precision)
+    logdet = xp.logdet(xp.cholesky(precision))
     return (logdet - quadratic(precision, gap) - mean.shape[-1] * LOG_2PI) / 2
 
 

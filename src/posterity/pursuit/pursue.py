@@ -31,6 +31,7 @@ from posterity.families import (
 from posterity.families.free_forms import form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.fingerprint import digests
+from posterity.pursuit import starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import FEW, Pursuit, Refused, Row
@@ -328,7 +329,7 @@ def _driven(
     near = state.cache.importance(state.weights)[0].at_most <= tolerance
     more = with_component(greedy, state, last=near) if ended is None else ended
     result = _result(search, state, Status.of(0.0, tolerance), more.starts)
-    status = _status(state, result, more, tolerance)
+    status = _status(search, state, result, more, tolerance)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
     return dataclasses.replace(result, status=status)
@@ -341,7 +342,9 @@ def _result(search: Search, state: State, status: Status, starts: int = 0) -> Pu
     return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, starts)
 
 
-def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
+def _status(
+    search: Search, state: State, result: Pursuit, more: State | Refusal, tolerance: float
+) -> Status:
     """Judge whether there was more to gain; ``more`` is what became of one component more."""
     gain = more.gain if isinstance(more, Refusal) else more.last_gain
     gap, _ = state.cache.importance(state.weights)
@@ -377,6 +380,14 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
         reasons.append(
             f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
             "it has another shape"
+        )
+    # Of Gaussians of these two variances, whatever the shape: estimates by draws do not see tails.
+    tails = ((wider := starts.beyond(search, state)) - math.log1p(wider)) / 2
+    if tails > tolerance:
+        left = max(left, tails)
+        reasons.append(
+            f"where its draws hardly come the target has tails that add {100 * wider:.2g} % to a "
+            "variance: take a base of another shape"
         )
     status = Status.of(left, tolerance, tuple(reasons))
     if not result.starts:

@@ -41,7 +41,7 @@ STEP_SIZE = _or_schedule("a positive number", POSITIVE).or_none()
 TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
 
 
-@leaves("a", "b")
+@leaves("a", "b", "gamma")
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
     """``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and a ``gamma`` that is not negative.
@@ -66,7 +66,7 @@ class Polynomial:
     def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         number = jnp.asarray(step).astype(jnp.float32)
-        return jnp.float32(self.a) * (jnp.float32(self.b) + number) ** -float(self.gamma)
+        return jnp.float32(self.a) * (jnp.float32(self.b) + number) ** -jnp.float32(self.gamma)
 
 
 @leaves("size", "every")
@@ -93,6 +93,7 @@ class Halving:
         return jnp.float32(self.size) * jnp.exp2(-times.astype(jnp.float32))
 
 
+@leaves("size", "period", "least")
 @dataclasses.dataclass(frozen=True)
 class Cyclical:
     """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
@@ -119,7 +120,7 @@ class Cyclical:
     def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
-        share = (1 + jnp.cos(within * jnp.float32(jnp.pi / self.period))) / 2
+        share = (1 + jnp.cos(within * (jnp.pi / self.period))) / 2
         return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
 
 
