@@ -53,6 +53,7 @@ def terms_of(settings: Settings) -> "Terms":
             model_options=settings["model.options"],
             update_options=settings["update.options"],
             personal=settings["model.personal"] or False,
+            own=settings["model.own"] or (),
             limits=settings.table("limits"),
             **{name: settings[name] for name in AGREED},
         )
@@ -75,6 +76,7 @@ def in_words(terms: "Terms") -> list[str]:
         f"Links: {', '.join(f'{a} - {b}' for a, b in terms.links)}; {how}.",
         f"It ends {' or '.join(ends)}." if ends else "It goes on until it is ended.",
         f"Model: {agreed.model}, over a prior {agreed.prior!r}, by {type(agreed.update).__name__}.",
+        *([] if (own := agreed.strata) is None else [f"Each has for itself: {own.listed}."]),
         f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",
         f"Refused are natural parameters beyond {limits.magnitude:g}, changes of the prior by more "
         f"than {limits.pseudo_counts:g}, letters of more than {limits.bytes:,} bytes.",
@@ -163,11 +165,10 @@ def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
 
 def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
     from posterity.cli.records import in_one_order, read_sites
-    from posterity.federation.tables import columns_of
 
     with settings.named():
         target, name = settings["data.target"], settings["name"]
-        own, intercept = columns_of(terms.agreement.prior), settings["data.intercept"]
+        own, intercept = terms.agreement.columns, settings["data.intercept"]
         intercept = "intercept" in (own or ()) if intercept is None else intercept
         tables = read_sites({name: path}, target, intercept)
         return in_one_order(tables, own, target, bool(own)).data[name]

@@ -120,6 +120,7 @@ class Terms:
         model_options: Mapping[str, Any] | None = None,
         update_options: Mapping[str, Any] | None = None,
         personal: bool | Sequence[int | str] | Mapping[str, float] = False,
+        own: Sequence[int | str] = (),
         padding: bool = True,
         total_weight: float | None = None,
         limits: Mapping[str, Any] | None = None,
@@ -133,9 +134,10 @@ class Terms:
         """The terms that plain values say, as a configuration has them.
 
         ``model`` and ``update`` are import paths, ``package.module:name``, of what is called with
-        the options. Without ``links`` everybody may talk to everybody, or to the server alone if
-        there is one. ``schedule`` has a ``kind`` and its options. With ``steps`` and no
-        ``tolerance`` all steps are made; with neither it ends at
+        the options. Of coefficients in ``own`` each of the ``members`` has one for itself, so who
+        joins later takes new terms. Without ``links`` everybody may talk to everybody, or to the
+        server alone if there is one. ``schedule`` has a ``kind`` and its options. With ``steps``
+        and no ``tolerance`` all steps are made; with neither it ends at
         :data:`posterity.federation.status.TOLERANCE`. A UsageError if a value makes no sense, or
         nothing can be imported by a path; a LedgerError if names of two members look alike.
         """
@@ -143,7 +145,8 @@ class Terms:
         rule = None
         if update is not None:
             rule = build(imported(update, "update.path"), update_options or {}, "update")
-        options = {"personal": personal, "padding": padding, "total_weight": total_weight}
+        options = {"personal": personal, "own": own, "padding": padding}
+        options |= {"total_weight": total_weight}
         sites = list(members)
         agreement = Agreement.of(made, prior, rule, sites=sites, on_error="pass", **options)
         names, order = sorted(members), dict(schedule or {})

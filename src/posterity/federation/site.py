@@ -75,9 +75,9 @@ class Site:
         >>> Site.of(agreement, "north", np.array([1, 1, 0])).records.size
         3
         """
-        data = of_one_site(data, agreement.prior, name)
+        data = of_one_site(data, agreement.columns, name)
         with at_site(name):
-            records = Records.of(data, weight)
+            records = agreement.stratified(name, Records.of(data, weight))
             if records.size:
                 agreement.model.check(records.data)
         check_fit(agreement, {name: records})

@@ -314,9 +314,12 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     if not isinstance(known, kind) or not names_of(known):
         raise StructureError(
             found=f"a prior {known!r} with names {some(list(names_of(known).get('', ())))}",
-            expected=f"a {kind.__name__} with a name for each of {some(names)}",
+            expected=f"a {kind.__name__} with a name for each of {some(recipe.stratified.names)}",
             fix="Name its coefficients: posterity.save(prior.named([...]), path).",
         )
+    if recipe.own:
+        known = in_order(known, {"": recipe.stratified.names}, "the prior", "the table")
+        known = recipe.stratified.prior(known)
     return in_order(known, {"": names}, "the prior", "the table")
 
 
