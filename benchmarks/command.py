@@ -1,7 +1,5 @@
 """`posterity fuse` from a cold start: a new process for each run, its own peak memory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

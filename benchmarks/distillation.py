@@ -3,8 +3,6 @@
 Run `python -m benchmarks.distillation --help`; what is measured is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -52,7 +50,6 @@ class Plan:
 
 
 def full(limit: int) -> Plan:
-    """What the goals are about."""
     small = [dataclasses.replace(SMALL, chains=c, steps=s) for c, s in CHAINS.items()]
     memory = [dataclasses.replace(SMALL, chains=16, steps=s) for s in SAMPLES]
     effort = Effort(runs=9, budget=15.0, limit=limit, threads=os.cpu_count() or 1)
@@ -152,7 +149,6 @@ def judged(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "small networks, few steps", parts=PARTS)
     chosen = parser.parse_args(arguments)
     result = run((quick if chosen.quick else full)(chosen.limit), chosen.output, chosen.only)

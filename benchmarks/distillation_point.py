@@ -5,8 +5,6 @@ prior, a categorical likelihood) with minibatches that are picked anew at each s
 with the others in one process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util
@@ -48,7 +46,6 @@ class Problem:
         return x, np.argmax(x @ towards, 1).astype(np.int32)
 
     def weights(self, seed: int) -> list[dict[str, np.ndarray]]:
-        """Where all start."""
         rng = np.random.default_rng(seed + 1)
         return [
             {

@@ -1,7 +1,5 @@
 """One measurement of the engine in a process of its own; started by `benchmarks.engine`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -309,7 +307,6 @@ def tree(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
 
 
 def rested(world: World) -> Any:
-    """The run of a star once its server rests."""
     waiting = deque(world.first.command(world.first.machine.begin))
     while waiting:
         receiver, content = waiting.popleft()

@@ -9,8 +9,6 @@ before and after its writes like any other, loses power and its disk, goes on wi
 waits for a member that comes late, and has another one forgotten.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter
@@ -237,7 +235,6 @@ class NotAskedAgain(Server):
 
 
 def not_kept(memory: Any, asked: Any, answer: Any, content: bytes) -> Any:
-    """The answer is in memory alone."""
     after = with_answer(memory, asked, answer, content)
     return dataclasses.replace(after, parts=memory.parts)
 

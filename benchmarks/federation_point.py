@@ -1,7 +1,5 @@
 """One measurement of federation, in a process of its own: JSON in as the argument, JSON out."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -53,7 +51,6 @@ def names(size: Size) -> list[str]:
 
 
 def coins(size: Size, seed: int) -> dict[str, Any]:
-    """Flips."""
     rng = np.random.default_rng(seed)
     return {site: rng.binomial(1, 0.3, size.records).astype(float) for site in names(size)}
 
@@ -66,7 +63,6 @@ def waits(size: Size, seed: int, leavers: float = COMMON_WAIT) -> dict[str, Any]
 
 
 def regressions(size: Size, seed: int) -> dict[str, Any]:
-    """Linear regression."""
     rng = np.random.default_rng(seed)
     weights = rng.normal(size=size.dimension)
     draw = lambda x: (x, x @ weights + rng.normal(size=len(x)))
@@ -127,7 +123,6 @@ def waiting_speed(
 
 
 def reinforce_speed(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """Like for like."""
     update = LocalUpdate(Reinforce(30, 0.0), steps=size.steps, rate=0.005)
     return waiting_speed(update, size, seed, runs, budget)
 

@@ -135,7 +135,6 @@ class Fuzz:
         return Running(agent, encrypted=False)
 
     def close(self) -> None:
-        """Give the files back."""
         self.running.agent.store.close()
 
     # --- letters ---------------------------------------------------------------------------------
@@ -234,7 +233,6 @@ class Fuzz:
             raise Violation("a memory of another site")
 
     def notice(self, m: Mutator) -> None:
-        """A notice by another way than a letter."""
         claims = [kind for kind in self.kinds if kind[0].islower()]
         case = m.one(self.found[m.one(claims)])
         body: Any = case.letter.body
@@ -463,8 +461,6 @@ def _peak() -> float:
 
 @contextlib.contextmanager
 def _alarm() -> Iterator[None]:
-    """Ends what hangs."""
-
     def end(*_: Any) -> None:
         raise Violation(f"more than {HANGS} seconds")
 

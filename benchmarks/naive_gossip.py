@@ -3,8 +3,6 @@
 What `experiments.gfvl.simulate` is timed against. Source: gong2021, sections III to V.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

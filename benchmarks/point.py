@@ -1,7 +1,5 @@
 """One point of a benchmark, in a process of its own: JSON in as the argument, JSON out."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ Everyone approximates the same density with Gaussians of independent coordinates
 one at a time from draws of the same base law; KL(q ‖ p) is taken by quadrature, off the clock.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import time
@@ -38,7 +36,6 @@ class Problem:
 
     @property
     def density(self) -> Target:
-        """By its name."""
         return TARGETS[self.target]()
 
 

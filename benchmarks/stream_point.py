@@ -1,7 +1,5 @@
 """One point of the benchmark of streams, in a process of its own: JSON in as the argument."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time
@@ -42,7 +40,6 @@ class Source:
             yield batch
 
     def batch(self, start: int) -> Plate:
-        """The sites from one on."""
         rng = np.random.default_rng([self.seed, start])
         sites, size = min(CHUNK, self.shape.sites - start), self.shape.components
         every = np.broadcast_to(np.arange(self.shape.globals_), (sites, self.shape.globals_))
@@ -52,7 +49,6 @@ class Source:
 
 
 def batches(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """Sites that come in batches."""
     fuse(draw(Shape(shape.family, 3, 3, shape.dimension), seed), budget=BUDGET)
     source, found = Source(shape, seed), []
     measured = peak(lambda: found.append(fuse(iter(source), budget=BUDGET)))
@@ -61,7 +57,6 @@ def batches(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]
 
 
 def beside_memory(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """The same sites in memory and in a stream."""
     sites = [one for batch in Source(shape, seed) for one in apart(batch)]
     found: list[Any] = []
     memory = peak(lambda: found.append(fuse(sites, matching="evidence")))
@@ -75,7 +70,6 @@ def beside_memory(shape: Shape, seed: int, runs: int, budget: float) -> dict[str
 
 
 def of_files(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """Sites that are files in one folder."""
     found: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         index = 0
@@ -89,7 +83,6 @@ def of_files(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any
 
 
 def told(fusion: Any) -> dict[str, Any]:
-    """What was found."""
     return {"found": fusion.components, "objective": fusion.trace[-1]}
 
 

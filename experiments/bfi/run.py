@@ -169,7 +169,8 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
     mine, whole = ours(tables, model), gaussian(theirs["bfi"])
     pooled: Any = mine["pooled"]
     size = len(pooled.mean)  # of linear regression theirs have the noise, too
-    shot, theirs_pooled = _first(whole, size), _first(gaussian(theirs["pooled"]), size)
+    first = list(range(size))
+    shot, theirs_pooled = _turned(whole, first), _turned(gaussian(theirs["pooled"]), first)
     if model == "survival":  # whose baseline is last there, and first here
         last = [*range(1, len(pooled.mean)), 0]
         mine |= {k: _turned(mine[k], last) for k in ("one shot", "pooled", "federated")}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.harness import over_seeds, statistics
-from experiments.heart.forgetting import AGAIN, ATTACKS, MORE_SWEEPS, RETRAINED, SWEEPS, after
+from experiments.heart.forgetting import AGAIN, ATTACKS, RETRAINED
 from experiments.heart.trials import EVERYONE, LOCAL
 
 MARGIN = 0.005
@@ -88,8 +88,3 @@ def _judged(values: np.ndarray) -> dict[str, Any]:
     error = found["standard error"]
     within = None if error is None else bool(abs(values.mean()) <= 2 * error)
     return {**found, "within two standard errors of zero": within}
-
-
-def refined_name(part: str) -> str:
-    """The last stage of refinement that was watched."""
-    return after(max(SWEEPS if part == "logistic" else MORE_SWEEPS))

@@ -69,9 +69,6 @@ class Trial(NamedTuple):
     unseen: Documents
 
 
-# --- the problem -----------------------------------------------------------------------------
-
-
 def trial(
     counts: Any, groups: Array, partition: Partition, number: int, held_out: int = HELD_OUT
 ) -> Trial:
@@ -110,14 +107,11 @@ def fits(
     return own, pooled
 
 
-# --- the methods -----------------------------------------------------------------------------
-
-
 def _fused(**options: Any) -> Callable[[list[Ledger]], Any]:
     return lambda sites: posterity.fuse(sites, **options).posterior
 
 
-def side_by_side(sites: list[Ledger]) -> Plate:
+def side_by_side(sites: list[Any]) -> Plate:
     """All topics of all sites, none fused."""
     rows = [site.posterior.members.concentration for site in sites]  # pyright: ignore
     return Plate(Dirichlet.from_standard(np.concatenate(rows)))
@@ -133,9 +127,6 @@ METHODS: dict[str, Callable[[list[Ledger]], Any]] = {
     "AMPS": amps,
     TOGETHER: side_by_side,
 }
-
-
-# --- the run ---------------------------------------------------------------------------------
 
 
 class Score(NamedTuple):

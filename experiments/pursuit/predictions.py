@@ -13,6 +13,7 @@ import numpy as np
 
 import posterity
 from experiments import harness
+from experiments.dark_knowledge.peers import flat
 from experiments.pursuit import peers
 from experiments.pursuit.targets import Array
 from posterity.distillation import SGLD, Langevin
@@ -143,9 +144,7 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
         chains = Langevin(
             problem.model, problem.prior, problem.train, **{"kernel": SGLD(), **options}
         )
-        found = chains.sample(draws, key=jax.random.key(seed)).stack
-    leaves = jax.tree.leaves(found)
-    return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
+        return flat(chains.sample(draws, key=jax.random.key(seed)).stack)
 
 
 # --- over components -----------------------------------------------------------------------------

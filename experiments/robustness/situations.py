@@ -110,6 +110,13 @@ def repeated(prior: Any, times: int) -> Any:
     return prior.with_natural_parameters(np.tile(prior.natural_parameters, (times, 1)))
 
 
+def plates(prior: Any, factors: list[Any], counts: Any) -> tuple[Plate, Plate]:
+    """Prior and posterior of components, and of how many records each has."""
+    base = Dirichlet.from_standard(np.ones(len(factors)) / len(factors))
+    after = Dirichlet(base.concentration_minus_one + np.array(counts, float))
+    return Plate(repeated(prior, len(factors)), base), Plate(total(prior, factors), after)
+
+
 def ledger(name: str, prior: Any, posterior: Any) -> Ledger:
     return Ledger.of_site(name, prior=prior, posterior=posterior)
 
@@ -179,12 +186,8 @@ def clusters(rng: Rng, kind: str) -> Situation:
             records.append(x)
             everyone[g].append(x)
             error = max(error, float(np.abs(moved[j, g]).max() * np.sqrt(n / 2)))
-        name = f"site {j:02d}"
-        counts = np.array(list(map(len, records)), float)
-        base = Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        mine = total(prior, [factor(x) for x in records])
-        posteriors[name] = Plate(mine, Dirichlet(base.concentration_minus_one + counts))
-        priors[name] = Plate(repeated(prior, len(own)), base)
+        name, counts = f"site {j:02d}", list(map(len, records))
+        priors[name], posteriors[name] = plates(prior, [factor(x) for x in records], counts)
         labels[name] = own.tolist()
     if twist == "copy":
         for of in (posteriors, priors, labels):
@@ -221,10 +224,8 @@ def topics(rng: Rng) -> Situation:
             factors.append(rng.multinomial(n, law / law.sum()).astype(float))
             everyone[g] += factors[-1]
             error = max(error, 4.0 * (shift > 0))
-        name, base = f"site {j}", Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        after = Dirichlet(base.concentration_minus_one + np.array([f.sum() for f in factors]))
-        law = Plate(total(prior, [Dirichlet(f) for f in factors]), after)
-        made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
+        name, counts = f"site {j}", [f.sum() for f in factors]
+        made[name] = ledger(name, *plates(prior, [Dirichlet(f) for f in factors], counts))
         labels[name] = own
     pooled = total(prior, [Dirichlet(everyone[g]) for g in sorted(everyone)])
     about = {"words": words, "topics": count, "sites": sites, "shift": shift}
@@ -246,10 +247,8 @@ def overlapping(rng: Rng) -> Situation:
         fit = GaussianMixture(len(own), n_init=3, random_state=seed).fit(x)
         share = fit.predict_proba(x)
         factors = [NormalWishart(r.sum(), r.sum(), r @ x, (x * r[:, None]).T @ x) for r in share.T]
-        name, base = f"site {j}", Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        after = Dirichlet(base.concentration_minus_one + share.sum(0))
-        law = Plate(total(prior, factors), after)
-        made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
+        name = f"site {j}"
+        made[name] = ledger(name, *plates(prior, factors, share.sum(0)))
         gaps = np.linalg.norm(fit.means_[:, None] - centres[own], axis=-1)
         labels[name] = own[gaps.argmin(1)].tolist()
     labels, about = renumbered(labels), {"sites": sites, "clusters": count}
