@@ -189,9 +189,6 @@ class Star(World):
                 raise Violation(f"the factor of {name}, which was forgotten, is in the files")
 
 
-# --- mutants -------------------------------------------------------------------------------------
-
-
 class TakesTwice(Server):
     """An answer that comes again is added again."""
 

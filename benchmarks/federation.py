@@ -230,9 +230,6 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
     return goals
 
 
-# --- picture -------------------------------------------------------------------------------------
-
-
 def draw(result: dict[str, Any], path: Path) -> None:
     """One panel a series, and one of ratios."""
     grown = result["series"]["series"]

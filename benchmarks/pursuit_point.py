@@ -39,9 +39,6 @@ class Problem:
         return TARGETS[self.target]()
 
 
-# --- ours ------------------------------------------------------------------------------------
-
-
 def ours(problem: Problem, seed: int, note: Note) -> None:
     """`posterity.pursue` with its defaults, which notes the greedy mixtures and the polished one.
 
@@ -64,9 +61,6 @@ def ours(problem: Problem, seed: int, note: Note) -> None:
         key=jax.random.key(seed),
         progress=lambda step: note(gaussians(step.result.posterior)),
     )
-
-
-# --- NumPyro ---------------------------------------------------------------------------------
 
 
 def numpyro_loop(problem: Problem, seed: int, note: Note) -> None:
@@ -147,8 +141,6 @@ def _harmonic(weights: np.ndarray, number: int) -> np.ndarray:
     weights[number] = new
     return weights
 
-
-# --- kinds of points -------------------------------------------------------------------------
 
 LOOPS: dict[str, Callable[[Problem, int, Note], None]] = {
     "pursue": ours,

@@ -188,10 +188,6 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
     }
 
 
-def _first(q: Any, size: int) -> Gaussian:
-    return _turned(q, list(range(size)))
-
-
 def _turned(q: Any, order: list[int]) -> Gaussian:
     return Gaussian.from_standard(q.mean[order], q.covariance[np.ix_(order, order)])
 

@@ -256,7 +256,6 @@ class Seed:
         posterity.save(found.student, self.file("student.safetensors"))
 
     def _looked(self, found: Distillation) -> Row:
-        """What chain and student are worth at this point."""
         student = found.student.predict(self.images.asked)
         return {
             "draws": found.steps,
@@ -315,5 +314,4 @@ class Seed:
         }
 
     def _steps(self, row: Row) -> int:
-        """Those of the chain, with burn-in."""
         return self.setting.burn_in + self.setting.thin * row["draws"]

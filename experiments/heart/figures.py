@@ -97,7 +97,6 @@ def _membership(column: Any, part: str, forgetting: Mapping[str, Any]) -> None:
 
 
 def _points(axis: Any, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:
-    """Means with standard errors over seeds."""
     errors = [value["standard error"] or 0.0 for value in values]
     means = [value["mean"] for value in values]
     axis.errorbar(x, means, errors, linestyle="", markersize=5, capsize=2, **style)

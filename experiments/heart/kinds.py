@@ -152,8 +152,6 @@ def evidence_lower_bound(kind: Kind, q: Any, data: tuple[Array, Array]) -> float
 
 @functools.cache
 def _model(hidden: int, scale: float) -> NeuralNetwork:
-    """One object a size, so that it is compiled once."""
-
     def apply(p: Any, x: Any) -> Any:
         return scale * jnp.tanh(x @ p["hidden"]) @ p["output"] + p["bias"]
 

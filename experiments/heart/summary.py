@@ -37,7 +37,6 @@ def summarise(found: Found) -> dict[str, Any]:
 
 
 def _federated(seeds: list[Any]) -> dict[str, Any]:
-    """By method, over everyone's test patients."""
     methods = [name for name in seeds[0]["log likelihood less pooled"] if name != LOCAL]
     verdicts = {}
     for method in methods:

@@ -23,7 +23,6 @@ def draw(summary: Mapping[str, Any], points: Sequence[Any], folder: Path) -> Non
 
 
 def _by_spread(axis: Any, results: Mapping[str, Any]) -> None:
-    """Against the better of pooled and local at each spread."""
     studies = [results[f"made, spread {spread:g}"] for spread in SPREADS]
     places, score = range(len(SPREADS)), lambda own, name: own["log likelihood"][name]["mean"]
     better = [score(own, own["better of pooled and local"]) for own in studies]

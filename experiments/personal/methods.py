@@ -63,9 +63,6 @@ def _alone(x: Array, y: Array) -> Any:
     return federate({"all": (x, y)}, LogisticRegression(), prior(x.shape[1])).posterior
 
 
-# --- NUTS ----------------------------------------------------------------------------------------
-
-
 def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:
     """What is held out, and means and deviations of parameters, by NUTS and by partial pooling.
 

@@ -101,8 +101,6 @@ def _windows(pixels: int, cells: int) -> Array:
     return np.maximum(0, 1 - away).astype(np.float32)
 
 
-# --- few records, and copies ---------------------------------------------------------------------
-
 TURN, STRETCH, SHEAR, SHIFT = 12.0, 0.12, 0.15, 1.5
 """Degrees, the logarithm of a stretch, shear, and pixels, at most."""
 BEND, SMOOTH = 20.0, 4.0

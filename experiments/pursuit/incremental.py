@@ -217,9 +217,9 @@ def _peer(method: Any, runner: Runner, job: Job) -> Curve:
         ORDERS[job.order],
     )
     training = peers.Training(setting.layers, setting.steps, setting.batch, job.seed)
-    found = method(training, [tasks[k] for k in order], x)
     if method is peers.joint:
-        return [measured(found, y, range(setting.classes))]
+        return [measured(method(training, tasks, x), y, range(setting.classes))]
+    found = method(training, [tasks[k] for k in order], x)
     return [
         measured(logs, y, seen_after(setting, order, count)) for count, logs in enumerate(found, 1)
     ]
@@ -258,9 +258,6 @@ def jobs(
         for method in methods
         for order in (orders[:1] if method in ONCE else orders)
     ]
-
-
-# --- results -------------------------------------------------------------------------------------
 
 
 def summarise(setting: Setting, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -114,9 +114,6 @@ def bounded(at: Any) -> Any:
     return jnp.clip(mean, -4.0, 4.0), jnp.clip(shape, np.log(1e-3), np.log(2.0))
 
 
-# --- boosting ------------------------------------------------------------------------------------
-
-
 def grow(log_density: Any, size: int, components: int, steps: int, how: Boosting, key: Any) -> Any:
     """The whole run, one compiled program: mixtures are padded to their final size."""
     keep = bounded if how.bounded else (lambda at: at)
@@ -210,9 +207,6 @@ def boost(
         steps = each // how.batch
     count = components * (steps * how.batch + spent)
     return _found(target, seeds, count, _grown, components, steps, how)
-
-
-# --- others --------------------------------------------------------------------------------------
 
 
 def joint(

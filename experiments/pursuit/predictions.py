@@ -92,9 +92,6 @@ def draws_of(law: Any, seed: int) -> Array:
         return np.asarray(law.sample(jax.random.key(seed), (DRAWS,)), np.float64)
 
 
-# --- rivals --------------------------------------------------------------------------------------
-
-
 def mean_field(problem: Problem, seed: int, steps: int = 4000, batch: int = 16) -> Array:
     """(DRAWS, p) of one Gaussian of independent coordinates, by Adam on sampled gradients."""
     with jax.enable_x64(True):
@@ -145,9 +142,6 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
             problem.model, problem.prior, problem.train, **{"kernel": SGLD(), **options}
         )
         return flat(chains.sample(draws, key=jax.random.key(seed)).stack)
-
-
-# --- over components -----------------------------------------------------------------------------
 
 
 def curve(

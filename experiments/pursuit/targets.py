@@ -59,9 +59,6 @@ def _of_many(log_density: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return jax.jit(jax.vmap(log_density))
 
 
-# --- grids ---------------------------------------------------------------------------------------
-
-
 def square(size: int, low: float, high: float, side: int) -> Array:
     """(side^size, size) equally spaced points on a line or a square."""
     axes = np.meshgrid(*[np.linspace(low, high, side)] * size, indexing="ij")
@@ -95,9 +92,6 @@ def tailed(reach: float = 5.0) -> Grid:
 
     forward = lambda t: np.sinh(math.pi / 2 * np.sinh(t))
     return bent(straight(1, -reach, reach), forward, log_volume)
-
-
-# --- densities -----------------------------------------------------------------------------------
 
 
 def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:

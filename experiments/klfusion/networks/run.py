@@ -83,9 +83,6 @@ class Trial:
         return harness.kept(folder, part, None if only_kept else make) or {}
 
 
-# --- what is measured ----------------------------------------------------------------------------
-
-
 def _flat(images: Images) -> Images:
     return images.reshape(len(images), -1)
 
@@ -147,7 +144,6 @@ def _fused(trial: Trial, _: Rows) -> Rows:
 
 
 def _rounds(trial: Trial, known: Rows) -> Rows:
-    """A round from what was fused, and one from nothing."""
     units, own, number = known[methods.FUSED]["units"], trial.effort, trial.case.number
     fusion: Any = posterity.fuse(trial.sites, components=units, rule="barycenter")
     random = methods.random_start(fusion.posterior, number)
@@ -176,9 +172,6 @@ PARTS: dict[str, Callable[[Trial, Rows], Rows]] = {
 """By name; each is told what parts before it found on the partition."""
 OURS = ("fused", "capped", "rounds", "options")
 """Parts that change with the library: `--again` measures them anew."""
-
-
-# --- studies -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
