@@ -168,11 +168,9 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if likelihood is not None if not network else kind not in (None, "network"):
         flag = f"--model {kind} for the network"
         flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
-        raise UsageError(
-            found=f"{flag} in {str(path)!r}",
-            expected="--likelihood of networks, --model of regressions",
-            fix="Leave --model out." if network else "Pass --model instead.",
-        )
+        expected = "--likelihood of networks, --model of regressions"
+        fix = "Leave --model out." if network else "Pass --model instead."
+        raise UsageError(found=f"{flag} in {str(path)!r}", expected=expected, fix=fix)
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -228,11 +226,9 @@ def _inputs(
         default = "perturbed"
     kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
-        raise UsageError(
-            found="no inputs to listen at",
-            expected="a file of inputs like those that will come (--inputs), or --low and --high",
-            fix="Unlabelled records will do: the teacher says what they are.",
-        )
+        expected = "a file of inputs like those that will come (--inputs), or --low and --high"
+        fix = "Unlabelled records will do: the teacher says what they are."
+        raise UsageError(found="no inputs to listen at", expected=expected, fix=fix)
     if kind == "box" and settings["inputs.file"] is not None:
         raise conflict("a box", "a file of inputs")
 
