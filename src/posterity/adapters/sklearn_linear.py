@@ -134,10 +134,7 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
 
 
 def to_linear(
-    law: object,
-    like: Any,
-    classes: Sequence[Any] | Array | None,
-    noise_precision: Any,
+    law: object, like: Any, classes: Sequence[Any] | Array | None, noise_precision: Any
 ) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
