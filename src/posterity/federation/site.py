@@ -75,9 +75,9 @@ class Site:
         >>> Site.of(agreement, "north", np.array([1, 1, 0])).records.size
         3
         """
-        data = of_one_site(data, agreement.prior, name)
+        data = of_one_site(data, agreement.columns, name)
         with at_site(name):
-            records = Records.of(data, weight)
+            records = agreement.stratified(name, Records.of(data, weight))
             if records.size:
                 agreement.model.check(records.data)
         check_fit(agreement, {name: records})
@@ -295,11 +295,9 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
             fix="Write it with `jax.numpy` in place of NumPy and SciPy, `jnp.where` in place of "
             "`if`, and without `float(...)`; the site's factor was not changed.",
         )
-    return SiteError(
-        found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",
-        expected="an update that finishes",
-        fix="Mend the site, then go on from the last state; the site's factor was not changed.",
-    )
+    found = f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}"
+    fix = "Mend the site, then go on from the last state; the site's factor was not changed."
+    return SiteError(found=found, expected="an update that finishes", fix=fix)
 
 
 def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
