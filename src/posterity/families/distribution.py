@@ -225,6 +225,11 @@ class Distribution(Node, abc.ABC):
         return self.named_size or 1
 
     @property
+    def unmapped(self) -> tuple["Distribution", Any]:
+        """The law of unconstrained numbers and the supports they are mapped onto, or None."""
+        return self, None
+
+    @property
     def network_layers(self) -> Layers | None:
         """The layers whose weights it is over; None for what is over no network."""
         return None
@@ -371,8 +376,6 @@ def unsaid(
     expected: str = "the parameters that its from_standard takes",
 ) -> UsageError:
     """The error of a law whose author does not say something, which its class lacks."""
-    return UsageError(
-        found=f"a {type(law).__name__}, which does not say {what}",
-        expected=f"a law with {expected}",
-        fix=f"Give its class {lacking}.",
-    )
+    found = f"a {type(law).__name__}, which does not say {what}"
+    fix = f"Give its class {lacking}."
+    return UsageError(found=found, expected=f"a law with {expected}", fix=fix)

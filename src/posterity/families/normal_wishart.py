@@ -323,9 +323,9 @@ class NormalWishart(NormalPrecision):
         first, second = jax.random.split(key)
         root = self.wishart.sample_root(first, shape)
         transposed = jnp.swapaxes(root, -1, -2)
-        noise = jax.random.normal(second, root.shape[:-1], root.dtype)
-        scaled = jax.scipy.linalg.solve_triangular(transposed, noise[..., None], lower=False)
-        scaled = scaled[..., 0] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
+        noise = jax.random.normal(second, (*root.shape[:-2], 1, root.shape[-1]), root.dtype)
+        scaled = noise @ namespace(root).inverse_lower(root)
+        scaled = scaled[..., 0, :] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
         return jnp.asarray(self.mean) + scaled, root @ transposed
 
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
@@ -361,7 +361,7 @@ class NormalWishart(NormalPrecision):
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """The log likelihood at the expected mean and precision."""
         precision, size = self.wishart.mean, self.own_size
-        _, logdet = self.xp.np.linalg.slogdet(precision)
+        logdet = self.xp.logdet(self.xp.cholesky(precision))
         return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:

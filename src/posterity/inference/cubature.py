@@ -415,8 +415,7 @@ class Cubature(Evaluator):
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
             return model.total(q.join_event(events), records)
 
-        # Each value of a joint model is an optimum of its own, found by factorisations, which
-        # side by side can wait for each other for ever in the threads of XLA.
+        # Each value of a joint model is an optimum of its own, found by a search of some steps.
         every_node = jax.lax.map if model.joint else lambda each, nodes: jax.vmap(each)(nodes)
         values, slopes = every_node(jax.value_and_grad(value), noise)
         every = zip(parts, noise, slopes, strict=True)

@@ -129,6 +129,11 @@ class Evaluator(Estimator):
         slope, back, expected = jax.linearize(at, mean, has_aux=True)
         return Curved(expected, slope, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype)))
 
+    def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
+        """Whether the expectation is a sum over nodes, of which others may tell otherwise."""
+        del model, q, records
+        return True
+
     def finer(self) -> "Evaluator | None":
         """An estimator of four times the nodes; None where there is none."""
         return None
@@ -251,6 +256,12 @@ class PredictorQuadrature(Nodal):
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
+
+    def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
+        """Unless the model knows the expectation."""
+        none = q.xp.np.zeros(0)
+        asked = self.nodes != PREDICTOR_NODES
+        return asked or model.predictor_expectation(none, none, records.data[1][:0]) is None
 
     def evaluate(
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False

@@ -342,6 +342,8 @@ class LocalUpdate(Setting):
         rough = model.rough_factor(q, records) if along else None
         about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
+        convex = along and model.known_optima == "one" and not q.diagonal
+        about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
         evaluate = lambda q, otherwise=False: estimator.evaluate(
             model, q, records, otherwise=otherwise
@@ -357,11 +359,11 @@ class LocalUpdate(Setting):
             end = descend(evaluate, there, cavity, **start)
             if end.residual > SLOW:
                 end = descend(evaluate, end.q, cavity, **about)
-        convex = numpy and along and model.known_optima == "one" and not q.diagonal
-        if convex and q.event_size <= MOST and end.finite and end.residual > SLOW:
+        slow = end.finite and end.residual > SLOW and not end.ahead if numpy and convex else False
+        if slow and q.event_size <= MOST:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
-        _, finite, halvings, residual, uncertainty = end
+        _, finite, halvings, residual, uncertainty, _ = end
         return end.q - cavity, UpdateInfo(halvings, 0 * halvings, finite, residual, uncertainty)
 
     @functools.cached_property

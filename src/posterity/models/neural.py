@@ -51,7 +51,7 @@ class NeuralNetwork(Model):
     structure: Any = static()
     shapes: tuple[tuple[int, ...], ...] = static()
     likelihood: str = static()
-    noise_variance: float | None = static()
+    noise_variance: float | None
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
     optima: ClassVar[Optima] = "several"

@@ -13,14 +13,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import (
-    VARIANCE,
-    ConjugateModel,
-    Each,
-    Moments,
-    Optima,
-    PredictorModel,
-)
+from posterity.models.base import VARIANCE, ConjugateModel, Each, Moments, Optima, PredictorModel
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
@@ -72,7 +65,7 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
     posterior, its variances are those given all other coefficients.
     """
 
-    noise_variance: float = static(default=1.0)
+    noise_variance: float = 1.0
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
@@ -96,7 +89,8 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
         residual, noise = y - mean, self.noise_variance
-        value = -(residual**2 / noise + math.log(noise) + LOG_2PI) / 2 - variance / (2 * noise)
+        log_noise = namespace(mean, noise).np.log(noise)
+        value = -(residual**2 / noise + log_noise + LOG_2PI) / 2 - variance / (2 * noise)
         return value, residual / noise, 0 * mean - 1 / noise
 
 
@@ -116,6 +110,12 @@ class LogisticRegression(PredictorModel):
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """The first step of reweighted least squares, from where all log odds are zero."""
+        x, y = records.data
+        signs = namespace(y).np.where(y > 0, 2.0, -2.0)
+        return _least_squares(q, x, signs, records.weights / 4)
 
     def predictor_mean(self, f: Each) -> Each:
         """The probability of a one."""

@@ -111,7 +111,7 @@ class SampleCache:
         parameters (K,).
         """
         own = objectives.slot_of(parameters, slot)
-        z = jax.tree.map(np.asarray, objectives.drawn(form, own, noise))
+        z = objectives.drawn(form, own, noise)
         log_l = batched(objectives.values, (target,), z)
         put = lambda old, new: with_row(old, slot, np.asarray(new))
         z, log_l = jax.tree.map(put, self.z, z), put(self.log_l, log_l)
