@@ -190,11 +190,9 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
     place = "the Gaussian process"
     shared.check_fitted(model, "X_train_")
     if data.x is None:
-        raise UsageError(
-            found="a Gaussian process without points",
-            expected="x: the points (m, d) whose values the law is of",
-            fix="Choose points that all sites share, such as inducing points.",
-        )
+        expected = "x: the points (m, d) whose values the law is of"
+        fix = "Choose points that all sites share, such as inducing points."
+        raise UsageError(found="a Gaussian process without points", expected=expected, fix=fix)
     if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
         normed = f"with normalize_y={model.normalize_y}"
         raise StructureError(

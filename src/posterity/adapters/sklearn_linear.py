@@ -110,11 +110,9 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
         far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
         if far.any():
             names = some(shared.at(known.columns, far))
-            raise UsageError(
-                found=f"columns {names} have another mean than those that {known.place} saw",
-                expected="the data that it was fitted with, in the same units",
-                fix=AS_FITTED,
-            )
+            found = f"columns {names} have another mean than those that {known.place} saw"
+            expected = "the data that it was fitted with, in the same units"
+            raise UsageError(found=found, expected=expected, fix=AS_FITTED)
         known = known._replace(shift=known.shift + known.scale * centre)
         z, kept = np.column_stack([np.ones(len(x)), x - centre]), np.r_[True, kept]
         mean, prior = np.r_[float(model.intercept_) + centre @ mean, mean], np.r_[0.0, prior]
@@ -128,20 +126,15 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
     away = np.sqrt(left @ np.linalg.solve(precision, left))
     if not away <= AWAY:
         where = f"{away:.2g} posterior standard deviations elsewhere"
-        raise UsageError(
-            found=f"data under which the coefficients of {known.place} would be {where}",
-            expected="the data that it was fitted with",
-            fix=f"{AS_FITTED} Fit in float64, with columns that are not far from zero.",
-        )
+        found = f"data under which the coefficients of {known.place} would be {where}"
+        fix = f"{AS_FITTED} Fit in float64, with columns that are not far from zero."
+        raise UsageError(found=found, expected="the data that it was fitted with", fix=fix)
     factor = Gaussian(weighted.T @ y, curvature).named(known.names)
     return shared.Laws(known.in_raw_units(posterior), factor=known.in_raw_units(factor))
 
 
 def to_linear(
-    law: object,
-    like: Any,
-    classes: Sequence[Any] | Array | None,
-    noise_precision: Any,
+    law: object, like: Any, classes: Sequence[Any] | Array | None, noise_precision: Any
 ) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:

@@ -38,10 +38,7 @@ Posterior = Distribution | Ledger
 
 
 def save(
-    posterior: object,
-    path: str | os.PathLike[str],
-    *,
-    provenance: Mapping[str, str] | None = None,
+    posterior: object, path: str | os.PathLike[str], *, provenance: Mapping[str, str] | None = None
 ) -> None:
     """Write a family, mixture or ledger to ``path``, whole or not at all.
 

@@ -157,6 +157,8 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     odd = set(_differences(common, recipe))
     if common.regression:
         odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+        if _differ_in_labels(common, recipe):
+            odd -= {"categories"}
     if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
         odd.add("unit")
     texts = {*(common.columns or ()), common.target} & (mine.keys() ^ theirs.keys())
@@ -174,6 +176,16 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # in whose units the offset is
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+
+
+def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
+    """Return whether only one of them has labels for 0 and 1, and all else of categories is one."""
+    mine, theirs = (
+        {name: levels for name, levels in own.categories.items() if name != common.target}
+        for own in (common, recipe)
+    )
+    one_has = bool(common.levels) != bool(recipe.levels)
+    return common.model == "logistic" and one_has and mine == theirs
 
 
 def _apart(
@@ -197,11 +209,9 @@ def _apart(
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
     if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
-    return StructureError(
-        found=f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
-        expected="one model of the same columns and units at every site",
-        fix=fix,
-    )
+    found = f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}"
+    expected = "one model of the same columns and units at every site"
+    return StructureError(found=found, expected=expected, fix=fix)
 
 
 def _own(value: object, other: object) -> str:

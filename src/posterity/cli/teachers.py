@@ -11,14 +11,7 @@ import numpy as np
 from posterity import distillation, models
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.provenance import unnamed
-from posterity.artifact.recipe import (
-    Recipe,
-    as_provenance,
-    kept,
-    recipe_in,
-    sites_in,
-    together,
-)
+from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in, together
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
@@ -168,11 +161,9 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if likelihood is not None if not network else kind not in (None, "network"):
         flag = f"--model {kind} for the network"
         flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
-        raise UsageError(
-            found=f"{flag} in {str(path)!r}",
-            expected="--likelihood of networks, --model of regressions",
-            fix="Leave --model out." if network else "Pass --model instead.",
-        )
+        expected = "--likelihood of networks, --model of regressions"
+        fix = "Leave --model out." if network else "Pass --model instead."
+        raise UsageError(found=f"{flag} in {str(path)!r}", expected=expected, fix=fix)
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -228,11 +219,9 @@ def _inputs(
         default = "perturbed"
     kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
-        raise UsageError(
-            found="no inputs to listen at",
-            expected="a file of inputs like those that will come (--inputs), or --low and --high",
-            fix="Unlabelled records will do: the teacher says what they are.",
-        )
+        expected = "a file of inputs like those that will come (--inputs), or --low and --high"
+        fix = "Unlabelled records will do: the teacher says what they are."
+        raise UsageError(found="no inputs to listen at", expected=expected, fix=fix)
     if kind == "box" and settings["inputs.file"] is not None:
         raise conflict("a box", "a file of inputs")
 

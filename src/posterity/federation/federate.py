@@ -198,11 +198,9 @@ def start(
     sites, base = in_order(sites, base)
     entries = base.entries if isinstance(base, Ledger) else {}
     if isinstance(base, Ledger) and (personal is not False or own):
-        raise UsageError(
-            found=f"{'own=' if own else 'personal='} with a Ledger",
-            expected="a prior",
-            fix="Leave it out, or pass `ledger.posterior`.",
-        )
+        found = f"{'own=' if own else 'personal='} with a Ledger"
+        fix = "Leave it out, or pass `ledger.posterior`."
+        raise UsageError(found=found, expected="a prior", fix=fix)
     trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())
@@ -252,11 +250,9 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
 def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
-        raise UsageError(
-            found=f"weights {dict(weights)}",
-            expected=f"finite weights, not negative, of sites among {sorted(sites)}",
-            fix="Check names and numbers; weight 0 mutes a site.",
-        )
+        expected = f"finite weights, not negative, of sites among {sorted(sites)}"
+        fix = "Check names and numbers; weight 0 mutes a site."
+        raise UsageError(found=f"weights {dict(weights)}", expected=expected, fix=fix)
     records = {}
     for site in sorted(sites):
         with at_site(site):

@@ -11,14 +11,7 @@ from posterity.errors import StructureError
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design, covariates
-from posterity.fitting.given import (
-    CHANCES,
-    bounded,
-    cumulative,
-    log_hazard,
-    log_ratio,
-    surviving,
-)
+from posterity.fitting.given import CHANCES, bounded, cumulative, log_hazard, log_ratio, surviving
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
 from posterity.models.nodes import log_normal_mean, normal_pairs
@@ -81,11 +74,9 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     identity = supports is not None and isinstance(supports.tree, RealNumbers)
     parts: Any = law if identity else whole
     if not getattr(parts, "gaussian", False):
-        raise StructureError(
-            found=f"{posterior!r}",
-            expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
-            fix="Predict in Python by what made it, or distill it.",
-        )
+        expected = "a Gaussian, or a mixture of Gaussians, over the coefficients"
+        fix = "Predict in Python by what made it, or distill it."
+        raise StructureError(found=f"{posterior!r}", expected=expected, fix=fix)
     if not names and parts.own_size > 1:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",
