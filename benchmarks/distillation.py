@@ -20,8 +20,7 @@ SMALL = Problem((2, 10, 2), records=1000, batch=20, chains=1, steps=4000)
 LARGE = Problem((784, 400, 400, 10), records=10_000, batch=100, chains=1, steps=100)
 CHAINS = {1: 4000, 16: 2000, 256: 400}
 """Chains of the small network, and the steps that a turn of theirs makes."""
-SAMPLES = (1_000, 10_000, 100_000)
-"""Steps of whole runs whose memory is compared."""
+SAMPLES = (1_000, 10_000, 100_000)  # steps of whole runs whose memory is compared
 
 FASTER, DEARER = 2.5, 1.5
 SCANNED, EAGER = 4.0, 200.0

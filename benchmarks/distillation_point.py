@@ -21,8 +21,7 @@ import numpy as np
 
 from benchmarks.measure import answer, peak
 
-Run = Callable[[int], Any]
-"""Makes so many steps, of all chains, and waits for them."""
+Run = Callable[[int], Any]  # makes so many steps, of all chains, and waits for them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +55,7 @@ class Problem:
         ]
 
 
-SIZE = 1e-6
-"""The step size: small enough for every posterior here, and of no weight for the time."""
+SIZE = 1e-6  # the step size: small enough for every posterior here, and of no weight for the time
 
 
 def speed(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:
@@ -403,8 +401,7 @@ class Enough(Exception):
     """Ends a run, from within what it calls after each chunk."""
 
 
-SKIPPED = 2
-"""Chunks at the start that are not timed: the first one waits for its program."""
+SKIPPED = 2  # chunks at the start that are not timed: the first one waits for its program
 
 
 def student(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:

@@ -66,8 +66,7 @@ class Size:
     protocol: str = "walk"
     schedule: str = "sequential"
     steps: int | None = None
-    first: int = 0
-    """The number of the first site."""
+    first: int = 0  # the number of the first site
 
 
 class Counted(Store):

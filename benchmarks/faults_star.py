@@ -244,8 +244,7 @@ MUTANTS = {
         terms=TERMS, patches=(lambda: mock.patch.object(ServerMemory, "with_answer", not_kept),)
     ),
     "questions of before a forgetting wait": Kinds(
-        terms=TERMS,
-        patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: m),),
+        terms=TERMS, patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: m),)
     ),
     "commit after send": Kinds(agent=SentFirst, terms=TERMS),
     "forgotten, not erased": Kinds(server=NotErased, terms=TERMS),

@@ -43,14 +43,8 @@ SECONDS = {
     ("cold example",): 1.5,
 }
 """CPU seconds of first passes and of what follows them."""
-MEMORY = 120e6
-"""Bytes of the example in a new process, at most."""
-SPEEDS = (
-    "conjugate speed",
-    "conjugate speed, NumPy in step",
-    "REINFORCE speed",
-    "default speed",
-)
+MEMORY = 120e6  # bytes of the example in a new process, at most
+SPEEDS = ("conjugate speed", "conjugate speed, NumPy in step", "REINFORCE speed", "default speed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +52,12 @@ class Plan:
     """Sizes of everything."""
 
     speed: Size
-    series: dict[str, tuple[str, list[Size]]]
-    """By kind of point, what varies and the points."""
+    series: dict[str, tuple[str, list[Size]]]  # by kind of point, what varies and the points
     waiting: Size
     targets: dict[str, Size]
     peer: Size
     effort: Effort
-    plain: dict[str, Size]
-    """Rounds beside plain JAX."""
+    plain: dict[str, Size]  # rounds beside plain JAX
     speeds: tuple[str, ...] = SPEEDS
 
 

@@ -21,12 +21,7 @@ from posterity.federation import Gossip, federate
 from posterity.federation.forget import certify, forget
 from posterity.graphs import Network, complete, random_regular
 from posterity.inference import LocalUpdate, Reinforce
-from posterity.models import (
-    BetaBernoulli,
-    BetaExponential,
-    LinearRegression,
-    LogisticRegression,
-)
+from posterity.models import BetaBernoulli, BetaExponential, LinearRegression, LogisticRegression
 
 DEGREE, HOPS_OF_A_RUN, WALKS = 4, 100, 4
 SWEEPS_AT_MOST = 12
@@ -145,10 +140,7 @@ def _speeds(
     # In turns, so that whatever else the machine does falls on both.
     turns = max(1, min(2 * runs, int(budget / first["cpu_s"])))
     both = [[timings(call, runs=1, budget=0.0) for call in (ours, plain)] for _ in range(turns)]
-    found: dict[str, Any] = {
-        "turns": turns,
-        "first_call_with_compilation_cpu_s": first["cpu_s"],
-    }
+    found: dict[str, Any] = {"turns": turns, "first_call_with_compilation_cpu_s": first["cpu_s"]}
     for clock in ("wall", "cpu"):
         fast = np.array([size.visits * size.repetitions / own[f"{clock}_s"] for own, _ in both])
         slow = np.array([plain_visits / own[f"{clock}_s"] for _, own in both])

@@ -45,13 +45,7 @@ from posterity.engine.messages import Answer, Handover, Notice, Question
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
 from posterity.engine.store import Store
-from posterity.engine.transports.unix import (
-    as_error,
-    framed,
-    from_message,
-    received,
-    to_message,
-)
+from posterity.engine.transports.unix import as_error, framed, from_message, received, to_message
 from posterity.errors import PosterityError
 from posterity.families import DiagonalGaussian
 from posterity.federation import Agreement, Site, SiteState, Token, turn
@@ -60,8 +54,7 @@ from posterity.models import LogisticRegression
 
 SECONDS, HANGS = 1.0, 30
 """Of the processor that one input may take; and by the clock, after which it is ended."""
-MEGABYTES = 64
-"""By which one input may raise the most memory that the process has had."""
+MEGABYTES = 64  # by which one input may raise the most memory that the process has had
 PROGRESS = Path("benchmarks/results/fuzz.json")
 KINDS = ("coins", "star", "logistic")
 BLOCK = 500

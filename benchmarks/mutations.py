@@ -12,8 +12,7 @@ from posterity.artifact.container import Spec
 from posterity.artifact.manifest import metadata_of, of_arrays
 from posterity.artifact.tree import encode
 
-DEEP = "[" * 20_000
-"""Placed in a text where a value was: JSON that is nested too deep."""
+DEEP = "[" * 20_000  # placed in a text where a value was: JSON that is nested too deep
 DIGITS = "9" * 400
 PLAIN: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**53, 2**63, -(2**64), 10**40, 0.5, -0.0, 1e308, 5e-324),

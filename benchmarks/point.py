@@ -12,8 +12,7 @@ from benchmarks.problems import Shape, draw
 from posterity import Plate, fuse
 from posterity.arrays.tree import leaves
 
-LONG = 20.0
-"""A first call of more CPU seconds than this is the only one."""
+LONG = 20.0  # a first call of more CPU seconds than this is the only one
 SHORT = 0.5
 """Seconds that short calls are repeated for: a median of a few of some milliseconds scatters."""
 

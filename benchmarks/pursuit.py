@@ -17,8 +17,7 @@ from benchmarks.launch import Effort, launch
 from benchmarks.pursuit_point import LOOPS, Problem
 
 OUTPUT = Path(__file__).parent / "results" / "pursuit.json"
-LEVELS = (1.0, 0.5, 0.2, 0.1, 0.03, 0.01)
-"""Of KL(q ‖ p), in nats."""
+LEVELS = (1.0, 0.5, 0.2, 0.1, 0.03, 0.01)  # of KL(q ‖ p), in nats
 OWN = "pursue"
 PEERS = ("NumPyro",)
 LINEAR = 1.0

@@ -17,8 +17,7 @@ from benchmarks.measure import answer
 from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import TARGETS, Target
 
-Note = Callable[[Gaussians], None]
-"""Called with the mixture each time that a component came in."""
+Note = Callable[[Gaussians], None]  # called with the mixture each time that a component came in
 WIDEST, NARROWEST, FAR = 2.0, 1e-3, 4.0
 """In standard deviations of the base law: the bounds that peers' components have, as the theory of
 boosting asks for; without them they leave for ever at the second component."""
@@ -142,10 +141,7 @@ def _harmonic(weights: np.ndarray, number: int) -> np.ndarray:
     return weights
 
 
-LOOPS: dict[str, Callable[[Problem, int, Note], None]] = {
-    "pursue": ours,
-    "NumPyro": numpyro_loop,
-}
+LOOPS: dict[str, Callable[[Problem, int, Note], None]] = {"pursue": ours, "NumPyro": numpyro_loop}
 
 
 def course(problem: Problem, loop: str, seed: int) -> dict[str, Any]:

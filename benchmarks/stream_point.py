@@ -17,8 +17,7 @@ from posterity.artifact import container
 from posterity.artifact.manifest import metadata_of, of_arrays
 from posterity.artifact.tree import encode
 
-CHUNK = 5000
-"""Sites that are made at a time."""
+CHUNK = 5000  # sites that are made at a time
 BUDGET = 512 * 2**20
 
 

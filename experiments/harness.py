@@ -28,8 +28,7 @@ import posterity
 from experiments.data import REPOSITORY
 from posterity import errors
 
-CACHES = REPOSITORY / ".cache"
-"""Where experiments keep what they have measured, a folder each."""
+CACHES = REPOSITORY / ".cache"  # where experiments keep what they have measured, a folder each
 
 
 def kept(cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any) -> Any:

@@ -30,8 +30,7 @@ from posterity.fitting.one_shot import expected_distance
 
 RESULTS = Path(__file__).parent / "results"
 SCRIPT = Path(__file__).parent / "centres.R"
-LAMBDA = 0.01
-"""The precision of every coefficient's prior, BFI's own choice in its examples."""
+LAMBDA = 0.01  # the precision of every coefficient's prior, BFI's own choice in its examples
 Tables = Mapping[str, np.ndarray]
 """By centre its records: the target (of survival time and event), then the columns."""
 

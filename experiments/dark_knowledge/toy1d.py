@@ -74,10 +74,8 @@ def grid() -> Array:
     return np.linspace(-REACH, REACH, POINTS)
 
 
-NOISE_VARIANCE = (NOISE_DEVIATION / Y_SCALE) ** 2
-"""In the units of `scaled`."""
-VARIANCES = np.repeat(PRIOR_VARIANCES, [2 * HIDDEN, HIDDEN + 1])
-"""The prior's, of each flat weight."""
+NOISE_VARIANCE = (NOISE_DEVIATION / Y_SCALE) ** 2  # in the units of `scaled`
+VARIANCES = np.repeat(PRIOR_VARIANCES, [2 * HIDDEN, HIDDEN + 1])  # the prior's, of each flat weight
 
 
 def log_density() -> Any:
@@ -249,11 +247,7 @@ def one(name: str, seed: int, effort: Effort) -> dict[str, Any]:
 
 
 def run(
-    *,
-    seeds: int | None = None,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    quick: bool = False,
+    *, seeds: int | None = None, results: Path = RESULTS, cache: Path = CACHE, quick: bool = False
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy1d.json` holds."""
     effort = QUICK if quick else Effort()

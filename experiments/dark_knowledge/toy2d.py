@@ -26,8 +26,7 @@ TEACHER = Layers.dense(2, 10, 2)
 STUDENTS = {"2-10-2": (10,), "2-100-2": (100,), "2-10-10-2": (10, 10)}
 PRIOR_VARIANCE = 1.0
 PER_CLASS, SEPARATION = 10, 1.0
-BOX, SIDE = 6.0, 51
-"""Half of a side of what is drawn, and grid points along it."""
+BOX, SIDE = 6.0, 51  # half of a side of what is drawn, and grid points along it
 TESTS = 2000
 
 PAPER = {"SGD": 0.246, "SGLD": 0.007, "2-10-2": 0.031, "2-100-2": 0.014, "2-10-10-2": 0.009}

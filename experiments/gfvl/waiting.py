@@ -24,8 +24,7 @@ LOCAL_ITERATIONS = {"L = 1": 1, "L = 10": 10, "L = 50": 50}
 HOPS = 150
 PAPERS, BEST = "REINFORCE, c = 0 (the paper's)", "closed form"
 DEFAULT = "default (closed form, rate 1/2, 20 iterations)"
-BEFORE, AFTER = 100, 150
-"""Visits before someone asks to leave, and after."""
+BEFORE, AFTER = 100, 150  # visits before someone asks to leave, and after
 
 
 def estimators() -> dict[str, LocalUpdate]:

@@ -30,8 +30,7 @@ Array = np.ndarray
 RESULTS = Path(__file__).parent / "results"
 DEFAULT_CACHE = harness.CACHES / "klfusion-topics"
 HELD_OUT = 1000
-UNSEEN = 0.1
-"""Share of a held-out message's words that are predicted."""
+UNSEEN = 0.1  # share of a held-out message's words that are predicted
 ALPHA, BETA = 0.1, 0.05
 POOLED, ALONE, TOGETHER = "pooled LDA", "no fusion", "all topics, side by side"
 OURS, PAPERS = "non-parametric, product", "non-parametric, paper's setting"

@@ -21,8 +21,7 @@ from posterity.federation import Run, federate
 from posterity.models import LogisticRegression, hierarchical
 
 POOLED, LOCAL, PARTIAL = "pooled", "local", "partial pooling"
-WARMUP, DRAWS = 500, 4000
-"""Of NUTS."""
+WARMUP, DRAWS = 500, 4000  # of NUTS
 
 
 def prior(columns: int) -> Gaussian:

@@ -17,8 +17,7 @@ from posterity.pursuit.learning.features import Features, digest_of, rectified
 Array = np.ndarray
 WIDTH = 1500
 """Random units of images: with 12,000 of MNIST 700 leave 2.1 % of errors, 1,500 leave 1.3 %."""
-ROWS = 2000
-"""Images that are looked at together."""
+ROWS = 2000  # images that are looked at together
 FAINT = 0.3
 """Squared strength, of intensities from 0 to 1, below which a neighbourhood counts as flat."""
 UNIT = 0.08

@@ -243,8 +243,7 @@ METHODS: dict[str, Callable[[Runner, Job], Curve]] = {
     "joint network": functools.partial(_peer, peers.joint),
     "joint, same features": _joint_features,
 }
-ONCE = ("joint network", "joint, same features")
-"""Methods that know no order."""
+ONCE = ("joint network", "joint, same features")  # methods that know no order
 
 
 def jobs(

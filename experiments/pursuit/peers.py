@@ -21,33 +21,24 @@ import optax
 from experiments.pursuit.quadrature import Gaussians
 from experiments.pursuit.targets import LOG_2PI, Target
 
-DRAWS = 256
-"""Of each component, on which weights are found."""
+DRAWS = 256  # of each component, on which weights are found
 
 
 @dataclasses.dataclass(frozen=True)
 class Boosting:
-    """How components are added.
+    """How components are added."""
 
-    Attributes:
-        rule: of the new weight: "harmonic", 2 / (t + 2); "line", the best α for old and new;
-            "corrective", all weights anew.
-        entropy: λ of component t = 0, 1, ...: "one", or "falling", 1 / √(t + 1).
-        start: "centre", the base law itself, or "draw", a narrower one about a draw of it.
-        batch: draws a gradient.
-        rate: Adam's step size, at first.
-        falls: whether it falls to nothing, by a cosine.
-        bounded: whether components stay within four standard deviations of the base law, none
-            wider than twice it or narrower than a thousandth: the compact family that the theory
-            asks for.
-    """
-
+    # of the new weight: "harmonic", 2 / (t + 2); "line", the best α for old and new; "corrective",
+    # all weights anew
     rule: str = "harmonic"
-    entropy: str = "one"
+    entropy: str = "one"  # λ of component t = 0, 1, ...: "one", or "falling", 1 / √(t + 1)
+    # "centre", the base law itself, or "draw", a narrower one about a draw of it
     start: str = "centre"
-    batch: int = 1
-    rate: float = 0.01
-    falls: bool = False
+    batch: int = 1  # draws a gradient
+    rate: float = 0.01  # Adam's step size, at first
+    falls: bool = False  # whether it falls to nothing, by a cosine
+    # whether components stay within four standard deviations of the base law, none wider than twice
+    # it or narrower than a thousandth: the compact family that the theory asks for
     bounded: bool = False
 
 

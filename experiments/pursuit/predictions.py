@@ -22,8 +22,7 @@ from posterity.families import DiagonalGaussian
 from posterity.models import Model
 from posterity.pursuit import Joint
 
-DRAWS = 1000
-"""Of a law, over which predictions are averaged."""
+DRAWS = 1000  # of a law, over which predictions are averaged
 
 MEAN_FIELD, ENSEMBLE, LANGEVIN = "mean-field VI", "deep ensemble", "SGLD"
 OURS, TRUTH = "pursue", "truth"

@@ -21,8 +21,7 @@ from posterity.families import DiagonalGaussian
 from posterity.models import LogisticRegression
 
 Array = np.ndarray
-Gap = Callable[[Any], float]
-"""How many nats a posterior's free energy is above the least."""
+Gap = Callable[[Any], float]  # how many nats a posterior's free energy is above the least
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

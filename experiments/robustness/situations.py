@@ -36,41 +36,33 @@ from posterity.errors import PosterityError
 
 Array = np.ndarray
 Rng = np.random.Generator
-Family = tuple[Any, Callable[[Array], Any]]
-"""A prior, and what records (n, d) add to it."""
+Family = tuple[Any, Callable[[Array], Any]]  # a prior, and what records (n, d) add to it
 RESULTS = Path(__file__).parent / "results"
 MUST, MAY = 12.0, 3.0
 """Standard errors between sites from which they have to be warned of, and may be."""
-SAME = 1e-3
-"""Nats a component between the posterior and that of the pooled records."""
+SAME = 1e-3  # nats a component between the posterior and that of the pooled records
 SILENT, FALSE = 1 / 500, 0.05
 """The goals: silent ones of all, and false ones of those that are right."""
 
 
 @dataclasses.dataclass
 class Situation:
-    """Sites to be fused by default, and what is true of them.
-
-    Attributes:
-        labels: by site the true component of each local one; None where blocks mean the same.
-        pooled: the posterior of each true component given the pooled records, a batch (G,), in a
-            one-component batch where nothing is matched; None where priors are not known.
-        differs: standard errors by which sites differ; infinite of what has to be warned of anyway.
-        refused: whether an error is right.
-        nearly: share of components that have to be matched as in truth.
-        strange: a site whose components may as well be apart from all others'.
-        few: whether full covariances are known from fewer records than directions, which has to be
-            warned of, right or not.
-    """
+    """Sites to be fused by default, and what is true of them."""
 
     kind: str
     sites: dict[str, Any]
+    # by site the true component of each local one; None where blocks mean the same
     labels: dict[str, list[int]] | None = None
+    # the posterior of each true component given the pooled records, a batch (G,), in a one-
+    # component batch where nothing is matched; None where priors are not known
     pooled: Any = None
+    # standard errors by which sites differ; infinite of what has to be warned of anyway
     differs: float = 0.0
-    refused: bool = False
-    nearly: float = 1.0
-    strange: str = ""
+    refused: bool = False  # whether an error is right
+    nearly: float = 1.0  # share of components that have to be matched as in truth
+    strange: str = ""  # a site whose components may as well be apart from all others'
+    # whether full covariances are known from fewer records than directions, which has to be warned
+    # of, right or not
     few: bool = False
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -34,8 +34,7 @@ from experiments.klfusion.networks.predictions import Predictor, alone, drawn
 from experiments.klfusion.networks.summary import HORSESHOE_ROW, MAIN, Rows
 
 RESULTS = Path(__file__).parents[1] / "results"
-LESS = 2000
-"""Steps of a site where more is not needed to compare methods."""
+LESS = 2000  # steps of a site where more is not needed to compare methods
 
 
 @dataclass(frozen=True)
