@@ -33,7 +33,6 @@ class LambdaSchedule(abc.ABC):
     @abc.abstractmethod
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """The λ to try for component ``t`` (from 1; the first has none), of which the best stays.
-
         ``log_ratios`` are ``log L/q_t`` at points spread over where the search looks.
         """
 
