@@ -59,7 +59,7 @@ test-adapters: $(VENV)/.torch ## install torch and run the tests that need it, w
 	$(BIN)/python -c 'import torch'
 	$(PYTEST) -n 0 -m 'not browser' tests/adapters/test_onnx.py $(wildcard tests/adapters/test_torch*.py)
 
-test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere and run its demo
+test-wheel: $(VENV)/.test ## build a wheel, install it elsewhere; run its demo, README and cookbook
 	$(PYTEST) -n 0 -m wheel tests/anywhere
 
 test-browser: $(VENV)/.browser ## open reports in Chromium, where that is installed

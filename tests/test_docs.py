@@ -21,7 +21,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 QUICK = [
     "docs/progress.md",
-    "README.md",
     "docs/index.md",
     "docs/quickstart.md",
     "docs/artifact.md",
@@ -30,8 +29,6 @@ QUICK = [
     "docs/new-family.md",
     "docs/cli.md",
     "docs/report.md",
-    "docs/cookbook/auditor.md",
-    "docs/cookbook/privacy-officer.md",
     "docs/import.md",
     "docs/adapters/tables.md",
     "docs/adapters/statsmodels.md",
@@ -61,17 +58,17 @@ SLOW = [
     "docs/adapters/arviz.md",
     "docs/adapters/blackjax.md",
     "docs/adapters/pymc-and-stan.md",
-    "docs/cookbook/statistician.md",
-    "docs/cookbook/engineer.md",
-    "docs/cookbook/analyst.md",
 ]
 """Pages that take more than four seconds, most of which compile programs."""
 PAGES = [*QUICK, *SLOW]
 COMPUTING = ["docs/personal.md"]
 """Pages whose programs run for longer than they compile, and are optimised as users' are."""
-ELSEWHERE = ["docs/adapters/torch.md", "docs/deploy.md", "docs/cookbook/story.md"]
+COOKBOOK = ("analyst", "auditor", "engineer", "privacy-officer", "statistician")
+STRANGERS = ["README.md", *(f"docs/cookbook/{page}.md" for page in COOKBOOK)]
+"""Run from a wheel, by tests/anywhere/test_wheel.py, with the extras that they name, and twice."""
+ELSEWHERE = ["docs/adapters/torch.md", "docs/deploy.md", "docs/cookbook/story.md", *STRANGERS]
 """Run where torch is installed, by tests/adapters/test_torch_posterior.py; with agents that go on
-beside the commands, by tests/engine/test_deploy.py; and by tests/cli/test_story.py."""
+beside the commands, by tests/engine/test_deploy.py; by tests/cli/test_story.py; from a wheel."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"
@@ -150,7 +147,7 @@ def outputs(page):
     return [line for _, code in blocks(page, "output") for line in code.splitlines()]
 
 
-def run(directory, what, *arguments, optimised=False):
+def run(directory, what, *arguments, optimised=False, **environment):
     """What Python prints, run in ``directory``; warnings are errors."""
     flags = os.environ.get("XLA_FLAGS", "")
     if optimised:
@@ -162,10 +159,31 @@ def run(directory, what, *arguments, optimised=False):
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        env=os.environ | {"XLA_FLAGS": flags, "COLUMNS": "112"},
+        env=os.environ | {"XLA_FLAGS": flags, "COLUMNS": "112", **environment},
     )
     assert done.returncode == 0, f"{what} failed\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
+
+
+def run_page(name, page, directory, **environment):
+    """A page's code and then its commands print in ``directory`` what the page says they do."""
+    # Beside the working directory, so that the page cannot shadow what it imports, and by another
+    # name than the library has that the page is about.
+    path = directory.parent / "script" / f"{name.replace('/', '-')}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(code := script(page), encoding="utf-8")
+    if code:
+        optimised = {"optimised": name in COMPUTING, **environment}
+        printed = run(directory, f"Python of {name}", str(path), **optimised)
+        assert [line for line in printed if line in promised(code)] == promised(code)
+        shown = outputs(page)
+        assert [line for line in printed if line in shown] == shown
+    if found := list(commands(page)):
+        arguments = "-c", ONE_BY_ONE, json.dumps(found)
+        printed = run(directory, f"a command of {name}", *arguments, **environment)
+        begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
+        assert [line for line in printed if line in begun] == begun
+        assert [line for line in answers(page) if not any(map(like(line), printed))] == []
 
 
 def documented():
@@ -177,7 +195,7 @@ def documented():
             yield pytest.param(name, page, id=name, marks=marks)
 
 
-TWICE = ["README.md", "docs/quickstart.md", "docs/cookbook/analyst.md"]
+TWICE = ["docs/quickstart.md"]
 """Pages that are run again in their folder: their code finds the files that it left."""
 
 
@@ -185,24 +203,8 @@ TWICE = ["README.md", "docs/quickstart.md", "docs/cookbook/analyst.md"]
 def test_code_of_the_page_runs(name, page, tmp_path):
     directory = tmp_path / "reader"
     directory.mkdir()
-    # Beside the working directory, so that the page cannot shadow what it imports, and by another
-    # name than the library has that the page is about.
-    path = tmp_path / "script" / f"{name.replace('/', '-')}.py"
-    path.parent.mkdir()
-    path.write_text(code := script(page), encoding="utf-8")
-    if code:
-        printed = run(directory, f"Python of {name}", str(path), optimised=name in COMPUTING)
-        assert [line for line in printed if line in promised(code)] == promised(code)
-        shown = outputs(page)
-        assert [line for line in printed if line in shown] == shown
-    if found := list(commands(page)):
-        printed = run(directory, f"a command of {name}", "-c", ONE_BY_ONE, json.dumps(found))
-        begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
-        assert [line for line in printed if line in begun] == begun
-        assert [line for line in answers(page) if not any(map(like(line), printed))] == []
-    if name in TWICE:
-        run(directory, f"Python of {name}, again", str(path))
-        run(directory, f"a command of {name}, again", "-c", ONE_BY_ONE, json.dumps(found))
+    for _ in range(1 + (name in TWICE)):
+        run_page(name, page, directory)
 
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
@@ -228,23 +230,7 @@ def installed(page):
     return found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        *(
-            f"docs/{page}.md"
-            for page in (
-                "quickstart",
-                "fit",
-                "import",
-                "cookbook/analyst",
-                "cookbook/statistician",
-                "cookbook/engineer",
-            )
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["docs/quickstart.md", "docs/fit.md", "docs/import.md"])
 def test_a_page_names_the_extras_that_its_code_takes(name):
     page = (ROOT / name).read_text(encoding="utf-8")
     code = script(page)

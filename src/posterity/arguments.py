@@ -54,7 +54,7 @@ def at_least(least: int) -> Constraint:
 
 
 def one_of(*choices: str) -> Constraint:
-    """One of these words."""
+    """Make the constraint that a value is one of these words."""
     *others, last = map(repr, choices)
     return Constraint(f"{', '.join(others)} or {last}", lambda word: word in choices)
 

@@ -67,12 +67,10 @@ class MissingExtraError(PosterityError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str) -> "MissingExtraError":
-        """For ``package``, which the extra ``extra`` brings."""
-        return cls(
-            found=f"no installed package {package!r}",
-            expected=f"the extra {extra!r}",
-            fix=f"Run: pip install 'posterity[{extra}]'",
-        )
+        """The error for a missing ``package``, which the extra ``extra`` brings."""
+        found = f"no installed package {package!r}"
+        fix = f"Run: pip install 'posterity[{extra}]'"
+        return cls(found=found, expected=f"the extra {extra!r}", fix=fix)
 
 
 class SiteError(PosterityError):

@@ -82,7 +82,7 @@ class _Metric:
         self.at: Any = total if np.all(total.is_proper()) else ledger.prior
 
     def length(self, step: ExponentialFamily) -> float:
-        """In square roots of nats."""
+        """The length of the path, in square roots of nats."""
         with np.errstate(all="ignore"):
             return float(np.sqrt(self.at.squared_length(step)))
 

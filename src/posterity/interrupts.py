@@ -33,7 +33,9 @@ def leave(number: int, frame: Any) -> None:
 
 
 def heed() -> None:
-    """From here on Ctrl-C raises KeyboardInterrupt, where it was :func:`leave` that heeded it."""
+    """Restore Ctrl-C: from here on it raises KeyboardInterrupt, where it was :func:`leave` that
+    heeded it.
+    """
     if signal.getsignal(signal.SIGINT) is leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -222,7 +222,8 @@ class Ledger:
     __or__ = merge
 
     def compact(self) -> "Ledger":
-        """Without the memory of who was forgotten: equal to a ledger that never saw them.
+        """Return the ledger without the memory of who was forgotten: equal to a ledger that never
+        saw them.
 
         Use it when no copy with the forgotten factors is left to be merged.
         """
@@ -331,11 +332,9 @@ class Ledger:
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""
-        return LedgerError(
-            found=f"no factor of site {site!r}{past}",
-            expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
-            fix="Check the name of the site.",
-        )
+        found = f"no factor of site {site!r}{past}"
+        expected = f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10)
+        return LedgerError(found=found, expected=expected, fix="Check the name of the site.")
 
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
@@ -348,7 +347,7 @@ def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
 
 
 def warn_of_order(who: str, named: Any) -> None:
-    """That what has no names is taken to be in the order of what has."""
+    """Warn that what has no names is taken to be in the order of what has."""
     warnings.warn(
         f"{who} came without names of coordinates: taken to be in the order of {named.names}",
         stacklevel=4,

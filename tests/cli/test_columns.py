@@ -153,7 +153,7 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
 @pytest.mark.parametrize(
     "column, model, words",
     [
-        ([0, 1, 2, 3, 4], "", "no intercept: set intercept = true"),
+        ([0, 1, 2, 3, 4], "", "no intercept: pass --intercept"),
         ([1, 1, 1, 1, 1], "", None),
         ([2, 2, 2, 2, 2], "", "the same in every record: ['dose']"),
         ([1, 1, 1, 2, 2], "", "no intercept"),

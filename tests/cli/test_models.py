@@ -21,11 +21,13 @@ from scipy.stats import gamma, nbinom
 import posterity
 from posterity.adapters.tables.reader import read_cells
 from posterity.artifact.recipe import Recipe, sites_in
+from posterity.errors import ConvergenceError
 from posterity.families import Gaussian
 from posterity.fitting import fit
 from posterity.fitting.design import design
 from posterity.fitting.one_shot import _of_classes
 from posterity.fitting.predict import log_predictive, predict
+from posterity.fitting.regressions import check_converged, data_of, model_of
 from posterity.models import (
     Adjusted,
     GammaRegression,
@@ -151,7 +153,9 @@ def test_dispersed_models_are_near_maximum_likelihood_under_a_wide_prior(model):
     top = found.ledger.posterior.mean
     np.testing.assert_allclose(top, made.ledger.posterior.mean, atol=0.02)
     known = dataclasses.replace(recipe, dispersion=found.spread)
-    assert fit("t.csv", known).ledger == found.ledger and found.third is None
+    again = fit("t.csv", known)
+    assert again.ledger == found.ledger and again.dispersed is None
+    np.testing.assert_allclose(again.third, found.third)
 
 
 def test_sites_agree_on_a_dispersion_and_files_carry_it():
@@ -173,7 +177,7 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
         told = document(*f"fit {site}.csv {line} -o {site}.safetensors".split())
         assert told["noise_variance"] is None and told["dispersion"] > 0
     fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
-    assert fused["one_shot"] is None and "is not known" in fused["notes"][0]
+    assert 0 < fused["one_shot"] < 0.1 and not fused["notes"]
     score = {name: document("evaluate", f"{name}.safetensors", "all.csv")["all"]["log_score"]
              for name in ("b", "f", "all")}  # fmt: skip
     assert abs(np.ptp([*score.values()])) < 0.005
@@ -482,6 +486,17 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
         succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
     data = document("fuse", "n.safetensors", "s.safetensors", "-o", "one.safetensors")
     assert data["one_shot"] < 0.1 and "hazard[1-2]" in data["columns"]
+    put("z.csv", {**lives(4, 60), "dead": 0 * lives(4, 60)["dead"]})
+    told = document("fit", "z.csv", *line, "-o", "z.safetensors")["notes"]
+    assert "no record has an event" in told[-1] and "next to nothing" in told[-1]
+    (told,) = document("fuse", "n.safetensors", "z.safetensors", "-o", "nz.safetensors")["warnings"]
+    assert "files of ['z'] do not tell" in told and "contradicts" not in told
+    recipe = Recipe("survival", "time", ("x", "z"), event="dead", hazard="weibull")
+    data = design(read_cells(Path("z.csv")), recipe)
+    prior = Gaussian.from_standard(np.zeros(4), 1e6 * np.eye(4))
+    run = posterity.federate({"z": data_of(recipe, data)}, model_of(recipe), prior, steps=0)
+    with pytest.raises(ConvergenceError, match=r"No record has an event.*or federate"):
+        check_converged(run, recipe, data)
     sites = ("--site", "n=n.csv", "--site", "s=s.csv")
     notes = document("federate", *sites, *line, "-o", "fed.safetensors")["notes"]
     assert not any("no intercept" in note for note in notes), "hazards are in its place"

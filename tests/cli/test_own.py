@@ -10,7 +10,7 @@ import posterity
 from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.errors import StructureError, UsageError
 from posterity.fitting import fit
-from posterity.models import LogisticRegression
+from posterity.models import LogisticRegression, MultinomialRegression
 
 LEVELS = {"n": 0.0, "s": 1.5}
 FORMS = {  # a model, what its table has beside x, and the recipe of the pooled fit
@@ -79,22 +79,29 @@ def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(
     within = 1e-9 if model == "linear" else 0.1
     away = other.posterior.mean - one.posterior.mean[match(one.posterior, other.posterior.names)]
     assert abs(away / np.sqrt(other.posterior.marginal_variance)).max() < within
-    if model == "logistic":
-        prior = posterity.Gaussian.from_standard([0.0, 0.0], 25 * np.eye(2))
+    if model in ("logistic", "multinomial"):
+        classes = 3 if model == "multinomial" else 2
+        size = 2 * (classes - 1)
+        prior = posterity.Gaussian.from_standard(np.zeros(size), 25 * np.eye(size))
         each = {site: records(site, seed) for seed, site in enumerate(LEVELS)}
         sites = {
-            site: (np.column_stack([np.ones(90), own["x"]]), own["ill"])
+            site: (np.tile(np.column_stack([np.ones(90), own["x"]]), classes - 1),
+                   np.searchsorted([*"abc"], own["grade"]) if classes == 3 else own["ill"])
             for site, own in each.items()
-        }
-        regression, named = LogisticRegression(), prior.named(["intercept", "x"])
+        }  # fmt: skip
+        regression = MultinomialRegression(3) if classes == 3 else LogisticRegression()
+        starts = ("b:", "c:") if classes == 3 else ("",)
+        named = prior.named([start + name for start in starts for name in ("intercept", "x")])
         run = posterity.federate(sites, regression, named, own=["intercept"])
         assert run.posterior.names == one.posterior.names
-        assert float(run.posterior.kl(one.posterior)) < 1e-6
+        assert float(run.posterior.kl(one.posterior)) < 1e-5
         assert float(run.ledger.prior.kl(one.prior)) < 1e-12
         with pytest.raises(UsageError, match="personal= and own="):
             posterity.federate(sites, regression, prior, own=[0], personal=True)
         with pytest.raises(StructureError, match=r"own=\['age'\]"):
             posterity.federate(sites, regression, prior, own=["age"])
+        with pytest.raises(StructureError, match=r"inputs of shape \(90, 3\)"):
+            posterity.federate({"n": (np.ones((90, 3)), sites["n"][1])}, regression, prior, own=[0])
     succeed(
         "forget", "b.safetensors", "--site", "s", "-o", "left.safetensors", "--receipt", "r.json"
     )
@@ -164,9 +171,67 @@ def test_hazards_of_a_sites_own():
     assert abs(found["log_score"] - alone["log_score"]) < 0.02
 
 
+def test_a_priors_file_and_other_units_are_one_regression_of_all_records():
+    """Beside the closed form, with a site that nobody has seen."""
+    tables("y", "x")
+    line = ["--model", "linear", "--target", "y", "--noise-variance", "2", "--own", "intercept"]
+    covariance = np.array([[4.0, 1.5], [1.5, 2.0]])
+    prior = posterity.Gaussian.from_standard([1.0, 0.5], covariance)
+    posterity.save(prior.named(["intercept", "x"]), "p.safetensors")
+    units = {"n": [], "s": ["--center", "x=1", "--scale", "x=2"]}
+    for site, own in units.items():
+        succeed("fit", f"{site}.csv", *line, *own, "--prior", "p.safetensors",
+                "-o", f"{site}.safetensors")  # fmt: skip
+    told = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    assert "'s' is put into the units and levels of 'n'" in told["notes"] and told["one_shot"] == 0
+    document("federate", "--site", "n=n.csv", "--site", "s=s.csv", *line, "--intercept",
+             "--prior", "p.safetensors", "-o", "f.safetensors")  # fmt: skip
+    # The intercepts of n, of s and of any other site, and the slope that they share.
+    wide = np.full((4, 4), 1.5**2 / 2.0)
+    wide[np.diag_indices(4)], wide[3, :3], wide[:3, 3] = (4.0, 4.0, 4.0, 2.0), 1.5, 1.5
+    precision, linear = np.linalg.inv(wide), np.linalg.solve(wide, [1.0, 1.0, 1.0, 0.5])
+    for place, (seed, site) in enumerate(enumerate(LEVELS)):
+        own = records(site, seed)
+        x = np.column_stack([*np.eye(3)[:, [place]] * np.ones(90), own["x"]])
+        precision, linear = precision + x.T @ x / 2, linear + x.T @ own["y"] / 2
+    cov = np.linalg.inv(precision)
+    mean, names = cov @ linear, ["intercept@n", "intercept@s", "x"]
+    put("new.csv", {"x": [0.5] * 3, "where": ["n", "s", "west"]})
+    for file in ("b", "f"):
+        q = posterity.load(f"{file}.safetensors").posterior
+        at = [q.names.index(name) for name in names]
+        np.testing.assert_allclose(q.mean[at], mean[[0, 1, 3]], rtol=1e-8)
+        np.testing.assert_allclose(q.covariance[np.ix_(at, at)], cov[[0, 1, 3]][:, [0, 1, 3]],
+                                   rtol=1e-8)  # fmt: skip
+        succeed("predict", f"{file}.safetensors", "new.csv", "-o", "p.csv",
+                "--site-column", "where")  # fmt: skip
+        told = rows("p.csv")
+        for place in range(3):
+            x, found = (
+                np.append(np.eye(3)[place], 0.5),
+                (told["mean"][place], told["variance"][place]),
+            )
+            np.testing.assert_allclose(found, [x @ mean, x @ cov @ x], rtol=1e-7)
+    for own in ("x", "intercept,x"):  # a slope of each site takes up its center where it can
+        for site, more in units.items():
+            succeed("fit", f"{site}.csv", *line[:-1], own, *more, "-o", f"{site}.safetensors")
+        succeed("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+        succeed("fit", "s.csv", "--like", "n.safetensors", "-o", "s2.safetensors", "--site", "s")
+        succeed("fuse", "n.safetensors", "s2.safetensors", "-o", "c.safetensors")
+        one, other = (posterity.load(f"{file}.safetensors").posterior for file in "bc")
+        np.testing.assert_allclose(one.mean, other.mean, rtol=1e-6)
+        succeed("fit", "s.csv", *line[:-1], own, "--center", "x=3", "-o", "w.safetensors",
+                "--site", "w")  # fmt: skip
+        call = "fuse w.safetensors b.safetensors -o three.safetensors"
+        if own == "x":
+            refuse(call, 4, "one intercept of ['n', 's']; --center")
+        else:
+            succeed(*call.split())
+
+
 @pytest.mark.parametrize(("more", "words"), [
     ("--own age", "--own age; 'intercept', 'x'"),
-    ("--own intercept --prior p.safetensors", "prior's file; --prior-sd"),
+    ("--own intercept --prior q.safetensors", "q.safetensors"),
 ])  # fmt: skip
 def test_own_coefficients_that_make_no_sense(more, words):
     tables("ill", "x")

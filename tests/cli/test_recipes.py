@@ -12,7 +12,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm, poisson
 
 import posterity
-from posterity.artifact.cubics import listed, moved, tensor
+from posterity.artifact.cubics import Dispersed, listed, moved, moved_dispersed, tensor
 from posterity.artifact.recipe import Recipe, as_provenance, recipe_in, sites_in
 from posterity.errors import ArtifactError
 from posterity.families import Gaussian, Mixture
@@ -254,6 +254,20 @@ def test_an_offset_goes_with_one_form_of_the_target(model, target, line, other, 
         succeed(*f"fit t.csv --target {target} --model {model} --offset years {own} --site {site} "
                 f"-o {site}.safetensors".split())  # fmt: skip
     refuse("fuse a.safetensors b.safetensors -o c.safetensors", 4, f"{words}; posterity fit")
+
+
+def test_labels_of_a_formulas_target_may_be_known_at_one_site_alone():
+    for site in "ab":
+        columns = take(records(40, ord(site)), "age", "ill")
+        if site == "b":
+            columns["ill"] = np.where(columns["ill"] == 1, "yes", "no")
+        put(f"{site}.csv", columns)
+    succeed("fit", "a.csv", "--model", "logistic", "--formula", "ill ~ age", "-o", "a.safetensors")
+    succeed("fit", "b.csv", "--like", "a.safetensors", "--category", "ill=no,yes",
+            "-o", "b.safetensors")  # fmt: skip
+    data = document("fuse", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    assert "taken for no and yes" in data["notes"][0]
+    assert recipe_in(posterity.inspect("c.safetensors").provenance).levels == ("no", "yes")
 
 
 def test_numbers_of_records_that_are_rounded_to_nothing_leave_the_rest():
@@ -577,20 +591,31 @@ def test_a_site_of_one_class_says_that_it_says_nothing():
     assert data["one_shot"] is None and "files of ['s'] do not tell" in data["warnings"][0]
 
 
+def drawn(rng, model, rate, dispersion):
+    """Targets of a model, with twice the rate of counts that vary more than Poisson's."""
+    if model == "logistic":
+        return rng.random(len(rate)) < rate / (1 + rate)
+    if model == "poisson":
+        return rng.poisson(rate)
+    varied = rate * rng.gamma(1 / dispersion, dispersion, len(rate))
+    return varied + 1e-9 if model == "gamma" else rng.poisson(2 * varied)
+
+
 def far_apart(seed, empty=False):
     """The true and the expected distance of sites' fusion from the posterior of all records.
 
     The first site may have an ``empty`` level: records, and among them no event.
     """
     rng, names = np.random.default_rng(seed), ("x", "z", "level")
-    model = ("logistic", "poisson")[seed % 2]
+    model = ("logistic", "poisson", "gamma", "negative-binomial")[seed % 4]
+    dispersion = np.exp(rng.uniform(-1.5, 0.7))
     recipe = Recipe(model, "y", names).filled(names)
     beta, tables, sites, ledger = rng.normal(0, 0.6, 4), [], {}, None
     for place in range(int(rng.integers(2, 6))):
         count = int(rng.integers(40, 300))
         x = np.column_stack([np.ones(count), rng.normal(size=(count, 2)), rng.random(count) < 0.3])
         rate = np.exp(x @ beta - 0.5)
-        y = rng.random(count) < rate / (1 + rate) if seed % 2 == 0 else rng.poisson(rate)
+        y = drawn(rng, model, rate, dispersion)
         y = np.where((x[:, 3] == 1) & empty & (place == 0), 0, y)
         tables.append(np.column_stack([x[:, 1:], y]))
     for site, table in [*enumerate(tables), ("all", np.concatenate(tables))]:
@@ -600,7 +625,7 @@ def far_apart(seed, empty=False):
         if site == "all":
             assert ledger is not None
             true = float(ledger.posterior.kl(made.ledger.posterior))
-            return true, expected_distance(ledger, sites)[0]
+            return true, expected_distance(ledger, sites).distance
         ledger = made.ledger if ledger is None else ledger | made.ledger
 
 
@@ -631,9 +656,9 @@ def test_the_distance_is_the_same_of_columns_far_from_zero():
         recipe = Recipe("logistic", "y", center=center)
         one, other = (fit(f"{site}.csv", recipe, site) for site in "ab")
         sites = sites_in(one.provenance) | sites_in(other.provenance)
-        distance, warnings = expected_distance(one.ledger | other.ledger, sites)
-        assert not warnings
-        distances.append(distance)
+        expected = expected_distance(one.ledger | other.ledger, sites)
+        assert not expected.warnings
+        distances.append(expected.distance)
     np.testing.assert_allclose(distances[0], distances[1], rtol=0.02)
 
 
@@ -654,6 +679,13 @@ def test_third_derivatives_are_moved_to_other_coefficients():
     """As the cubic of a site's coefficients is, at any coefficients in common."""
     rng = np.random.default_rng(0)
     matrix, mine, names = rng.normal(size=(3, 3)), ("b", "c", "a"), ("z", "x", "y")
+    own = Dispersed(2.0, rng.normal(size=3), matrix @ matrix.T)
+    back = Dispersed.of(moved_dispersed(own.listed(mine), matrix, mine, names), 3)
+    order = np.argsort(names)
+    np.testing.assert_allclose(back.slope, (matrix.T @ own.slope)[order])
+    bend = matrix.T @ own.precision @ matrix
+    np.testing.assert_allclose(back.precision, bend[np.ix_(order, order)])
+    assert back.bend == 2.0 and Dispersed.of([1.0, 2.0], 3) is None
     third = sum(np.einsum("i,j,k", u, u, u) for u in rng.normal(size=(4, 3)))
     there = tensor(moved(listed(third, mine), matrix, mine, names), 3)
     order, z = np.argsort(names), rng.normal(size=3)

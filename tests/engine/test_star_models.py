@@ -36,6 +36,7 @@ CASES = {
     ),
     "a saddle": (Gaussian.from_standard([0.0], [[4.0]]), Sequential(), {"kind": "sequential"}, {}),
     "partial pooling": (FULL, Sequential(), {"kind": "sequential"}, {"personal": True}),
+    "an intercept each": (FULL, Sequential(), {"kind": "sequential"}, {"own": [0]}),
 }
 
 
@@ -47,6 +48,7 @@ def test_a_star_is_a_federation_in_one_process(case):
     if saddle:
         model, path = Square(), "tests.federation.examples:Square"
     data = {site: 9 + 0.3 * x[:, 1] for site, (x, _) in DATA.items()} if saddle else DATA
+    data = data | SERVER if "own" in options else data  # who asks is a member too
     with warnings.catch_warnings(action="ignore"):
         run = federate(data, model, prior, schedule=schedule, **options)
     members = {name: str(KEYS[name].public) for name in (*SITES, "server")}

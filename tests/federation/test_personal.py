@@ -1,9 +1,6 @@
 """Partial pooling, federated: only what is shared travels, and each site knows its own."""
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -206,28 +203,6 @@ def test_optima_at_the_nodes_are_found_one_after_another():
         program = jax.jit(improve).lower(small(0).posterior).as_text()
     batched = [line for line in program.splitlines() if "lapack" in line and "32x" in line]
     assert "lapack" in program and not batched
-
-
-POOLED = """
-import numpy as np
-import posterity
-from posterity import Gaussian, LocalUpdate
-from posterity.inference import Cubature
-from posterity.models import LogisticRegression
-rng = np.random.default_rng(3)
-inputs = lambda: np.column_stack([np.ones(16), rng.normal(size=(16, 2))])
-sites = {name: (inputs(), rng.binomial(1, 0.4, 16).astype(float)) for name in "abc"}
-prior = Gaussian.from_standard(np.zeros(3), 4 * np.eye(3))
-nodes = LocalUpdate(Cubature(32, most=32), steps=10)
-posterity.federate(sites, LogisticRegression(), prior, personal=True, update=nodes, steps=1)
-"""
-
-
-@pytest.mark.slow
-def test_no_visit_stands_still_under_the_flags_that_users_have():
-    """Batched factorisations side by side once did, in a pool of two threads."""
-    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    subprocess.run([sys.executable, "-c", POOLED], env=own, timeout=250, check=True)
 
 
 def test_what_has_no_local_parameters_is_refused():

@@ -99,7 +99,7 @@ def test_searches_see_the_target_through_its_tangents() -> None:
         for found, wanted in zip(look(v), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-9)
         moves = np.zeros((3, 3))
-        value, slope = objectives.look_at_joint(FORM, nodes, TARGET, q)(moves)
+        value, slope = objectives.look_at_joint(FORM, np.split(nodes, 2), TARGET, q)(moves)
         path = jax.jit(jax.value_and_grad(objectives.joint_path, argnums=1), static_argnums=0)
         wanted, along = path(FORM, moves, nodes, None, TARGET, q)
         assert value == pytest.approx(float(wanted), rel=1e-9)

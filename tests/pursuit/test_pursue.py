@@ -358,6 +358,12 @@ def test_a_tolerance_is_kept(found: Pursuit) -> None:
     assert coarse.status.converged and 0.01 < coarse.status.left < 5.0 and coarse.starts > 0
 
 
+def test_tails_where_no_draw_comes_are_seen() -> None:
+    """Of a Student law with two degrees of freedom; its variance is infinite."""
+    student = pursued(lambda z: -1.5 * jnp.log1p((z[0] / SCALE) ** 2 / 2), components=2)
+    assert "tails that add" in str(student.status) and student.status.left > 0.01
+
+
 def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
     """Three modes in ten dimensions, to all digits; another density of the size compiles little."""
     size, programs = 10, []

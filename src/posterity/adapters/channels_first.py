@@ -41,15 +41,12 @@ def check_layers(student: Student) -> Layers:
         raise UsageError(
             found=f"{student!r}, whose network is a {type(student.network).__name__}",
             expected="a student whose network is posterity.networks.Layers",
-            fix="Distill into Layers.dense(...) or other Layers: what a function of one's own "
-            "does cannot be written down; export it by the tools of its library.",
+            fix="Distill into Layers.dense(...), or export it by the tools of its library.",
         )
     if not np.isfinite(student.parameters).all():
-        raise ParameterError(
-            found="NaN or infinity among the weights of the student",
-            expected="finite numbers",
-            fix="Distill again, with smaller steps.",
-        )
+        found = "NaN or infinity among the weights of the student"
+        fix = "Distill again, with smaller steps."
+        raise ParameterError(found=found, expected="finite numbers", fix=fix)
     if isinstance(student.network.layers[-1], Conv):
         raise StructureError(
             found=f"a convolution as the last layer of {student.network.summary}",

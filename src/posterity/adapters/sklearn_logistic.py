@@ -44,11 +44,9 @@ def laplace(
     prior = _prior_precision(model, place)
     classes = np.asarray(model.classes_)
     if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
-        raise UsageError(
-            found=f"labels that y and {place} do not have in common: {strange[:10]}",
-            expected=f"the labels it was fitted with: {classes.tolist()}",
-            fix="Pass y as it was given to fit.",
-        )
+        found = f"labels that y and {place} do not have in common: {strange[:10]}"
+        expected = f"the labels it was fitted with: {classes.tolist()}"
+        raise UsageError(found=found, expected=expected, fix="Pass y as it was given to fit.")
     codes = np.searchsorted(classes, y)
     if model.class_weight is not None:
         own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}
@@ -84,8 +82,8 @@ def laplace(
         slope @ np.linalg.solve(curvature + penalty, slope),
         "coefficients",
         f"these data, in {place}",
-        "Pass x, y and sample_weight as they were given to fit; if they are, scale the columns (a "
-        "StandardScaler in the pipeline), lower tol and raise max_iter.",
+        "Pass x, y and sample_weight as they were given to fit; else scale the columns (by a "
+        "StandardScaler), lower tol and raise max_iter.",
     )
     factor = Gaussian(np.asarray(posterior.precision_mean), curvature).named(rows)
     return posterior, factor
@@ -103,11 +101,9 @@ def to_logistic(
     names, mean = list(law.names), np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
-        raise UsageError(
-            found=f"classes={classes!r}",
-            expected="two different classes or more in order: that of reference is the first",
-            fix="Pass classes=model.classes_ of a model that was fitted.",
-        )
+        expected = "two different classes or more in order: that of reference is the first"
+        fix = "Pass classes=model.classes_ of a model that was fitted."
+        raise UsageError(found=f"classes={classes!r}", expected=expected, fix=fix)
     single = len(labels) == 2
     groups = [""] if single else [f"{label}:" for label in labels[1:]]
     columns = [name.removeprefix(groups[0]) for name in names[: len(names) // len(groups)]]
@@ -138,11 +134,9 @@ def _prior_precision(model: Any, place: str) -> Array:
             fix="Fit with l1_ratio=0, or choose columns first and fit again with those.",
         )
     if getattr(model, "multi_class", None) == "ovr" and len(model.classes_) > 2:
-        raise StructureError(
-            found=f"{place} of one class against the rest, several times",
-            expected="one likelihood: a multinomial one",
-            fix="Fit with multi_class='multinomial', or one model a class.",
-        )
+        found = f"{place} of one class against the rest, several times"
+        fix = "Fit with multi_class='multinomial', or one model a class."
+        raise StructureError(found=found, expected="one likelihood: a multinomial one", fix=fix)
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
     own = np.full(model.coef_.shape[1], precision)
     if not model.fit_intercept:

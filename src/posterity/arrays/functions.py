@@ -44,14 +44,13 @@ class Namespace:
 
     def cholesky(self, matrices: Real) -> Real:
         """Lower Cholesky factors; NaN, never an exception, where there is none."""
-        try:
+        with contextlib.suppress(np.linalg.LinAlgError):
             return np.linalg.cholesky(matrices)
-        except np.linalg.LinAlgError:
-            factors = np.full_like(np.asarray(matrices), np.nan)
-            for index in np.ndindex(factors.shape[:-2]):
-                with contextlib.suppress(np.linalg.LinAlgError):
-                    factors[index] = np.linalg.cholesky(matrices[index])
-            return factors
+        factors = np.full_like(np.asarray(matrices), np.nan)
+        for index in np.ndindex(factors.shape[:-2]):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                factors[index] = np.linalg.cholesky(matrices[index])
+        return factors
 
     def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
         """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""
@@ -71,9 +70,18 @@ class Namespace:
         inverse = np.linalg.inv(matrices)
         return (inverse + np.swapaxes(inverse, -1, -2)) / 2
 
+    def solve(self, matrices: Real, columns: Real) -> Real:
+        """``matrices⁻¹ columns`` for (..., d, d) and columns (..., d, k)."""
+        return np.linalg.solve(matrices, columns)
+
     def solve_lower(self, factors: Real, columns: Real) -> Real:
         """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
         return np.linalg.solve(factors, columns)
+
+    def inverse_lower(self, factors: Real) -> Real:
+        """``factors⁻¹`` for lower triangular (..., d, d)."""
+        identity = np.eye(factors.shape[-1], dtype=factors.dtype)
+        return np.linalg.solve(factors, np.broadcast_to(identity, factors.shape))
 
     def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
         """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""

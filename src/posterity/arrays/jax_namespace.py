@@ -18,6 +18,7 @@ import jax.scipy.special
 from jax.scipy.special import polygamma
 
 from posterity.arrays.functions import SHIFT, TRIGAMMA, Namespace
+from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
@@ -53,6 +54,57 @@ def _series(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
     return total
 
 
+# --- factorisations ------------------------------------------------------------------------------
+
+TOGETHER = 150_000
+"""Multiplications that LAPACK does in one call, unless one matrix takes more. From 200,000 on
+jaxlib 0.10 shares the matrices of a call out to its threads and waits for them: as many such calls
+as there are threads, side by side in a program, wait for each other for ever."""
+
+
+def _few_together(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of matrices (..., d, d), called with few of them at once however it is mapped."""
+
+    @jax.custom_batching.custom_vmap
+    def call(matrices: jax.Array) -> Any:
+        size = matrices.shape[-1]
+        each, most = matrices.reshape(-1, size, size), max(1, TOGETHER // max(size, 1) ** 3)
+        if len(each) <= most:
+            return function(matrices)
+        return jax.lax.map(function, each, batch_size=most).reshape(matrices.shape)
+
+    @call.def_vmap
+    def _(size: int, mapped: Any, matrices: jax.Array) -> Any:
+        del size, mapped
+        return call(matrices), True
+
+    return call
+
+
+def _solved_identity(factor: jax.Array) -> jax.Array:
+    unit = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+    return jax.scipy.linalg.solve_triangular(factor, unit, lower=True)
+
+
+_factorised, _lower = _few_together(jnp.linalg.cholesky), _few_together(_solved_identity)
+_general = _few_together(jnp.linalg.inv)
+cholesky = jax.custom_jvp(lambda matrices: _factorised(matrices))
+inverse_lower = jax.custom_jvp(lambda factors: _lower(factors))
+inverse = jax.custom_jvp(lambda matrices: _general(matrices))
+# Derivatives are products of matrices: no other factorisation is ever asked for.
+_along = lambda tangent, known, _: -known @ tangent @ known
+inverse_lower.defjvps(_along)
+inverse.defjvps(_along)
+
+
+@cholesky.defjvp
+def _(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
+    factor = cholesky(*primals)
+    half = inverse_lower(factor)
+    inner = half @ symmetric(tangents[0]) @ jnp.swapaxes(half, -1, -2)
+    return factor, factor @ (jnp.tril(inner) - inner * jnp.eye(inner.shape[-1]) / 2)
+
+
 class JaxNamespace(Namespace):
     """Traceable, and in the precision of the arguments."""
 
@@ -60,27 +112,33 @@ class JaxNamespace(Namespace):
     special = jax.scipy.special  # pyright: ignore[reportAssignmentType]
     digamma = staticmethod(digamma)
     trigamma = staticmethod(trigamma)
-    cholesky = staticmethod(jnp.linalg.cholesky)
+    cholesky = staticmethod(cholesky)
+
+    def solve(self, matrices: Real, columns: Real) -> Real:
+        """By inverses."""
+        return inverse(matrices) @ columns
 
     def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        """``matrices⁻¹ vectors`` for stacked matrices and vectors."""
-        return jnp.linalg.solve(matrices, vectors[..., None])[..., 0]
+        """By inverses."""
+        return (inverse(matrices) @ vectors[..., None])[..., 0]
 
     def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        """Cholesky factors, which compile to far less than the pivots of LU."""
-        factors = jnp.linalg.cholesky(matrices), True
-        return jax.scipy.linalg.cho_solve(factors, vectors[..., None])[..., 0]
+        """By inverses of Cholesky factors, which compile to far less than the pivots of LU."""
+        half = inverse_lower(cholesky(matrices))
+        return (jnp.swapaxes(half, -1, -2) @ (half @ vectors[..., None]))[..., 0]
 
     def inverse_positive(self, matrices: Real) -> Real:
         """The inverses of Cholesky factors, multiplied."""
-        factors = jnp.linalg.cholesky(matrices)
-        unit = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=factors.dtype), factors.shape)
-        half = jax.scipy.linalg.solve_triangular(factors, unit, lower=True)
+        half = inverse_lower(cholesky(matrices))
         return jnp.swapaxes(half, -1, -2) @ half
 
+    def inverse_lower(self, factors: Real) -> Real:
+        """By substitution."""
+        return inverse_lower(factors)
+
     def solve_lower(self, factors: Real, columns: Real) -> Real:
-        """``factors⁻¹ columns`` by substitution."""
-        return jax.scipy.linalg.solve_triangular(factors, columns, lower=True)
+        """By inverses."""
+        return inverse_lower(factors) @ columns
 
     def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
         """A loop that is compiled once."""

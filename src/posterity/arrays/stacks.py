@@ -19,7 +19,7 @@ CHUNK = 2**18
 
 
 def columns(like: PyTree, trees: Sequence[Any]) -> list[Sequence[Any]]:
-    """For each leaf of ``like``, in the order of fields and keys, the leaf of each tree.
+    """Return for each leaf of ``like``, in the order of fields and keys, the leaf of each tree.
 
     Raises:
         ValueError: if a tree differs from ``like`` in types or names; shapes are not compared.

@@ -15,6 +15,7 @@ from typing import Any
 
 from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.artifact.container import altered
+from posterity.artifact.strata import AT, Strata
 from posterity.errors import PosterityError, UsageError
 
 RECIPE, SITES = "recipe", "sites"
@@ -60,8 +61,8 @@ HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
 """The covariate that a log hazard is linear in, beside columns."""
 SPLINE = "spline"
 """A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
-AT = "@"
-"""Between the name of a coefficient that each site has for itself and the site's name."""
+LISTS = ("third", "dispersed")
+"""Lists of numbers about a site: the derivatives of :mod:`~posterity.artifact.cubics`."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
 """Sites of which a file says one by one how many records they had, and third derivatives of all of
 them that it holds at most."""
@@ -146,6 +147,9 @@ class Recipe:
     components: int | None = None
     component_sd: float | int | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.canonical())
+
     @property
     def regression(self) -> bool:
         """True if a target is predicted from a linear predictor."""
@@ -199,7 +203,7 @@ class Recipe:
     @property
     def in_one_form(self) -> bool:
         """True if coefficients are no affine function of those in other units and levels."""
-        return bool(self.terms or self.baseline or self.own or self.model == "multinomial")
+        return bool(self.terms or self.baseline or self.model == "multinomial")
 
     @property
     def spread(self) -> str | None:
@@ -222,13 +226,19 @@ class Recipe:
         """True if each site has a coefficient of its own for a column of the design."""
         return name in self.own or name.partition("[")[0] in self.own
 
+    @property
+    def stratified(self) -> Strata:
+        """The coefficients of sites that share all, and which of them each has for itself."""
+        names, inputs = self.shared.coefficients(), self.shared.inputs()
+        places = (k for k in range(len(names)) if self.is_own(inputs[k % len(inputs)]))
+        return Strata(names, frozenset(places) if self.strata else frozenset(), self.strata)
+
     def deviations(self) -> list[float]:
         """Prior standard deviations of the coefficients, in their order."""
-        ends, sd = [AT + site for site in self.strata], dict(self.prior_sd)
-        for name in self.coefficients():
-            base = next((name.removesuffix(end) for end in ends if name.endswith(end)), name)
-            sd.setdefault(name, sd.get(base, sd.get("", 1.0)))
-        return [float(sd[name]) for name in self.coefficients()]
+        sd, strata = self.prior_sd, self.stratified
+        usual = [sd.get(strata.names[k], sd.get("", 1.0)) for k, _ in strata.coefficients]
+        pairs = zip(self.coefficients(), usual, strict=True)
+        return [float(sd.get(name, wide)) for name, wide in pairs]
 
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``.
@@ -293,7 +303,7 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def filled(self, columns: Sequence[str]) -> "Recipe":
-        """With its defaults, and the columns that it comes to."""
+        """Return the term with its defaults, and the columns that it comes to."""
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
@@ -462,15 +472,15 @@ def as_provenance(
     if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
         sites = {"": together(sites.values()) | {"sites": len(sites)}}
     if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
-        short = lambda own: {key: value for key, value in own.items() if key != "third"}
+        short = lambda own: {key: value for key, value in own.items() if key not in LISTS}
         sites = {site: short(own) for site, own in sites.items()}
     text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
 
 
 def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By site what its records were: ``records``, ``dropped``, ``noise_variance``, and versions; an
-    ArtifactError for what is no such table.
+    """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
+    versions; an ArtifactError for what is no such table.
     """
     try:
         sites = json.loads(provenance.get(SITES, "{}"))
@@ -480,8 +490,8 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     if not isinstance(sites, dict) or not all(
         isinstance(own, dict)
         and all(_number(own.get(key, 0)) for key in numbers)
-        and isinstance(own.get("third", []), list)
-        and all(map(_number, own.get("third", [])))
+        and all(isinstance(own.get(key, []), list) for key in LISTS)
+        and all(_number(value) for key in LISTS for value in own.get(key, []))
         for own in sites.values()
     ):
         raise altered("a table of sites that is no JSON object of numbers by site")
@@ -536,11 +546,9 @@ def check_recipe(recipe: Recipe) -> None:
     for key, models in ONLY.items():
         value, what = getattr(recipe, key), key.replace("_", " ")
         if value and value != "gaussian" and recipe.model not in models:
-            raise UsageError(
-                found=f"{what} {value!r} of a {recipe.model} model",
-                expected=f"no {what}, or a model among {', '.join(models)}",
-                fix="See posterity fit --help.",
-            )
+            found = f"{what} {value!r} of a {recipe.model} model"
+            expected = f"no {what}, or a model among {', '.join(models)}"
+            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
     r, cuts, spline = recipe, recipe.cuts, recipe.hazard == SPLINE
     components = "a whole number of components (--components K), at least 1"
     ended = "the column of whether the time ended by one (--event NAME)"
@@ -549,7 +557,7 @@ def check_recipe(recipe: Recipe) -> None:
     labels = f"{len(r.levels)} levels of the target {r.target!r}"
     odd = r.model == "logistic" and len(r.levels) not in (0, 2)
     knots = "two knots at least, the same at every site (--cuts T,T,...)"
-    alone, file = "coefficients of a site's own, and a prior's file", r.prior is not None
+    file = r.prior is not None
     rules = (  # what is wrong, what is found, what is expected
         (r.regression and not r.target, "no target", "the column to predict (--target NAME)"),
         (not r.regression and (r.components or 0) < 1, f"components {r.components}", components),
@@ -558,7 +566,6 @@ def check_recipe(recipe: Recipe) -> None:
         (odd, labels, "two: the one that is 0 and the one that is 1"),
         (cuts and r.hazard in HAZARDS, "both cuts and a hazard", "one"),
         (spline and len(cuts) < 2, f"a spline with knots {list(cuts)}", knots),
-        (r.own and file, alone, "standard deviations, which hold for each site (--prior-sd)"),
         (tuple(sorted(set(cuts))) != cuts, f"cuts {cuts}", "ascending times"),
         (r.prior_sd and file, "a prior and prior_sd", "one"),
         (r.columns is not None and r.without, "columns and without", "one"),

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.cubics import moved as moved_cubic
+from posterity.artifact.cubics import moved_dispersed
 from posterity.artifact.manifest import digest
 from posterity.artifact.recipe import (
-    AT,
     ESTIMATE,
     HAZARDS,
     INTERCEPT,
@@ -27,6 +27,7 @@ from posterity.artifact.recipe import (
     recipe_in,
     sites_in,
 )
+from posterity.artifact.strata import AT
 from posterity.entries import with_factors
 from posterity.errors import StructureError
 from posterity.families.names import in_order, names_of, some, with_names
@@ -96,13 +97,13 @@ def reconciled(
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
         value, there = values[site], affine(recipe, common)
-        same = map(np.array_equal, there, _unmoved(recipe, common))
-        moves = set(recipe.coefficients()) != set(names) or not all(same)
+        same = all(map(np.array_equal, there, _unmoved(recipe, common)))
+        moves = set(recipe.coefficients()) != set(names) or not same
         if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
-            prior = None if base is None else _widened(base, common)
+            prior = None if base is None else _widened(base, recipes[first], common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
-            if recipe.strata == common.strata or not moves:
+            if recipe.strata == common.strata or not (moves and same):
                 notes.append(f"{site!r} is put into the {what} of {first!r}")
             ratio = _scale(recipe, common.target) / _scale(common, common.target)
             mine = recipe.coefficients()
@@ -110,8 +111,9 @@ def reconciled(
                 own = facts.get(name, {})
                 if "noise_variance" in own:
                     own["noise_variance"] *= ratio**2
-                if "third" in own:
-                    own["third"] = moved_cubic(own["third"], there.matrix, mine, names)
+                for key, move in (("third", moved_cubic), ("dispersed", moved_dispersed)):
+                    if key in own:
+                        own[key] = move(own[key], there.matrix, mine, names)
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})
@@ -155,6 +157,8 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     odd = set(_differences(common, recipe))
     if common.regression:
         odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+        if _differ_in_labels(common, recipe):
+            odd -= {"categories"}
     if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
         odd.add("unit")
     texts = {*(common.columns or ()), common.target} & (mine.keys() ^ theirs.keys())
@@ -172,6 +176,16 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # in whose units the offset is
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+
+
+def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
+    """Return whether only one of them has labels for 0 and 1, and all else of categories is one."""
+    mine, theirs = (
+        {name: levels for name, levels in own.categories.items() if name != common.target}
+        for own in (common, recipe)
+    )
+    one_has = bool(common.levels) != bool(recipe.levels)
+    return common.model == "logistic" and one_has and mine == theirs
 
 
 def _apart(
@@ -195,11 +209,9 @@ def _apart(
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
     if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
-    return StructureError(
-        found=f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
-        expected="one model of the same columns and units at every site",
-        fix=fix,
-    )
+    found = f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}"
+    expected = "one model of the same columns and units at every site"
+    return StructureError(found=found, expected=expected, fix=fix)
 
 
 def _own(value: object, other: object) -> str:
@@ -236,11 +248,14 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     that the site does not know is 0 in all of its records.
 
     Raises:
-        StructureError: if that takes an intercept that there is not.
+        StructureError: if that takes an intercept that there is not, or one for each site where
+            there is one of all.
     """
-    mine, names = recipe.coefficients(), common.coefficients()
     if common.in_one_form:  # whose columns are in the same units and levels
         return _unmoved(recipe, common)
+    if common.own:
+        return _of_strata(recipe, common)
+    mine, names = recipe.coefficients(), common.coefficients()
     matrix = np.zeros((len(mine), len(names)))
     place = {name: row for row, name in enumerate(mine)}
     needs_ones = []
@@ -263,11 +278,9 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
                 matrix[[place[f"{name}[{other}]"] for other in own[1:]], column] = -1.0
     for name, column, value in needs_ones:
         if INTERCEPT not in place:
-            raise StructureError(
-                found=f"column {name!r} with another center or reference, and no intercept",
-                expected="an intercept, which takes up the difference",
-                fix="Fit with the same --center and --category at every site.",
-            )
+            found = f"column {name!r} with another center or reference, and no intercept"
+            fix = "Fit with the same --center and --category at every site."
+            raise StructureError(found=found, expected="an intercept, which takes it up", fix=fix)
         matrix[place[INTERCEPT], column] = value
     offset = np.zeros(len(mine))
     if recipe.levels and common.levels and recipe.levels != common.levels:
@@ -282,6 +295,23 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     return Affine(offset, matrix)
 
 
+def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
+    """The function where each site has coefficients for itself, of which others' do not count."""
+    there = affine(recipe.shared, common.shared)
+    mine, names = recipe.stratified.coefficients, common.stratified.coefficients
+    matrix = there.matrix[np.ix_([row for row, _ in mine], [column for column, _ in names])]
+    here = [recipe.strata[0] if len(recipe.strata) == 1 else site for _, site in mine]
+    others = np.array([[b not in ("", a) for _, b in names] for a in here])
+    if (matrix * others)[[not site for site in here]].any():
+        raise StructureError(
+            found=f"another center or reference of a column of which each site has a coefficient, "
+            f"and one intercept of {some(recipe.strata)}",
+            expected="an intercept of each site, which takes up the difference",
+            fix="Fuse the files of single sites, or fit with the same --center and --category.",
+        )
+    return Affine(there.offset[[row for row, _ in mine]], np.where(others, 0.0, matrix))
+
+
 def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
     """The function under which each coefficient keeps its number."""
     mine, names = recipe.coefficients(), common.coefficients()
@@ -289,13 +319,21 @@ def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
     return Affine(np.zeros(len(mine)), np.array(same))
 
 
-def _widened(prior: Any, common: Recipe) -> Any:
-    """The prior of the first site, and independent coefficients of levels that it did not know."""
+def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
+    """The prior of the first site, with coefficients of levels and sites that it did not know."""
     if not prior.gaussian:
         raise _unlike("the first site")
     names, known = common.coefficients(), names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
+    if common.prior is not None:  # whose coefficients of one site are taken for each
+        strata, at = common.stratified, f"{AT}{recipe.strata[0]}"
+        ends = (at if place in strata.own else "" for place in range(len(strata.names)))
+        one = [known.index(name + end) for name, end in zip(strata.names, ends, strict=True)]
+        full = (
+            prior.marginal_variance[one] if prior.diagonal else prior.covariance[np.ix_(one, one)]
+        )
+        return strata.prior(type(prior).from_standard(prior.mean[one], full).named(strata.names))
     place = [names.index(name) for name in known]
     linear, precision = np.zeros(len(names)), np.diag(1 / np.square(common.deviations()))
     linear[place] = prior.precision_mean
@@ -338,11 +376,9 @@ def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: st
 
 
 def _unlike(site: str) -> StructureError:
-    return StructureError(
-        found=f"a posterior of {site!r} in other units or levels that is no full Gaussian",
-        expected="a ledger of Gaussians, as posterity fit writes it, to put into other units",
-        fix="Fit it again by the recipe of another site: posterity fit TABLE --like FILE.",
-    )
+    found = f"a posterior of {site!r} in other units or levels that is no full Gaussian"
+    fix = "Fit it again by the recipe of another site: posterity fit TABLE --like FILE."
+    return StructureError(found=found, expected="a ledger of Gaussians, as of fit", fix=fix)
 
 
 # --- what looks wrong ----------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def terms_of(settings: Settings) -> "Terms":
             model_options=settings["model.options"],
             update_options=settings["update.options"],
             personal=settings["model.personal"] or False,
+            own=settings["model.own"] or (),
             limits=settings.table("limits"),
             **{name: settings[name] for name in AGREED},
         )
@@ -75,6 +76,7 @@ def in_words(terms: "Terms") -> list[str]:
         f"Links: {', '.join(f'{a} - {b}' for a, b in terms.links)}; {how}.",
         f"It ends {' or '.join(ends)}." if ends else "It goes on until it is ended.",
         f"Model: {agreed.model}, over a prior {agreed.prior!r}, by {type(agreed.update).__name__}.",
+        *([] if (own := agreed.strata) is None else [f"Each has for itself: {own.listed}."]),
         f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",
         f"Refused are natural parameters beyond {limits.magnitude:g}, changes of the prior by more "
         f"than {limits.pseudo_counts:g}, letters of more than {limits.bytes:,} bytes.",
@@ -125,18 +127,14 @@ def read_site(file: Path) -> SiteFiles:
             )
         terms = read_terms(federation)
         if name not in terms.members:
-            raise UsageError(
-                found=f"name = {name!r}",
-                expected=f"a member: one of {sorted(terms.members)}",
-                fix="Spell it as federation.toml does, or agree on new terms.",
-            )
+            expected = f"a member: one of {sorted(terms.members)}"
+            fix = "Spell it as federation.toml does, or agree on new terms."
+            raise UsageError(found=f"name = {name!r}", expected=expected, fix=fix)
         sockets = settings["transport.sockets"] or {}
         if (strangers := sorted(sockets.keys() - terms.members.keys())) or name in sockets:
-            raise UsageError(
-                found=f"transport.sockets of {strangers or name}",
-                expected="those of other members",
-                fix="Spell them as federation.toml does.",
-            )
+            found = f"transport.sockets of {strangers or name}"
+            fix = "Spell them as federation.toml does."
+            raise UsageError(found=found, expected="those of other members", fix=fix)
         if sockets and settings["transport.kind"] == "courier":
             raise conflict("transport.sockets", 'transport.kind = "courier"')
         paths = Path(settings.need("key")), Path(settings.need("store"))
@@ -163,11 +161,10 @@ def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
 
 def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
     from posterity.cli.records import in_one_order, read_sites
-    from posterity.federation.tables import columns_of
 
     with settings.named():
         target, name = settings["data.target"], settings["name"]
-        own, intercept = columns_of(terms.agreement.prior), settings["data.intercept"]
+        own, intercept = terms.agreement.columns, settings["data.intercept"]
         intercept = "intercept" in (own or ()) if intercept is None else intercept
         tables = read_sites({name: path}, target, intercept)
         return in_one_order(tables, own, target, bool(own)).data[name]
@@ -191,11 +188,9 @@ def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
         text.encode()
         tomllib.loads(text)
     except ValueError as error:
-        raise UsageError(
-            found=f"values that no TOML document can have ({error})",
-            expected="numbers, and texts of characters",
-            fix="Choose other names.",
-        ) from error
+        found = f"values that no TOML document can have ({error})"
+        expected = "numbers, and texts of characters"
+        raise UsageError(found=found, expected=expected, fix="Choose other names.") from error
     return text
 
 
@@ -228,11 +223,9 @@ def configuration(folder: Path) -> Path:
     """The ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
     file = folder / "site.toml"
     if not os.path.isfile(file):
-        raise ArtifactError(
-            found=f"folder {str(folder)!r} without a site.toml",
-            expected="the folder of a site",
-            fix="Make it by `posterity site init`.",
-        )
+        found = f"folder {str(folder)!r} without a site.toml"
+        fix = "Make it by `posterity site init`."
+        raise ArtifactError(found=found, expected="the folder of a site", fix=fix)
     return file
 
 

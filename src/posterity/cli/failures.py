@@ -44,7 +44,7 @@ def _print_error(error: BaseException, as_json: bool) -> int:
 
 
 def stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> None:
-    """At a first signal say that it will be heeded; at a second save what there is and end.
+    """Say at a first signal that it will be heeded; at a second save what there is and end.
 
     Where nothing can be lost yet the first one ends it. Nothing is waited for: this may be the only
     thread that still runs.

@@ -60,8 +60,8 @@ def fit(settings: Settings) -> Data:
             for path in paths
         ]
         fitted = imputed(fits) if several else fits[0]
-    third = fitted.third if settings["one_shot"] else None
-    fitted = dataclasses.replace(fitted, rounded=settings["rounded"], third=third)
+    hidden = {} if settings["one_shot"] else {"third": None, "dispersed": None}
+    fitted = dataclasses.replace(fitted, rounded=settings["rounded"], **hidden)
     ledger, recipe = fitted.ledger, fitted.recipe
     notes = list(fitted.notes)
     if (like := settings.path("data.like")) is not None:

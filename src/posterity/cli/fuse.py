@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from posterity.artifact.many import Alone, Several
+    from posterity.fitting.one_shot import OneShot
     from posterity.fusion import Fusion
     from posterity.fusion.alignment import Alignment
     from posterity.fusion.scale import Scale
@@ -129,7 +130,6 @@ def _matching(plate: Data) -> "Table":
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file."""
     from posterity.artifact import aligned
-    from posterity.artifact.recipe import recipe_in
     from posterity.fusion.plan import files as files_of
 
     named = [*settings.files, *(settings["posteriors"] or [])]
@@ -155,18 +155,7 @@ def fuse(settings: Settings) -> Data:
         from posterity.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
-    distance, little, recipe = None, [], recipe_in(inputs.record)
-    if fusion.ledger is not None and recipe is not None and recipe.conjugate:
-        distance = 0.0
-    elif fusion.ledger is not None and recipe is not None and recipe.regression:
-        from posterity.fitting.one_shot import expected_distance
-
-        distance, little = expected_distance(fusion.ledger, inputs.sites)
-        if distance is None and not little:
-            inputs.notes.append(
-                "how far this is from the posterior of all records together is not known, as the "
-                f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
-            )
+    one_shot = _one_shot(fusion, inputs)
     written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
@@ -186,14 +175,44 @@ def fuse(settings: Settings) -> Data:
         "network": _network(fusion),
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:LISTED],
-        "one_shot": distance,
-        "warnings": [*fusion.warnings, *little],
+        "one_shot": one_shot.distance,
+        "warnings": one_shot.warnings,
         "notes": [
             *inputs.notes,
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > LISTED else []),
         ],
     }
+
+
+def _one_shot(fusion: "Fusion", inputs: "Inputs") -> "OneShot":
+    """How far the fusion of regressions is from the posterior of all records, and all warnings.
+
+    A site whose file says next to nothing contradicts no other: others are compared without it.
+    """
+    from posterity.artifact.recipe import recipe_in
+    from posterity.fitting.one_shot import OneShot, expected_distance
+    from posterity.fusion import fuse
+    from posterity.ledger import Ledger
+
+    ledger, recipe = fusion.ledger, recipe_in(inputs.record)
+    if ledger is None or recipe is None or not recipe.regression:
+        return OneShot(warnings=fusion.warnings)
+    if recipe.conjugate:
+        return OneShot(0.0, fusion.warnings)
+    known, heard = expected_distance(ledger, inputs.sites), fusion.warnings
+    if known.silent:
+        alone = lambda site: Ledger(ledger.prior).holding({site: ledger.entries[site]})
+        rest = {site: alone(site) for site in ledger.sites if site not in known.silent}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are in the result
+            heard = fuse(rest).warnings if len(rest) > 1 else ()
+    if known.distance is None and not known.warnings:
+        inputs.notes.append(
+            "how far this is from the posterior of all records together is not known, as the "
+            f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
+        )
+    return known._replace(warnings=(*heard, *known.warnings))
 
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")

@@ -90,6 +90,9 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         prior = _of_units(recipe, first) if usual else _prior(settings, model, key)
         if not usual and settings["prior.sd"]:
             raise conflict("--prior-sd", "another prior")
+        if not usual and recipe.own:
+            recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
+            prior = prior_of(first, recipe, prior)
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     leading = recipe and (recipe.baseline or recipe.own)  # in an intercept's place, or several
@@ -112,9 +115,9 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
     personal = _personal(settings["model.personal"], names)
     if of_recipe and recipe:
-        if recipe.own and (personal is not False or not usual):
-            raise conflict("--own", "--personal, or a prior other than --prior-sd")
-        if not usual:
+        if recipe.own and personal is not False:
+            raise conflict("--own", "--personal")
+        if not usual and not recipe.own:
             recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
         record = as_provenance(recipe, of_recipe.facts)
     if SPREAD in names_in(prior):  # a spread for each column that differs between sites
@@ -219,7 +222,8 @@ def _personal(
             raise UsageError(
                 found=f"model.personal for a column {column!r}",
                 expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name those whose coefficients differ from site to site.",
+                fix="Name those whose coefficients differ from site to site; of an intercept pass "
+                "--intercept too.",
             )
         own = own or [int(column)]
         if places.keys() & set(own):
@@ -292,7 +296,7 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
-    """One of several kinds, which the table at a place names beside its options."""
+    """Make the object whose kind the table at a place names beside its options."""
     options = dict(options)
     make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
     return build(make, options, place)

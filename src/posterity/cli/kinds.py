@@ -66,11 +66,9 @@ class Kind:
         if self.many and self.of is not None and not isinstance(value, list | dict):
             value = [value]
         if not self.constraint.allows(value):
-            raise UsageError(
-                found=f"{place} = {value!r}",
-                expected=self.constraint.expected,
-                fix="See --help for what it is, and docs/cli.md for a complete file.",
-            )
+            found = f"{place} = {value!r}"
+            fix = "See --help for what it is, and docs/cli.md for a complete file."
+            raise UsageError(found=found, expected=self.constraint.expected, fix=fix)
         for kind in self.alternatives:
             if kind.allows(value):
                 return kind.check(place, value)
@@ -140,7 +138,7 @@ def _text(expected: str, metavar: str, **more: Any) -> Kind:
 
 
 def words(*choices: str) -> Kind:
-    """One of these words."""
+    """Make the kind of value that is one of these words."""
     metavar = f"[{'|'.join(choices)}]"
     return Kind(arguments.one_of(*choices), metavar, text=True, choices=choices)
 

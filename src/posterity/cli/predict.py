@@ -108,10 +108,11 @@ def _scores_report(data: Data) -> Any:
 
     error = data["all"].get("log_score_se")
     of_error = f"; the error of the first is {short(error)}" if error else ""
+    scored = f"Log scores are nats a record, higher is better{of_error}."
     return group(
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
-        f"Log scores are nats a record, higher is better{of_error}.",
+        *([scored] if "log_score" in known else []),
         *left_in("Drew the calibration in", data["plot"]),
     )
 
@@ -129,11 +130,9 @@ def evaluate(settings: Settings) -> Data:
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
-        raise StructureError(
-            found=f"no target in {str(inputs)!r}",
-            expected="the column that was predicted",
-            fix="Name it by --target.",
-        )
+        expected = "the column that was predicted"
+        fix = "Name it by --target."
+        raise StructureError(found=f"no target in {str(inputs)!r}", expected=expected, fix=fix)
     y = np.asarray(found.target, dtype=float)
     parts = {name: own[found.kept] for name, own in columns_of(found.parts).items()}
 

@@ -58,16 +58,14 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
 
 
 def labelled(recipe: Recipe, reading: Reading) -> Recipe:
-    """With the labels that this table has for a target of zeros and ones."""
+    """Return the recipe with the labels that this table has for a target of zeros and ones."""
     levels, target = reading.levels, recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
         recipe = recipe.replaced(categories={**recipe.categories, target: levels[target]})
     if other := [name for name in levels if name not in recipe.categories]:
-        raise UsageError(
-            found=f"--category {other[0]}, which is none of the model's",
-            expected=f"a category of its recipe, among {list(recipe.categories)}",
-            fix="Leave it out.",
-        )
+        found = f"--category {other[0]}, which is none of the model's"
+        expected = f"a category of its recipe, among {list(recipe.categories)}"
+        raise UsageError(found=found, expected=expected, fix="Leave it out.")
     return recipe
 
 
@@ -75,11 +73,9 @@ def recipe_of(path: Path) -> Recipe:
     """The recipe in a file; a StructureError if it has none."""
     recipe = recipe_in(files.read_any(path)[1].provenance)
     if recipe is None:
-        raise StructureError(
-            found=f"no recipe in {str(path)!r}",
-            expected="a file that posterity fit wrote, or what was made of one",
-            fix="Name the file of another site, or give flags in place of --like.",
-        )
+        expected = "a file that posterity fit wrote, or what was made of one"
+        fix = "Name the file of another site, or give flags in place of --like."
+        raise StructureError(found=f"no recipe in {str(path)!r}", expected=expected, fix=fix)
     return recipe
 
 
@@ -120,11 +116,9 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
     check_recipe(recipe)
     tables = settings.values.get("tables", {})
     if strange := [site for site in tables if site not in paths]:
-        raise UsageError(
-            found=f"a table of site {strange[0]!r}",
-            expected=f"one of the sites {list(paths)}",
-            fix="Name the site as among the sites.",
-        )
+        found = f"a table of site {strange[0]!r}"
+        fix = "Name the site as among the sites."
+        raise UsageError(found=found, expected=f"one of the sites {list(paths)}", fix=fix)
     designs, notes, first = dict[str, Design](), list[str](), None
     for site, path in paths.items():
         reading = _with(common, tables.get(site, {}), site)
@@ -200,11 +194,9 @@ def table_of(
         cells, notes = records_of(inputs, reading)
     columns_to_predict(recipe, cells)
     if (target := settings.values.get("model.target")) not in (None, recipe.target):
-        raise UsageError(
-            found=f"--target {target} for a model of {recipe.target!r}",
-            expected="the target that the file says, or none",
-            fix=f"Leave it out, or say --rename {recipe.target}={target}.",
-        )
+        found = f"--target {target} for a model of {recipe.target!r}"
+        fix = f"Leave it out, or say --rename {recipe.target}={target}."
+        raise UsageError(found=found, expected="the target that the file says, or none", fix=fix)
     data = design(cells, recipe, reading, predicting=True, scored=scored)
     notes += data.notes[: len(data.notes) - bool(data.dropped)]
     return data, notes
@@ -250,10 +242,8 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
         rows = [value] if isinstance(value, list) else list(csv.reader([value]))
         levels = tuple(clean(level) for row in rows for level in row)
         if len(levels) < 2 or len(set(levels)) < len(levels):
-            raise UsageError(
-                found=f"--category {name}={value}",
-                expected="--category NAME=A,B of two different levels at least, once a column",
-                fix="Name the reference first.",
-            )
+            found = f"--category {name}={value}"
+            expected = "--category NAME=A,B of two different levels at least, once a column"
+            raise UsageError(found=found, expected=expected, fix="Name the reference first.")
         by_column[clean(name)] = levels
     return by_column

@@ -75,7 +75,7 @@ def alarming(text: str, alarm: bool) -> "RenderableType":
 
 
 def sentence(text: str) -> str:
-    """With a capital letter and a full stop."""
+    """Return the text with a capital letter and a full stop."""
     return printable(f"{text[:1].upper()}{text[1:]}.")
 
 

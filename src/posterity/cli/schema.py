@@ -65,7 +65,7 @@ def parameter(name: str, annotation: Any, info: Any, default: Any = None) -> ins
 
 @functools.cache
 def commands() -> Mapping[str, Any]:
-    """What is declared, by the names of commands and of groups of options."""
+    """Return what is declared, by the names of commands and of groups of options."""
     file = Path(__file__).with_name("data") / "commands.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,19 @@ import numpy as np
 from posterity import distillation, models
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.provenance import unnamed
-from posterity.artifact.recipe import Recipe, kept, recipe_in, sites_in, together
+from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in, together
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
-from posterity.cli.recipes import table_of
+from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import Table, read_inputs, reordered
 from posterity.cli.schema import places_of
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
-from posterity.errors import StructureError, UsageError
-from posterity.families import Gaussian
+from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.federation import specification
 from posterity.federation.specification import build
+from posterity.fitting.given import TIMES, inputs_of, offset_of
+from posterity.fitting.pooled import given
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
@@ -64,34 +66,67 @@ def distillation_of(settings: Settings) -> Distilled:
         raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
     value, about = files.read(path)
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
-    recipe = recipe_in(about.provenance)
-    reading = set[str]() if recipe is None else places_of("reading")
+    like = settings.path("data.like")
+    recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
+    recipe = recipe if recipe is not None and recipe.regression else None
+    reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
         raise conflict(apart[0], f"the posterior {str(path)!r}")
-    known = together(sites_in(about.provenance).values())
-    model = _model(settings, posterior, path, recipe, known.get("noise_variance"))
-    network = getattr(posterior, "network_layers", None) is not None
-    size = posterior.layers.inputs if network else posterior.own_size
-    names = () if network else listed(names_in(posterior))
-    pool, x, notes = _pool(settings, names, size, str(path), recipe)
+    if settings["times"] and recipe is None:
+        raise conflict("--times", f"{str(path)!r}, which is no posterior of survival")
+    record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
+    notes = list[str]()
+    if recipe is None:
+        model = _model(settings, posterior, path)
+        network = getattr(posterior, "network_layers", None) is not None
+        size = posterior.layers.inputs if network else posterior.own_size
+        names = () if network else listed(names_in(posterior))
+    else:
+        _check_recipe(settings, recipe, path)
+        known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
+        times = settings["times"] or ()
+        try:
+            spread = settings["model.noise_variance"] or known
+            posterior, model, notes = given(value, recipe, spread, times)
+        except PosterityError as error:
+            raise error.at(f"posterior {str(path)!r}") from error
+        names = inputs_of(recipe)[0]
+        size = len(names)
+        record |= as_provenance(recipe) if like is not None else {}
+        record |= {TIMES: json.dumps(model.times)} if model.times else {}
+    pool, x, more = _pool(settings, names, size, str(path), recipe)
     named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
     return Distilled(
         teacher=Independent(posterior, model, x=x),
         inputs=_inputs(settings, x, (size,), default="pool"),
         names=names or (pool.names if pool else ()),
-        notes=(*notes, *(unnamed(named, names) if names else ())),
-        record={
-            "teacher": repr(posterior),
-            "teacher digest": about.digest,
-            **kept(about.provenance),
-        },
+        notes=(*notes, *more, *(unnamed(named, names) if names else ())),
+        record=record,
     )
+
+
+def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
+    """Raise a UsageError for options that are not of the model in a recipe."""
+    kind, own = settings["model.kind"], specification.full_name(recipe.model)
+    of = {"times": "survival", "model.noise_variance": "linear"}
+    wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
+    wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
+    if wrong:
+        raise conflict(wrong[0], f"the recipe of {str(path)!r}, a {own}")
 
 
 def _of_data(settings: Settings) -> Distilled:
     """Chains that sample the posterior of records."""
     problem = problem_of(settings)
+    recipe = recipe_in(problem.record)
+    if getattr(problem.model, "likelihood", None) is None or (recipe and offset_of(recipe)):
+        raise UsageError(
+            found=f"chains on data for --model {problem.kind}",
+            expected="a network, or a linear or logistic regression without offset or weights",
+            fix="Fit it first, which takes no chains: posterity fit TABLE ... -o FILE; then "
+            "posterity distill FILE -o STUDENT --inputs TABLE.",
+        )
     x = problem.data[0]
     run = settings.table("sampler", "kernel")
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
@@ -103,7 +138,6 @@ def _of_data(settings: Settings) -> Distilled:
     chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
     teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
-    recipe = recipe_in(problem.record)
     _, pool, notes = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
     return Distilled(
         teacher=teacher,
@@ -117,28 +151,19 @@ def _of_data(settings: Settings) -> Distilled:
     )
 
 
-def _model(
-    settings: Settings, posterior: Any, path: Path, recipe: Recipe | None, noise: float | None
-) -> models.Model:
-    """The model whose parameters a posterior in a file is over, by its recipe or by flags."""
+def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
+    """The model whose parameters a posterior without a recipe is over, by flags."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
     kind = None if kind is None else specification.full_name(kind)
-    if recipe is not None and recipe.regression:
-        own = specification.full_name(recipe.model)
-        if kind not in (None, own):
-            raise conflict(f"--model {kind}", f"the recipe of {str(path)!r}, a {own}")
-        kind = own
-    noise = settings["model.noise_variance"] or noise
+    noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
     network = getattr(posterior, "network_layers", None) is not None
     if likelihood is not None if not network else kind not in (None, "network"):
         flag = f"--model {kind} for the network"
         flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
-        raise UsageError(
-            found=f"{flag} in {str(path)!r}",
-            expected="--likelihood of networks, --model of regressions",
-            fix="Leave --model out." if network else "Pass --model instead.",
-        )
+        expected = "--likelihood of networks, --model of regressions"
+        fix = "Leave --model out." if network else "Pass --model instead."
+        raise UsageError(found=f"{flag} in {str(path)!r}", expected=expected, fix=fix)
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -148,12 +173,14 @@ def _model(
         check_outputs(posterior.layers, likelihood)
         return model
     kinds = [k for k in specification.REGRESSIONS if hasattr(specification.MODELS[k], "likelihood")]
-    if kind not in kinds or not isinstance(posterior, Gaussian):
+    full = getattr(posterior, "gaussian", False) and not posterior.diagonal
+    if kind not in kinds or not full:
         raise UsageError(
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
-            expected=f"a network, or a Gaussian over coefficients and --model {' or '.join(kinds)}",
-            fix="Name the regression that it was fitted with; of other models call "
-            "posterity.distill in Python.",
+            expected="a network, a regression with its recipe, as posterity fit writes it, or a "
+            f"Gaussian over coefficients and --model {' or '.join(kinds)}",
+            fix="Name a file of the same model by --like, or the regression that it was fitted "
+            "with; of other models call posterity.distill in Python.",
         )
     specification.check_noise(kind == "linear-regression", noise)
     return specification.MODELS[kind](**known)
@@ -170,7 +197,7 @@ def _pool(
         data, notes = table_of(settings, recipe, path, scored=False)
         if data.dropped:
             notes.append(f"{data.dropped} of {data.total} inputs have a missing value: left out")
-        pool = Table(data.x, None, data.names)
+        pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
     else:
         pool = read_inputs(path, settings["inputs.array"])
     x = reordered(pool, names, str(path), of)
@@ -192,11 +219,9 @@ def _inputs(
         default = "perturbed"
     kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
-        raise UsageError(
-            found="no inputs to listen at",
-            expected="a file of inputs like those that will come (--inputs), or --low and --high",
-            fix="Unlabelled records will do: the teacher says what they are.",
-        )
+        expected = "a file of inputs like those that will come (--inputs), or --low and --high"
+        fix = "Unlabelled records will do: the teacher says what they are."
+        raise UsageError(found="no inputs to listen at", expected=expected, fix=fix)
     if kind == "box" and settings["inputs.file"] is not None:
         raise conflict("a box", "a file of inputs")
 

@@ -217,7 +217,7 @@ class Run:
         if networks is None or len(networks[-1]["kernel"]) < count:
             return state
         networks = jax.tree.map(lambda leaf: leaf[:count], networks)
-        taught = students.taught(state.parameters, networks, self.plan.head, state.scaling)
+        taught = students.taught(state.parameters, networks, self.constants.head, state.scaling)
         return state._replace(parameters=taught)
 
     def sizes(self, step: int) -> np.ndarray:
@@ -272,11 +272,9 @@ def set_up(
     with jax.enable_x64(False):
         some = np.asarray(_first_rows(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
-            raise ParameterError(
-                found=f"generated inputs of shape {some.shape}, not all finite",
-                expected="finite numbers of shape (n, ...)",
-                fix="Mend the function or the noise that makes them.",
-            )
+            found = f"generated inputs of shape {some.shape}, not all finite"
+            fix = "Mend the function or the noise that makes them."
+            raise ParameterError(found=found, expected="finite numbers of shape (n, ...)", fix=fix)
         shape = some.shape[1:]
         probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
         if probe.shape[1:] != shape:
@@ -303,9 +301,9 @@ def set_up(
             expected="two at least: one alone does not show how far they differ",
             fix="Leave `reservoir` out, or run more chains.",
         )
-    plan = Plan(students.applied(network), head, optimiser, int(batch_size), kept, heard)
+    plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard)
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
-    constants = Constants(teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
+    constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
     domain = Domain.of_inputs(scaling.inputs(some))
@@ -333,7 +331,7 @@ def _driven(
         "student": (run.network, run.parameters),
         "units": run.scaling,
         "optimiser": (plan.optimiser, constants.learning_rate),
-        "settings": (plan.head, plan.batch_size, plan.reservoir, run.steps),
+        "settings": (constants.head, plan.batch_size, plan.reservoir, run.steps),
         "key": (run.key, constants.key),
     }
     with (
@@ -393,25 +391,23 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
         run.teacher.health(state.teacher, series)  # raises if it was the teacher
-        raise ParameterError(
-            found=f"a loss of the student of {loss} after {int(state.step)} steps",
-            expected="a finite one",
-            fix="Lower the learning rate, or see to inputs and teacher.",
-        )
+        found = f"a loss of the student of {loss} after {int(state.step)} steps"
+        fix = "Lower the learning rate, or see to inputs and teacher."
+        raise ParameterError(found=found, expected="a finite one", fix=fix)
     return Row(int(state.step), _gaps(run, state)[0], loss)
 
 
 def _gaps(run: Run, state: State) -> tuple[float, float | None]:
     """How far the student is from its teacher's average at the probe; see :func:`online.gap`."""
     single = jax.tree.map(np.float32, online.averages(state)[0])
-    gaps = online.gap(run.plan, state.parameters, state.scaling, run.constants.probe, single)
+    gaps = online.gap(run.plan, run.constants, state.parameters, state.scaling, single)
     return float(gaps[0]), None if gaps[1] is None else float(gaps[1])
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     teacher, (gap, shares) = run.teacher, _gaps(run, state)
     whole, halves = online.averages(state)
-    predicted = lambda own: Prediction.of(own, run.plan.head.likelihood)
+    predicted = lambda own: Prediction.of(own, run.constants.head.likelihood)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = teacher.health(state.teacher, series)
     reasons = list(health.reasons)
@@ -435,7 +431,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     outputs = {name: np.asarray(getattr(state.scaling, name), np.float64) for name in names}
     scaling = dataclasses.replace(run.scaling, **outputs)
     return Distillation(
-        student=students.finish(run.network, state.parameters, run.plan.head, scaling, run.domain),
+        student=students.finish(
+            run.network, state.parameters, run.constants.head, scaling, run.domain
+        ),
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,

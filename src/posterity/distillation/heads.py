@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from posterity.arguments import COUNT, FLAG, POSITIVE
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
-from posterity.distillation.pytrees import Array
+from posterity.distillation.pytrees import Array, leaves
 from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
@@ -34,6 +34,7 @@ FLOOR = 1e-12
 logarithms do not follow those of a teacher that is certain to minus infinity."""
 
 
+@leaves("noise_variance")
 @dataclasses.dataclass(frozen=True)
 class Head:
     """The meaning of a student's outputs, in this order.
@@ -47,7 +48,7 @@ class Head:
 
     The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020) that
     tells how much of the uncertainty more data would take away. ``noise_variance`` is in the
-    units of ``y``, squared. Heads are hashable: static arguments of compiled functions.
+    units of ``y``, squared: a number of compiled programs, where all else is part of them.
 
     Raises:
         UsageError: for a likelihood, a number of targets or a noise variance that is none, one
@@ -263,7 +264,8 @@ class Head:
         logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts]
         if self.noise_variance is not None:
             scale = units(scaling)[1]
-            known = math.log(self.noise_variance) - 2 * namespace(scale, mean).np.log(scale)
+            log = namespace(scale, mean, self.noise_variance).np.log
+            known = log(self.noise_variance) - 2 * log(scale)
             logs.append(np_.zeros_like(mean) + known)
         elif not self.split:
             return mean, None, logs[0], logs[0]
@@ -282,11 +284,9 @@ class Head:
 
     def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
-            raise StructureError(
-                found=f"outputs of shape {outputs.shape}",
-                expected=f"(n, {self.size}), as {self} has",
-                fix="Give the student as many outputs as `Head.size` says.",
-            )
+            found = f"outputs of shape {outputs.shape}"
+            fix = "Give the student as many outputs as `Head.size` says."
+            raise StructureError(found=found, expected=f"(n, {self.size}), as {self} has", fix=fix)
 
 
 def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:

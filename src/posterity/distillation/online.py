@@ -32,7 +32,6 @@ class Plan:
     """The parts of a distillation that are compiled into its program."""
 
     apply: Callable[[Any, Any], jax.Array]
-    head: Head
     optimiser: optax.GradientTransformation | None
     """None for Adam."""
     batch_size: int
@@ -44,6 +43,7 @@ class Plan:
 class Constants(NamedTuple):
     """Arguments of programs that stay the same all through a run."""
 
+    head: Head
     teacher: Teacher
     inputs: Inputs
     probe: Any
@@ -86,8 +86,8 @@ def start(
     """The state before the first step, for a teacher that is ready and the inputs' scaling."""
     draws = constants.teacher.draws(teacher)
     stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
-    expectations = _expectations(plan, constants.teacher, draws, constants.probe)
-    if plan.head.likelihood == "gaussian":
+    expectations = _expectations(constants, draws, constants.probe)
+    if constants.head.likelihood == "gaussian":
         # Where the teacher's values lie, and how far they and their uncertainty reach.
         mean = expectations["mean"].mean(0)
         away = expectations["mean"] - mean
@@ -145,13 +145,13 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     draws = constants.teacher.draws(teacher)
     reservoir = _offered(plan.reservoir, state.reservoir, draws, state.step, kept)
     x = constants.inputs.sample(plan.batch_size, key=where)
-    expected = lambda x: _expectations(plan, constants.teacher, draws, x, reservoir)
+    head, expected = constants.head, lambda x: _expectations(constants, draws, x, reservoir)
     outputs = lambda parameters, x: plan.apply(parameters, state.scaling.inputs(x))
-    gap = lambda x: plan.head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
+    gap = lambda x: head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
     x = constants.inputs.harder(x, gap)
     targets = expected(x)
-    correction = constants.teacher.correction(plan.heard) if plan.head.split else 1.0
-    loss = lambda own: plan.head.loss(outputs(own, x), targets, state.scaling, correction).mean()
+    correction = constants.teacher.correction(plan.heard) if head.split else 1.0
+    loss = lambda own: head.loss(outputs(own, x), targets, state.scaling, correction).mean()
     value, gradient = jax.value_and_grad(loss)(state.parameters)
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
@@ -160,15 +160,16 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
 
 
 def _expectations(
-    plan: Plan, teacher: Teacher, draws: PyTree, x: Any, reservoir: PyTree = None
+    constants: Constants, draws: PyTree, x: Any, reservoir: PyTree = None
 ) -> Expectations:
     """Over the draws of a state, and those of the reservoir if there is one."""
+    head, teacher = constants.head, constants.teacher
     outputs = teacher.outputs(draws, x)
     if reservoir is not None:
         earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
         join = lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])])
         outputs = jax.tree.map(join, outputs, earlier)
-    return expectations_of(plan.head.likelihood, outputs, plan.head.noise_variance)
+    return expectations_of(head.likelihood, outputs, head.noise_variance)
 
 
 def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: jax.Array) -> Any:
@@ -185,7 +186,7 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
 def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> State:
     """With the teacher's expectations at the probe averaged into one half of the run."""
     draws = constants.teacher.draws(state.teacher)
-    now = _expectations(plan, constants.teacher, draws, constants.probe)
+    now = _expectations(constants, draws, constants.probe)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
     count, counted = state.counts[half], jnp.asarray(size > 0, jnp.int32)
     both = merge(jax.tree.map(lambda leaf: leaf[half], state.expectations), now, (count, 1))
@@ -200,11 +201,13 @@ def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> Stat
 
 @functools.partial(jax.jit, static_argnums=0)
 def gap(
-    plan: Plan, parameters: PyTree, scaling: Scaling, x: Array, expectations: Expectations
+    plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, own: Expectations
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Means over inputs in nats: ``KL(teacher's predictive ‖ student's)``, and that of shares."""
-    head, outputs = plan.head, plan.apply(parameters, scaling.inputs(x))
-    of = lambda divergence: divergence(outputs, expectations, scaling).mean()
+    """Means over the probe in nats: ``KL(teacher's predictive ‖ student's)``, and that of shares;
+    the teacher's expectations there are its ``own``.
+    """
+    head, outputs = constants.head, plan.apply(parameters, scaling.inputs(constants.probe))
+    of = lambda divergence: divergence(outputs, own, scaling).mean()
     return of(head.divergence), of(head.share_divergence) if head.split else None
 
 

@@ -207,11 +207,9 @@ class Draws(_OfModel):
         self.stack = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.float32)), stack)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
-            raise StructureError(
-                found=f"draws of shapes {shapes}",
-                expected="arrays whose first axis counts draws, at least one",
-                fix="Stack what was drawn: np.stack(draws).",
-            )
+            expected = "arrays whose first axis counts draws, at least one"
+            fix = "Stack what was drawn: np.stack(draws)."
+            raise StructureError(found=f"draws of shapes {shapes}", expected=expected, fix=fix)
         self.model, self.x, self.diagnostics = model, x, diagnostics
         self.samples = min(samples, shapes[0][0])
 
@@ -262,13 +260,14 @@ class Draws(_OfModel):
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@jax.jit
 def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations:
     return expectations_of(head.likelihood, outputs_of(model, draws, x), head.noise_variance)
 
 
 class Independent(_OfModel):
-    """Any posterior that can be sampled: new draws, so many ``samples``, at every step.
+    """A teacher that makes ``samples`` new draws at every step from any posterior that can be
+    sampled.
 
     The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of ``model``,
     which predicts; ``x`` are the inputs that it was fitted to, if known.

@@ -81,11 +81,9 @@ class Terms:
         NAME.check(name=self.name)
         check_names([*self.members, *self.authorities])
         if both := sorted(self.members.keys() & self.authorities):
-            raise UsageError(
-                found=f"{both[0]!r}, a member and an authority",
-                expected="authorities that are no members",
-                fix="Leave it out: a member may have itself forgotten as it is; or rename it.",
-            )
+            found = f"{both[0]!r}, a member and an authority"
+            fix = "Leave it out: a member may have itself forgotten as it is; or rename it."
+            raise UsageError(found=found, expected="authorities that are no members", fix=fix)
         graph = nx.Graph(self.links)
         graph.add_nodes_from(self.members)
         if set(graph) != set(self.members) or not self.members or not nx.is_connected(graph):
@@ -101,11 +99,9 @@ class Terms:
             WALKS.check(**{"schedule.kind": self.order})
         keys = [*self.members.values(), *self.authorities.values()]
         if len(set(keys)) < len(keys):
-            raise UsageError(
-                found="one public key of two members or authorities",
-                expected="a key of its own for each",
-                fix="Let each site make its key by `posterity site init`.",
-            )
+            found = "one public key of two members or authorities"
+            fix = "Let each site make its key by `posterity site init`."
+            raise UsageError(found=found, expected="a key of its own for each", fix=fix)
 
     @classmethod
     def of(
@@ -120,6 +116,7 @@ class Terms:
         model_options: Mapping[str, Any] | None = None,
         update_options: Mapping[str, Any] | None = None,
         personal: bool | Sequence[int | str] | Mapping[str, float] = False,
+        own: Sequence[int | str] = (),
         padding: bool = True,
         total_weight: float | None = None,
         limits: Mapping[str, Any] | None = None,
@@ -133,9 +130,10 @@ class Terms:
         """The terms that plain values say, as a configuration has them.
 
         ``model`` and ``update`` are import paths, ``package.module:name``, of what is called with
-        the options. Without ``links`` everybody may talk to everybody, or to the server alone if
-        there is one. ``schedule`` has a ``kind`` and its options. With ``steps`` and no
-        ``tolerance`` all steps are made; with neither it ends at
+        the options. Of coefficients in ``own`` each of the ``members`` has one for itself, so who
+        joins later takes new terms. Without ``links`` everybody may talk to everybody, or to the
+        server alone if there is one. ``schedule`` has a ``kind`` and its options. With ``steps``
+        and no ``tolerance`` all steps are made; with neither it ends at
         :data:`posterity.federation.status.TOLERANCE`. A UsageError if a value makes no sense, or
         nothing can be imported by a path; a LedgerError if names of two members look alike.
         """
@@ -143,18 +141,17 @@ class Terms:
         rule = None
         if update is not None:
             rule = build(imported(update, "update.path"), update_options or {}, "update")
-        options = {"personal": personal, "padding": padding, "total_weight": total_weight}
+        options = {"personal": personal, "own": own, "padding": padding}
+        options |= {"total_weight": total_weight}
         sites = list(members)
         agreement = Agreement.of(made, prior, rule, sites=sites, on_error="pass", **options)
         names, order = sorted(members), dict(schedule or {})
         kind = order.pop("kind", "gossip" if server is None else "sequential")
         made_by = None if server is None else make_schedule(kind, order, names)
         if server is None and order:
-            raise UsageError(
-                found=f"options {sorted(order)} in table [schedule]",
-                expected="a kind alone, where a token walks",
-                fix="Leave them out; `links` say between whom it walks.",
-            )
+            found = f"options {sorted(order)} in table [schedule]"
+            fix = "Leave them out; `links` say between whom it walks."
+            raise UsageError(found=found, expected="a kind alone, where a token walks", fix=fix)
         ends = [server] if server is not None and server in members else names
         pairs = links or [[one, other] for one in ends for other in names if one != other]
         linked = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))

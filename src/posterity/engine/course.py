@@ -200,7 +200,7 @@ class ServerMemory(Memory):
 
     @property
     def epoch(self) -> Epoch:
-        """That of the course."""
+        """The epoch of the course."""
         return self.course.run.state.epoch
 
     @property

@@ -201,15 +201,15 @@ class TreeHead:
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
-        """With the cosignature of a witness, at a time in seconds since 1970. A witness calls
-        :func:`continues` before, with the last checkpoint that it cosigned.
+        """Return the checkpoint with the cosignature of a witness, at a time in seconds since 1970.
+        A witness calls :func:`continues` before, with the last checkpoint that it cosigned.
         """
         signature = time.to_bytes(8, "big") + key.sign(self._stamped(time))
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)
 
     def witnesses(self, keys: Mapping[str, PublicKey], threshold: int = 0) -> dict[str, int]:
-        """When those of ``keys`` cosigned it that did, by name; a Refusal if these are fewer than
-        ``threshold``.
+        """Return when those of ``keys`` cosigned it that did, by name; a Refusal if these are fewer
+        than ``threshold``.
         """
         times = {}
         for name, raw in self.signatures:

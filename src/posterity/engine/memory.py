@@ -64,7 +64,7 @@ class Memory:
 
     @property
     def tombstones(self) -> dict[str, Known]:
-        """By name the notices of those who were forgotten."""
+        """The notices of those who were forgotten, by name."""
         return {known.site: known for known in self.notices.values() if known.claim == "tombstone"}
 
     @property
@@ -186,9 +186,9 @@ class Step:
         return dataclasses.replace(self, entries=(*self.entries, line(event, **entry)))
 
     def then(self, later: "Step") -> "Step":
-        """Both steps as one, of which the later began with the memory of this one. What the later
-        erases is not sent any more: of letters only acknowledgements, and those that are still in
-        the outbox.
+        """Return both steps as one, of which the later began with the memory of this one. What the
+        later erases is not sent any more: of letters only acknowledgements, and those that are
+        still in the outbox.
         """
         sent = self.sent
         if later.erase:

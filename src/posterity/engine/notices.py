@@ -84,12 +84,12 @@ class Known:
 
     @property
     def recipient(self) -> str:
-        """Who needs a residual or a cosignature: who made the survey, or keeps the log."""
+        """The site that needs a residual or a cosignature: it made the survey, or keeps the log."""
         return self.predicate["to"] if self.claim == "residual" else self.site
 
     @property
     def place(self) -> str:
-        """Where a memory keeps it."""
+        """The place where a memory keeps the notice."""
         by = f" by {self.signer}" if self.claim == "cosignature" else ""
         return f"{self.claim} of {self.site}{by}"
 

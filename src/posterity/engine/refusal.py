@@ -43,7 +43,9 @@ class Refusal(ArtifactError):
 
     @classmethod
     def of(cls, found: str, expected: str, reason: Reason = "schema", fix: str = DROP) -> Self:
-        """One of what somebody sent, which is to be dropped unless ``fix`` says otherwise."""
+        """Make a refusal of what somebody sent, which is to be dropped unless ``fix`` says
+        otherwise.
+        """
         return cls(found=found, expected=expected, fix=fix, reason=reason)
 
     def at(self, place: str) -> Self:

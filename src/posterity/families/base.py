@@ -187,11 +187,9 @@ class ExponentialFamily(VectorSpace):
 
     def _translate(self, offset: PyTree) -> Self:
         """The formula of :meth:`translate`, which families with a location write."""
-        raise StructureError(
-            found=f"an offset for a {type(self).__name__}",
-            expected="None: it has no location",
-            fix="Translate only what has a location().",
-        )
+        found = f"an offset for a {type(self).__name__}"
+        fix = "Translate only what has a location()."
+        raise StructureError(found=found, expected="None: it has no location", fix=fix)
 
     def _own_offset(self, offset: PyTree) -> Real:
         """An offset for each of a member's own coordinates, in the member's precision."""

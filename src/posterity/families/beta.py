@@ -38,7 +38,7 @@ class Beta(MixingWeights):
 
     @classmethod
     def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:
-        """From the two concentrations."""
+        """Make it from the two concentrations."""
         known = cls._checked(a=a, b=b)
         return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)._held()
 
@@ -162,7 +162,7 @@ class Beta(MixingWeights):
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
-        """Its own count, and those of all later sticks."""
+        """The parameters of each stick: its own count, and those of all later ones."""
         later = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         return cls(counts, np.concatenate([later, np.zeros_like(counts[..., :1])], axis=-1))
 

@@ -33,7 +33,9 @@ class Categorical(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, probabilities: ArrayLike) -> Self:
-        """From probabilities (..., K), all positive; a common factor of theirs does not matter."""
+        """Make it from probabilities (..., K), all positive; a common factor of theirs does not
+        matter.
+        """
         known = cls._checked(probabilities=probabilities)["probabilities"]
         log = namespace(known).np.log
         return cls._of(log_odds=log(known[..., :-1]) - log(known[..., -1:]))._held()
@@ -45,7 +47,7 @@ class Categorical(ExponentialFamily):
 
     @property
     def log_probabilities(self) -> Float[Real, "*batch labels"]:
-        """Their logarithms."""
+        """The logarithms of the probabilities."""
         logits = self._logits()
         return logits - self.xp.logsumexp(logits)[..., None]
 
@@ -77,7 +79,7 @@ class Categorical(ExponentialFamily):
         return self.probabilities[..., :-1]
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """From the probabilities without the last."""
+        """Make it from the probabilities without the last."""
         self._check_length(vector)
         last = 1 - vector.sum(-1, keepdims=True)
         return self._of(log_odds=namespace(vector).np.log(vector) - namespace(last).np.log(last))
@@ -98,7 +100,7 @@ class Categorical(ExponentialFamily):
         return self.log_odds
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        """From log odds against the last label."""
+        """Make it from log odds against the last label."""
         self._check_length(free)
         return self._of(log_odds=free)
 

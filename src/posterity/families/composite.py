@@ -44,7 +44,7 @@ class Composite(ExponentialFamily):
 
     @property
     def degrees_of_variation(self) -> int:
-        """That of all members of all parts."""
+        """The degrees of variation of all members of all parts."""
         return self._counted("degrees_of_variation")
 
     @property
@@ -59,7 +59,7 @@ class Composite(ExponentialFamily):
 
     @property
     def event_size(self) -> int:
-        """Those of all members of all parts."""
+        """The sizes of all members of all parts."""
         return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
 
     def _counted(self, what: str) -> int:
@@ -67,12 +67,12 @@ class Composite(ExponentialFamily):
 
     @property
     def dimension(self) -> int:
-        """That of all members of all parts."""
+        """The dimension of all members of all parts."""
         return self._counted("dimension")
 
     @property
     def natural_parameters(self) -> Flat:
-        """Those of the parts, one after the other."""
+        """The natural parameters of the parts, one after the other."""
         return self._line_up([part.natural_parameters for part in self.parts()])
 
     def with_natural_parameters(self, vector: Flat) -> Self:
@@ -82,7 +82,7 @@ class Composite(ExponentialFamily):
 
     @property
     def mean_parameters(self) -> Flat:
-        """Those of the parts, one after the other."""
+        """The mean parameters of the parts, one after the other."""
         return self._line_up([part.mean_parameters for part in self.parts()])
 
     def with_mean_parameters(self, vector: Flat) -> Self:
@@ -120,7 +120,7 @@ class Composite(ExponentialFamily):
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
-        """Those of the parts, one after the other."""
+        """The sufficient statistics of the parts, one after the other."""
         flat = []
         for part, event in zip(self.parts(), self.split_event(z), strict=True):
             statistics = part.sufficient_statistics(event)
@@ -182,7 +182,7 @@ class Composite(ExponentialFamily):
 
     @property
     def free_size(self) -> int:
-        """That of all members of all parts."""
+        """The free size of all members of all parts."""
         return self._counted("free_size")
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
@@ -276,7 +276,7 @@ class Product(Composite):
 
     @classmethod
     def from_standard(cls, **blocks: ExponentialFamily) -> Self:
-        """From the blocks themselves."""
+        """Make it from the blocks themselves."""
         return cls(blocks)
 
     def standard_parameters(self) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class Product(Composite):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """That of every block."""
+        """The batch shape of every block."""
         return next(iter(self.blocks.values())).batch_shape
 
     def observations(self) -> Float[Real, "*batch"] | None:
@@ -315,11 +315,9 @@ class Product(Composite):
         if self.location() is None:
             return super()._translate(offset)
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
-            raise StructureError(
-                found=f"offsets {offset}",
-                expected=f"offsets by name, for blocks among {list(self.blocks)}",
-                fix="Shape the offset as location() is; blocks without one stay.",
-            )
+            expected = f"offsets by name, for blocks among {list(self.blocks)}"
+            fix = "Shape the offset as location() is; blocks without one stay."
+            raise StructureError(found=f"offsets {offset}", expected=expected, fix=fix)
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:

@@ -30,7 +30,7 @@ class DiagonalGaussian(AnyGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
-        """From the mean and the variance, both (..., d)."""
+        """Make it from the mean and the variance, both (..., d)."""
         return cls._of(**cls._naturals(**cls._checked(mean=mean, variance=variance)))._held()
 
     @classmethod
@@ -111,7 +111,7 @@ class DiagonalGaussian(AnyGaussian):
         return type(self)(self.precision_mean + slope, precision, *self.kept())
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """In closed form, about the mean."""
+        """The expected squared length in closed form, about the mean."""
         slope = step.precision_mean - step.precision * self.mean
         return (slope**2 / self.precision + (step.precision / self.precision) ** 2 / 2).sum()
 

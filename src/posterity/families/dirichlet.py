@@ -30,7 +30,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @classmethod
     def from_standard(cls, concentration: ArrayLike) -> Self:
-        """From the concentrations (..., K)."""
+        """Make it from the concentrations (..., K)."""
         known = cls._checked(concentration=concentration)
         return cls._of(concentration_minus_one=known["concentration"] - 1)._held()
 

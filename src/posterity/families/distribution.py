@@ -60,7 +60,7 @@ class Distribution(Node, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_standard(cls, *args: Any, **kwargs: Any) -> Self:
-        """From the parameters that textbooks use."""
+        """Make it from the parameters that textbooks use."""
 
     def standard_parameters(self) -> dict[str, Any]:
         """The parameters that textbooks use, by the names that ``from_standard`` takes.
@@ -152,7 +152,7 @@ class Distribution(Node, abc.ABC):
     """The quantities of :meth:`marginals`, in words; ``""`` for the coordinates of an event."""
 
     def marginals(self) -> list[Marginal]:
-        """For each of ``quantities`` the marginal laws (*batch, n) of its coordinates.
+        """Return for each of ``quantities`` the marginal laws (*batch, n) of its coordinates.
 
         Means, standard deviations and quantiles. Members must be proper. A law over one number
         whose author does not write this is integrated along its support; of any other, moments
@@ -225,6 +225,11 @@ class Distribution(Node, abc.ABC):
         return self.named_size or 1
 
     @property
+    def unmapped(self) -> tuple["Distribution", Any]:
+        """The law of unconstrained numbers and the supports they are mapped onto, or None."""
+        return self, None
+
+    @property
     def network_layers(self) -> Layers | None:
         """The layers whose weights it is over; None for what is over no network."""
         return None
@@ -251,7 +256,8 @@ class Distribution(Node, abc.ABC):
         return {}
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
-        """With the coordinate at ``places[i]`` as the ``i``-th, exactly and without names.
+        """Return the law with the coordinate at ``places[i]`` as the ``i``-th, exactly and without
+        names.
 
         Raises:
             StructureError: of a law whose coordinates cannot change places.
@@ -294,7 +300,7 @@ class Distribution(Node, abc.ABC):
         """Independent draws, of shape ``shape + batch + event``; needs proper members."""
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """For each label a draw of that member of a batch (K,): ``labels.shape + event``."""
+        """Return for each label a draw of that member of a batch (K,): ``labels.shape + event``."""
         return jax.tree.map(jnp.asarray, self)[labels].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
@@ -370,8 +376,6 @@ def unsaid(
     expected: str = "the parameters that its from_standard takes",
 ) -> UsageError:
     """The error of a law whose author does not say something, which its class lacks."""
-    return UsageError(
-        found=f"a {type(law).__name__}, which does not say {what}",
-        expected=f"a law with {expected}",
-        fix=f"Give its class {lacking}.",
-    )
+    found = f"a {type(law).__name__}, which does not say {what}"
+    fix = f"Give its class {lacking}."
+    return UsageError(found=found, expected=f"a law with {expected}", fix=fix)

@@ -1,4 +1,4 @@
-"""What families may be besides: posteriors over what is observed, and over mixing weights.
+"""Further roles of families: posteriors over what is observed, and over mixing weights.
 
 The states of a chain emit records, each by parameters that such a posterior is over; so does one
 topic its words. Formulas are over members of batch shape ``(K,)``, the states, and any axes of

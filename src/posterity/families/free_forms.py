@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from posterity.arrays.jax_namespace import cholesky, inverse_lower
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import PyTree, Real
@@ -123,7 +124,7 @@ class _Gaussian(FreeForm):
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
 
     def narrowed(self, parameters: PyTree) -> Any:
-        """By a move of the logarithms of deviations, which come after the mean."""
+        """Narrow the law by a move of the logarithms of deviations, which come after the mean."""
         at = np.arange(self.moves)
         halved = np.where((at >= self.size) & (at < 2 * self.size), -math.log(2), 0.0)
         return self.move(parameters, jnp.asarray(halved))
@@ -180,24 +181,6 @@ class _Diagonal(_Gaussian):
         return parameters[1].sum()
 
 
-@jax.custom_jvp
-def _inverse(factor: Real) -> Any:
-    """The inverse of a lower triangle (d, d).
-
-    The only triangular solve of a density of any number of events, and of its gradients: on CPUs
-    jaxlib 0.10 may wait forever in a program of two large batches of them.
-    """
-    identity = jnp.eye(factor.shape[-1], dtype=factor.dtype)
-    return jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
-
-
-@_inverse.defjvp
-def _inverse_jvp(primals: tuple[Real], tangents: tuple[Real]) -> tuple[Any, Any]:
-    """``d(S⁻¹) = -S⁻¹ dS S⁻¹``."""
-    inverse = _inverse(*primals)
-    return inverse, -inverse @ tangents[0] @ inverse
-
-
 class _Full(_Gaussian):
     """Gaussians of any covariance ``S Sᵀ``: means (d,) and lower triangles ``S`` (d, d)."""
 
@@ -238,7 +221,7 @@ class _Full(_Gaussian):
         return parameters[1] @ noise
 
     def _squared(self, parameters: PyTree, away: Real) -> Any:
-        return ((_inverse(parameters[1]) @ away) ** 2).sum()
+        return ((inverse_lower(parameters[1]) @ away) ** 2).sum()
 
     def _log_volume(self, parameters: PyTree) -> Any:
         return jnp.log(jnp.diagonal(parameters[1])).sum()
@@ -298,7 +281,8 @@ class _LowRank(_Gaussian):
     def _squared(self, parameters: PyTree, away: Real) -> Any:
         inner, scaled = self._woodbury(parameters)
         standardised = away * jnp.exp(-parameters[2])
-        along = jax.scipy.linalg.cho_solve((inner, True), scaled.T @ standardised)
+        half = inverse_lower(inner)
+        along = half.T @ (half @ (scaled.T @ standardised))
         # As squares: a difference loses its digits where columns are long.
         rest = standardised - scaled @ along
         return (rest**2).sum() + (along**2).sum()
@@ -311,7 +295,7 @@ class _LowRank(_Gaussian):
         """A root of ``I + Wᵀ W`` (r, r), and the columns ``W`` (d, r) in units of ``s``."""
         _, factor, log_deviation = parameters
         scaled = factor * jnp.exp(-log_deviation)[:, None]
-        return jnp.linalg.cholesky(scaled.T @ scaled + jnp.eye(self.rank)), scaled
+        return cholesky(scaled.T @ scaled + jnp.eye(self.rank)), scaled
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Gamma(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
-        """From the shape and the rate (the inverse of the scale)."""
+        """Make it from the shape and the rate (the inverse of the scale)."""
         known = cls._checked(shape=shape, rate=rate)
         return cls._of(shape_minus_one=known["shape"] - 1, rate=known["rate"])._held()
 

@@ -108,7 +108,7 @@ class AnyGaussian(ExponentialFamily):
         return [Closed(NORMAL, (loc, scale))]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """Its own mean and covariance, or variances."""
+        """The law's own mean and covariance, or variances."""
         return np.asarray(self.mean, float), np.asarray(self._spread, float)
 
     def with_moments(self, mean: Real, spread: Real) -> Self:
@@ -232,7 +232,7 @@ class Gaussian(AnyGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
-        """From the mean (..., d) and the covariance (..., d, d)."""
+        """Make it from the mean (..., d) and the covariance (..., d, d)."""
         known = cls._checked(mean=mean, covariance=covariance)
         return cls._of(**cls._naturals(**known))._held()
 
@@ -257,9 +257,7 @@ class Gaussian(AnyGaussian):
     @known_at_rest
     def _inverse_factor(self) -> Float[Real, "*batch d d"]:
         """``L⁻¹``."""
-        identity = np.eye(self.own_size, dtype=self.precision.dtype)
-        identity = np.broadcast_to(identity, self.precision.shape)
-        return self.xp.solve_lower(self._factor, identity)
+        return self.xp.inverse_lower(self._factor)
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """True if all numbers are finite, and precisions positive definite."""
@@ -306,7 +304,7 @@ class Gaussian(AnyGaussian):
         """Centred and by Cholesky (bishop2006, exercise 2.13)."""
         xp = namespace(self.precision, other.precision)
         mine, theirs = self._factor, other._factor
-        ratio = xp.np.linalg.solve(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
+        ratio = xp.solve_lower(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
         eigenvalue_excess = (ratio**2).sum((-2, -1)) - ratio.shape[-1]
         distance = quadratic(other.precision, self.mean - other.mean)
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
@@ -316,15 +314,11 @@ class Gaussian(AnyGaussian):
         return self._scattered(key, shape + self.precision_mean.shape, ...)
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """By what the members' few precisions give, which the draws then share."""
+        """Sample by what the members' few precisions give, which the draws then share."""
         return self._scattered(key, labels.shape + self.precision_mean.shape[1:], labels)
 
     def _scattered(self, key: KeyArray, shape: tuple[int, ...], which: Any) -> Any:
-        """``L⁻ᵀ (L⁻¹ h + ε)`` for the members ``which``, with ``ε`` of this shape.
-
-        Two factorisations that do not wait for each other can wait for ever: here there is one,
-        and its inverse, of which all else are products.
-        """
+        """``L⁻ᵀ (L⁻¹ h + ε)`` for the members ``which``, with ``ε`` of this shape."""
         mine = jax.tree.map(jnp.asarray, self)
         half = mine._inverse_factor
         along = (half @ mine.precision_mean[..., None])[..., 0]
@@ -345,7 +339,7 @@ class Gaussian(AnyGaussian):
         return type(self)(slope[..., 0], precision)
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """In closed form, about the mean."""
+        """The expected squared length in closed form, about the mean."""
         half, slope = self._inverse_factor, step.precision_mean - step.precision @ self._mean
         turned = half @ step.precision @ half.T
         return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
@@ -367,10 +361,10 @@ class Gaussian(AnyGaussian):
 
     def retract(self, direction: Self, rate: Number) -> Self:
         """The length of ``D`` is taken relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
-        np_, mean = self.xp.np, self.mean
+        xp, np_, mean = self.xp, self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision @ mean
-        relative = np_.linalg.solve(self.precision, direction.precision)
-        moved = np_.linalg.solve(self.precision, slope)
+        relative = xp.solve(self.precision, direction.precision)
+        moved = xp.solve_vectors(self.precision, slope)
         deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
         length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
         rate = trusted_rate(rate, np_.maximum(length, deviations / DEVIATIONS))

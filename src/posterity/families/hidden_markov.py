@@ -203,7 +203,7 @@ class HiddenMarkov(Product):
         return type(self)(self.blocks, initial=start, transitions=Plate(rows))
 
     def with_members(self, members: ExponentialFamily) -> Self:
-        """With other emissions."""
+        """Return the law with other emissions."""
         return type(self)(self.blocks, emissions=Plate(members))
 
     def spread(self) -> Float[np.ndarray, "3"]:

@@ -53,7 +53,7 @@ class LowRankGaussian(Distribution):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, factor: ArrayLike, variance: ArrayLike) -> Self:
-        """From the mean and the variances (..., d) and the factor (..., d, r).
+        """Make it from the mean and the variances (..., d) and the factor (..., d, r).
 
         Raises:
             StructureError: if shapes do not fit together.
@@ -143,7 +143,7 @@ class LowRankGaussian(Distribution):
         return [Closed(NORMAL, (loc, scale))]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """Its own mean and covariance."""
+        """The law's own mean and covariance."""
         return np.asarray(self.mean, float), np.asarray(self.covariance, float)
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:

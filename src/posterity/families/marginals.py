@@ -51,7 +51,7 @@ class Marginal(abc.ABC):
 
     @abc.abstractmethod
     def mapped(self, function: Callable[[Array], Array]) -> Self:
-        """With a function of arrays that moves or picks entries."""
+        """Apply a function of arrays that moves or picks entries."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class Marginal(abc.ABC):
         return self.mapped(lambda array: array[index])
 
     def reshaped(self, shape: tuple[int, ...]) -> Self:
-        """In other axes."""
+        """Return the marginals in other axes."""
         return self.mapped(lambda array: array.reshape(shape))
 
     def mapped_normal(self, image: "Formulas") -> "Marginal":
@@ -308,11 +308,11 @@ class Closed(Marginal):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of every parameter."""
+        """The shape of every parameter."""
         return np.shape(self.parameters[0])
 
     def mapped(self, function: Callable[[Array], Array]) -> "Closed":
-        """With the function of each parameter."""
+        """Apply the function to each parameter."""
         return Closed(self.formulas, tuple(map(function, self.parameters)))
 
     def mapped_normal(self, image: Formulas) -> Marginal:
@@ -358,7 +358,7 @@ class MixedMarginal(Marginal):
         return self.parts.shape[1:]
 
     def mapped(self, function: Callable[[Array], Array]) -> "MixedMarginal":
-        """With the function of each part."""
+        """Apply the function to each part."""
         return MixedMarginal(self.weights, self.parts.mapped(along_first(function)))
 
     def mapped_normal(self, image: Formulas) -> "MixedMarginal":

@@ -62,7 +62,7 @@ class Mixture(Distribution):
 
     @classmethod
     def from_standard(cls, weights: Any, components: Distribution) -> Self:
-        """From weights, all positive, which are normalised, and components."""
+        """Make it from weights, all positive, which are normalised, and components."""
         known = checked({"weights": vector(POSITIVE)}, {"weights": weights}, cls.__name__)
         weights = known["weights"]
         return cls(namespace(weights).np.log(weights / weights.sum()), components)
@@ -89,7 +89,7 @@ class Mixture(Distribution):
 
     @property
     def event_shape(self) -> Any:
-        """That of each component."""
+        """The event shape of each component."""
         return self.components.event_shape
 
     def named_parts(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Mixture(Distribution):
 
     @property
     def support(self) -> Any:
-        """That of each component."""
+        """The support of each component."""
         return self.components.support
 
     def exchangeable_members(self) -> Members:

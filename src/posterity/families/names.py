@@ -71,17 +71,17 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
         if key not in parts and isinstance(key, str):  # names of blocks may hold a slash
             head, _, rest = key.partition("/")
         if head not in parts:
-            raise StructureError(
-                found=f"names for {key!r} of {law!r}",
-                expected=f"names by part, of {list(parts)}" if parts else "a list of names",
-                fix="Name parts that the law has.",
-            )
+            found = f"names for {key!r} of {law!r}"
+            expected = f"names by part, of {list(parts)}" if parts else "a list of names"
+            raise StructureError(found=found, expected=expected, fix="Name parts that the law has.")
         result |= checked_tree(parts[head], {rest: own} if rest else own, joined(path, head))
     return result
 
 
 def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
-    """With other parts of the same shapes, unchecked; itself if they are the ones it has."""
+    """Return the law with other parts of the same shapes, unchecked; itself if they are the ones it
+    has.
+    """
     old = law.named_parts()
     if all(old[name] is part for name, part in parts.items()):
         return law
@@ -100,7 +100,7 @@ def _named(law: Law, names: tuple[str, ...]) -> Law:
 
 
 def unfit(names: Any) -> str:
-    """Why these cannot be names; empty if they can."""
+    """Say why these cannot be names; empty if they can."""
     if isinstance(names, str | Set):
         return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
     names = list(names)
@@ -121,22 +121,18 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
         StructureError: if they are not.
     """
     if size is None:
-        raise StructureError(
-            found=f"a list of names for {law!r}",
-            expected=f"names by part, of {list(law.named_parts())}",
-            fix="Pass a dictionary: a product's blocks have coordinates, the product has none.",
-        )
+        expected = f"names by part, of {list(law.named_parts())}"
+        fix = "Pass a dictionary: a product's blocks have coordinates, the product has none."
+        raise StructureError(found=f"a list of names for {law!r}", expected=expected, fix=fix)
     if isinstance(names, Iterable) and not isinstance(names, str | Set):
         names = list(names)
     wrong = unfit(names) if isinstance(names, list | str | Set) else f"{names!r} is no list"
     if not wrong and len(names) != size:
         wrong = f"{len(names)} names"
     if wrong:
-        raise StructureError(
-            found=f"names for {law!r}: {wrong}",
-            expected=f"{size} different texts, one a coordinate",
-            fix="Name them in the order in which the law has them.",
-        )
+        expected = f"{size} different texts, one a coordinate"
+        fix = "Name them in the order in which the law has them."
+        raise StructureError(found=f"names for {law!r}: {wrong}", expected=expected, fix=fix)
     return tuple(map(str, names))
 
 
@@ -210,7 +206,7 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
 
 
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Both under the names that either has, the second in the order of the first.
+    """Return both under the names that either has, the second in the order of the first.
 
     Raises:
         StructureError: if their names differ.

@@ -43,7 +43,7 @@ class Network(DiagonalGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike, layers: Layers) -> Self:
-        """From the mean and the variance, both (..., p), of flat weights."""
+        """Make it from the mean and the variance, both (..., p), of flat weights."""
         parts = DiagonalGaussian.from_standard(mean, variance)
         return cls(parts.precision_mean, parts.precision, layers)
 
@@ -61,7 +61,7 @@ class Network(DiagonalGaussian):
 
     @property
     def network_layers(self) -> Layers:
-        """Its layers."""
+        """The network's layers."""
         return self.layers
 
     def expected_moments(self) -> None:

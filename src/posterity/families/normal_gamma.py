@@ -54,7 +54,7 @@ class NormalGamma(NormalPrecision):
         inverse_scale: ArrayLike,
         degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """From ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
+        """Make it from ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
         values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
         known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
         return cls._about_mean(**known)._held()
@@ -152,7 +152,7 @@ class NormalGamma(NormalPrecision):
         return (log - 1 / self.mean_precision - precision * gap**2 - LOG_2PI).sum(-1) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """At the expected mean and precisions."""
+        """The log likelihood at the expected mean and precisions."""
         precision, gap = self.degrees_of_freedom / self.inverse_scale, x[..., None, :] - self.mean
         return (self.xp.np.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
 

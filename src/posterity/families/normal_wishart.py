@@ -173,7 +173,7 @@ class NormalWishart(NormalPrecision):
         scale: ArrayLike,
         degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """From ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
+        """Make it from ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
         values = (mean, mean_precision, scale, degrees_of_freedom)
         known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
         inverse = symmetric(namespace(known["scale"]).np.linalg.inv(known.pop("scale")))
@@ -187,7 +187,7 @@ class NormalWishart(NormalPrecision):
         inverse_scale: ArrayLike,
         degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """From ``S⁻¹`` in place of ``S``, so that nothing is inverted."""
+        """Make it from ``S⁻¹`` in place of ``S``, so that nothing is inverted."""
         kinds = {n.replace("scale", "inverse_scale"): kind for n, kind in cls.standard.items()}
         values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
         known = checked(kinds, dict(zip(kinds, values, strict=True)), cls.__name__)
@@ -294,7 +294,9 @@ class NormalWishart(NormalPrecision):
         return located & safe.wishart.is_proper()
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """That of the precision, plus that of the mean given the precision: both centred."""
+        """The negative entropy of the precision, plus that of the mean given the precision: both
+        centred.
+        """
         wishart, log = self.wishart, self.xp.np.log
         conditional = self.own_size * (log(self.mean_precision) - 1)
         return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
@@ -321,9 +323,9 @@ class NormalWishart(NormalPrecision):
         first, second = jax.random.split(key)
         root = self.wishart.sample_root(first, shape)
         transposed = jnp.swapaxes(root, -1, -2)
-        noise = jax.random.normal(second, root.shape[:-1], root.dtype)
-        scaled = jax.scipy.linalg.solve_triangular(transposed, noise[..., None], lower=False)
-        scaled = scaled[..., 0] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
+        noise = jax.random.normal(second, (*root.shape[:-2], 1, root.shape[-1]), root.dtype)
+        scaled = noise @ namespace(root).inverse_lower(root)
+        scaled = scaled[..., 0, :] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
         return jnp.asarray(self.mean) + scaled, root @ transposed
 
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
@@ -357,9 +359,9 @@ class NormalWishart(NormalPrecision):
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """At the expected mean and precision."""
+        """The log likelihood at the expected mean and precision."""
         precision, size = self.wishart.mean, self.own_size
-        _, logdet = self.xp.np.linalg.slogdet(precision)
+        logdet = self.xp.logdet(self.xp.cholesky(precision))
         return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:

@@ -49,7 +49,7 @@ class Sampled(Marginal):
         return (self.draws <= x).mean(0)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Sampled":
-        """With the function of each draw."""
+        """Apply the function to each draw."""
         return Sampled(along_first(function)(self.draws))
 
 

@@ -80,7 +80,7 @@ class Continuous(Support):
 
 
 class RealNumbers(Continuous):
-    """Any number; the map is the identity."""
+    """The support of all numbers; the map is the identity."""
 
     name: ClassVar[str] = "finite numbers"
     normal_image: ClassVar[Formulas | None] = NORMAL

@@ -116,11 +116,9 @@ class Supports:
     def unravel(self, flat: Float[Real, "... size"]) -> Any:
         """The ``u`` of so many numbers: the inverse of :meth:`ravel`."""
         if flat.shape[-1:] != (self.size,):
-            raise StructureError(
-                found=f"an array of shape {flat.shape}",
-                expected=f"{self.size} numbers on its last axis",
-                fix="Take it from ravel().",
-            )
+            found = f"an array of shape {flat.shape}"
+            expected = f"{self.size} numbers on its last axis"
+            raise StructureError(found=found, expected=expected, fix="Take it from ravel().")
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
         one = lambda shape: next(pieces).reshape((*flat.shape[:-1], *shape))
@@ -216,15 +214,13 @@ class Transformed(Distribution):
         fits = isinstance(self.law, Distribution) and isinstance(self.supports, Supports)
         size = self.supports.size if fits else None
         if not fits or self.law.event_shape != (size,):
-            raise StructureError(
-                found=f"a law {self.law!r}",
-                expected=f"one of vectors of {size} numbers" if fits else "a law and Supports",
-                fix="Count the unconstrained numbers: unconstrained(prior).size.",
-            )
+            expected = f"one of vectors of {size} numbers" if fits else "a law and Supports"
+            fix = "Count the unconstrained numbers: unconstrained(prior).size."
+            raise StructureError(found=f"a law {self.law!r}", expected=expected, fix=fix)
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
-        """From the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
+        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
 
         Raises:
             StructureError: if they are no supports, or of another number of coordinates.
@@ -240,6 +236,11 @@ class Transformed(Distribution):
                 )
             supports = Supports(supports)
         return cls(law, supports)
+
+    @property
+    def unmapped(self) -> tuple[Distribution, Any]:
+        """The law of ``u``, and the supports."""
+        return self.law, self.supports
 
     @classmethod
     def onto(cls, like: Distribution, law: Distribution) -> Self:
@@ -267,7 +268,7 @@ class Transformed(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """That of the law of ``u``."""
+        """The batch shape of the law of ``u``."""
         return self.law.batch_shape
 
     @property

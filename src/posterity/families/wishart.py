@@ -5,7 +5,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from posterity.arrays.leaves import known_at_rest
-from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
@@ -42,20 +41,20 @@ class Wishart(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, scale: ArrayLike, degrees_of_freedom: ArrayLike) -> Self:
-        """From the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
+        """Make it from the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
         return cls._from_scale(
             **cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom)
         )._held()
 
     @classmethod
     def _from_scale(cls, scale: Real, degrees_of_freedom: Real) -> Self:
-        inverse = symmetric(namespace(scale).np.linalg.inv(scale))
+        inverse = namespace(scale).inverse_positive(scale)
         return cls._of(degrees=degrees_of_freedom - scale.shape[-1] - 1, inverse_scale=inverse)
 
     @property
     def scale(self) -> Float[Real, "*batch d d"]:
         """The scale ``S``."""
-        return symmetric(self.xp.np.linalg.inv(self.inverse_scale))
+        return self.xp.inverse_positive(self.inverse_scale)
 
     @property
     def degrees_of_freedom(self) -> Float[Real, "*batch"]:
@@ -136,7 +135,7 @@ class Wishart(ExponentialFamily):
         """``KL(self || other)``, by Cholesky factors."""
         xp = namespace(self.inverse_scale, other.inverse_scale)
         mine, theirs = xp.cholesky(self.inverse_scale), xp.cholesky(other.inverse_scale)
-        ratio = xp.np.linalg.solve(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²
+        ratio = xp.solve_lower(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²
         trace_excess = (ratio**2).sum((-2, -1)) - self.own_size
         logdet_gap = xp.logdet(theirs) - xp.logdet(mine)
         nu, other_nu = self.degrees_of_freedom, other.degrees_of_freedom
@@ -160,7 +159,8 @@ class Wishart(ExponentialFamily):
         chi2 = jax.random.gamma(diagonal, (nu[..., None] - jnp.arange(d)) / 2, (*full, d), nu.dtype)
         noise = jnp.tril(jax.random.normal(below, (*full, d, d), nu.dtype), -1)
         bartlett = noise + jnp.sqrt(2 * chi2)[..., None] * jnp.eye(d, dtype=nu.dtype)
-        return jnp.linalg.cholesky(jnp.asarray(self.scale)) @ bartlett
+        scale = jnp.asarray(self.scale)
+        return namespace(scale).cholesky(scale) @ bartlett
 
 
 @compiled(static=("size",))

@@ -220,7 +220,7 @@ class Members:
         return [self.packed(item) for item in value] if isinstance(value, list | tuple) else value
 
     def unpacked(self, value: Any) -> Any:
-        """What was packed; an error of any kind if nothing was."""
+        """Return what was packed; an error of any kind if nothing was."""
         if isinstance(value, list):
             return [self.unpacked(item) for item in value]
         if not isinstance(value, dict):

@@ -18,7 +18,9 @@ from posterity.models import Records
 
 @dataclasses.dataclass(frozen=True)
 class Federation:
-    """What all know, and the sites; ``before`` are entries of a ledger that it went on from."""
+    """The agreement of a federation, and its sites; ``before`` are entries of a ledger that it went
+    on from.
+    """
 
     agreement: Agreement
     sites: Mapping[str, Site]
@@ -31,7 +33,7 @@ class Federation:
 
     @functools.cached_property
     def records(self) -> dict[str, int]:
-        """How many records each site has."""
+        """The number of records of each site."""
         return {name: site.records.size for name, site in self.sites.items()}
 
     def prepare(self, questions: Sequence[Question]) -> None:

@@ -26,7 +26,7 @@ FAR = 1e6
 
 
 def is_due(agreed: Agreement) -> bool:
-    """Whether a run may have settled at another place than the best.
+    """Return whether a run may have ended in another optimum than the best.
 
     Not where factors are exact, the model has one optimum, or has several by nature; and not where
     to start twice takes too long, as with parameters of a site's own, which are searched for at
@@ -98,7 +98,9 @@ def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
 def lower_elsewhere(
     agreed: Agreement, posterior: ExponentialFamily, values: Sequence[np.ndarray | None]
 ) -> float | None:
-    """By how many nats the free energy is lower at the best of these members; None if not known."""
+    """Return by how many nats the free energy is lower at the best of these members; None if not
+    known.
+    """
     members: Any = looked_at(agreed, posterior)
     told = [each for each in values if each is not None and each.shape == (len(members),)]
     if len(told) < len(values):

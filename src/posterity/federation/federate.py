@@ -26,7 +26,7 @@ from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
-from posterity.federation.tables import at_site, in_order, stratified
+from posterity.federation.tables import at_site, in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
@@ -104,7 +104,8 @@ def federate(
             site its own posterior. How far sites differ is learned.
         own: coefficients of a regression, by number or the prior's names, of which each site has
             one for itself: ``age@north`` is that of site north. Given those that are shared they
-            are independent, and distributed as in the prior.
+            are independent, and distributed as in the prior. Of a multinomial regression columns,
+            of which each class has a coefficient.
         on_error: whether a site that fails ends the run, or is passed over and noted.
         key: of all that is random, ``jax.random.key(0)`` by default.
         progress: called after each step, with the run so far as ``result``; what it raises ends the
@@ -196,20 +197,10 @@ def start(
     check_names([*sites, *(base.entries if isinstance(base, Ledger) else ())])
     sites, base = in_order(sites, base)
     entries = base.entries if isinstance(base, Ledger) else {}
-    apart = [
-        name for name, value in (("personal", personal), ("own", own)) if value not in (False, ())
-    ]
-    if len(apart) > 1 or (apart and isinstance(base, Ledger)):
-        raise UsageError(
-            found=f"{' and '.join(f'{name}=' for name in apart)} with a {type(base).__name__}",
-            expected="one of them, and a prior",
-            fix="Leave one out; of a ledger pass `ledger.posterior`.",
-        )
-    if own:
-        from posterity.models.personal import REGRESSION
-
-        REGRESSION.check(model=model)
-        sites, base = stratified(sites, base, own)
+    if isinstance(base, Ledger) and (personal is not False or own):
+        found = f"{'own=' if own else 'personal='} with a Ledger"
+        fix = "Leave it out, or pass `ledger.posterior`."
+        raise UsageError(found=found, expected="a prior", fix=fix)
     trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())
@@ -218,11 +209,13 @@ def start(
         base.prior if isinstance(base, Ledger) else base,
         update,
         personal=personal,
+        own=own,
         sites=tuple(records),
         padding=padding,
         total_weight=total if trains else None,
         on_error=on_error,
     )
+    records = {site: agreement.stratified(site, each) for site, each in records.items()}
     _check_data(agreement.model, records)
     check_fit(agreement, records)
     _check_cost(agreement, records)
@@ -257,11 +250,9 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
 def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
-        raise UsageError(
-            found=f"weights {dict(weights)}",
-            expected=f"finite weights, not negative, of sites among {sorted(sites)}",
-            fix="Check names and numbers; weight 0 mutes a site.",
-        )
+        expected = f"finite weights, not negative, of sites among {sorted(sites)}"
+        fix = "Check names and numbers; weight 0 mutes a site."
+        raise UsageError(found=f"weights {dict(weights)}", expected=expected, fix=fix)
     records = {}
     for site in sorted(sites):
         with at_site(site):

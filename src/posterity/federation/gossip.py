@@ -42,7 +42,7 @@ _BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
 
 @dataclasses.dataclass(frozen=True)
 class SiteState:
-    """What a site keeps between two visits. Immutable, and plain but for the factor."""
+    """The state of a site between two visits. Immutable, and plain but for the factor."""
 
     name: str
     entry: Entry | None = None
@@ -179,12 +179,14 @@ class OverGraph(Schedule):
         return LONGEST
 
     def round(self, sites: int) -> int:
-        """As many hops as it takes to cover the graph, and the visit where the last one leads."""
+        """Make as many hops as it takes to cover the graph, and the visit where the last one
+        leads.
+        """
         return self.cover + 1
 
     @property
     def rule(self) -> str:
-        """With what the graph asks for."""
+        """The rule in words, with what the graph asks for."""
         return f"{super().rule}, of which {self.about_cover} cover the graph"
 
     @property
@@ -220,8 +222,8 @@ class Gossip(OverGraph):
     start: str | None = None
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """Where the token is, its number, and the last number that each site has answered; a
-        StructureError if the nodes of the graph are not exactly these sites.
+        """The first state: where the token is, its number, and the last number that each site has
+        answered; a StructureError if the nodes of the graph are not exactly these sites.
         """
         check_sites(self.network.names, sites, "nodes for")
         if self.start is None:
@@ -236,7 +238,9 @@ class Gossip(OverGraph):
         return (state.schedule["at"],)
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State:
-        """What the site knows once it took the token in; a LedgerError if it answered it before."""
+        """Return what the site knows once it took the token in; a LedgerError if it answered it
+        before.
+        """
         return site_state(state, site).take(agreed, token_of(state), state.step)[1]
 
     def concluded(
@@ -273,7 +277,7 @@ def token_of(state: State, agreement: str = "") -> Token:
 
 
 def site_state(state: State, site: str) -> SiteState:
-    """What the site keeps of the federation's state."""
+    """The part of the federation's state that the site keeps."""
     return SiteState(
         site,
         state.entries.get(site),
@@ -306,7 +310,7 @@ class LedgerGossip(OverGraph):
         super().__post_init__()
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """Where the tokens are, and what each token and each site knows."""
+        """The first state: where the tokens are, and what each token and each site knows."""
         check_sites(self.network.names, sites, "nodes for")
         starts = below(key, self.network.size, self.tokens)
         at = [self.network.names[start] for start in starts]

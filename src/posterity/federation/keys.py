@@ -7,7 +7,7 @@ from posterity.arrays.typing import KeyArray
 
 
 def first_key() -> Words:
-    """That of ``jax.random.key(0)``."""
+    """The data of ``jax.random.key(0)``."""
     return seeded(0)
 
 

@@ -1,4 +1,4 @@
-"""What travels between a federation's schedule and its sites, and how it becomes bytes.
+"""The messages between a federation's schedule and its sites, and their bytes.
 
 A site is asked questions, and answers each with one message: :class:`Improve` with an
 :class:`Improvement`, :class:`Measure` with a :class:`Report`, :class:`DescribeOwn` with
@@ -63,8 +63,8 @@ class Question(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Answer(Message):
-    """What a site says to a question. ``asked`` is that question, as it is where nothing travelled,
-    or else its digest.
+    """The answer of a site to a question. ``asked`` is that question, as it is where nothing
+    travelled, or else its digest.
     """
 
     asked: Question | str | None = dataclasses.field(
@@ -72,7 +72,9 @@ class Answer(Message):
     )
 
     def answers(self, question: Question) -> bool:
-        """Whether this comes from the site that was asked, and is an answer to that question."""
+        """Return whether this comes from the site that was asked, and is an answer to that
+        question.
+        """
         version = (question.site, question.epoch, question.step)
         kind = ANSWER_TO.get(type(question), Failure)
         if (self.site, self.epoch, self.step) != version or not isinstance(self, kind | Failure):
@@ -132,7 +134,7 @@ class Measure(Question):
 
 @dataclasses.dataclass(frozen=True)
 class Report(Answer):
-    """How a site stands to a posterior; None for what was not asked for, or is not finite.
+    """The report of a site on a posterior; None for what was not asked for, or is not finite.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
     ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
@@ -166,7 +168,7 @@ class DescribeOwn(Question):
 
 @dataclasses.dataclass(frozen=True)
 class OwnParameters(Answer):
-    """For each draw of the shared parameters a Gaussian of the site's own ones. ``mean`` is (draws,
+    """A Gaussian of a site's own parameters for each draw of the shared ones. ``mean`` is (draws,
     p); ``scale`` (draws, p) are standard deviations, or (draws, p, p) factors of covariances.
     """
 
@@ -183,7 +185,8 @@ class Failure(Answer):
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """What walks over a graph: the exact sum of natural parameters, and the message's place.
+    """The message that walks over a graph: the exact sum of natural parameters, and the message's
+    place.
 
     The sum is the posterior and, beside it, what rounding left out: with it a site that takes its
     factor out leaves no residue. Together they are seldom more than twice the posterior's size.

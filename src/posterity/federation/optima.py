@@ -66,7 +66,7 @@ ROUNDING = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class Newton:
-    """Where Newton's method would take the posterior, from all sites' free energy."""
+    """The step by which Newton's method would move the posterior, from all sites' free energy."""
 
     step: np.ndarray
     """By how much the means would move."""
@@ -79,13 +79,14 @@ class Newton:
 
     @classmethod
     def unknown(cls, q: ExponentialFamily) -> "Newton":
-        """What is known of it where a site does not say."""
+        """The step where a site does not answer: nothing is known of it."""
         return cls(np.full(q.event_size, np.nan), None, math.inf, math.inf)
 
 
 def applies(agreed: Agreement) -> bool:
-    """Whether the posterior holds means apart, and sites can say how their slopes hang together.
-    Where there are several optima by nature, as of a network, the nearest one is not worth minutes.
+    """Return whether the posterior holds means apart, and sites can say how their slopes hang
+    together. Where there are several optima by nature, as of a network, the nearest one is not
+    worth minutes.
     """
     q, update = agreed.prior, agreed.update
     several = agreed.model.known_optima == "several"
@@ -224,7 +225,7 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Second:
-    """Where the sites end from another start, if not where they were.
+    """The posterior where the sites end from another start, if not where they were.
 
     ``apart`` is the KL divergence of it from the run's posterior, in nats, and ``lower`` by how
     many nats its free energy is below the run's; NaN where that is not known. ``settled`` is
@@ -274,9 +275,10 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Where a second start leads; None if it is where the state is, or ``tolerance`` nats from it.
-    The state is one of those that the sites were asked at: who answers from elsewhere has answers
-    to these questions by their epoch and step. A SiteError if sites fail from wherever they start.
+    """Return where a second start leads; None if it is where the state is, or ``tolerance`` nats
+    from it. The state is one of those that the sites were asked at: who answers from elsewhere has
+    answers to these questions by their epoch and step. A SiteError if sites fail from wherever they
+    start.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
@@ -311,11 +313,9 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
         for site in reversed(contributing(federation.agreement, state)):
             (report,) = _asked(federation, state, [site], "improved")
             if report.improved is None:
-                raise SiteError(
-                    found=f"no factor of site {site!r} by a line search",
-                    expected="a free energy that can be computed",
-                    fix="Let the run go on by its own steps.",
-                )
+                found = f"no factor of site {site!r} by a line search"
+                fix = "Let the run go on by its own steps."
+                raise SiteError(found=found, expected="a free energy that can be computed", fix=fix)
             after, _ = commit(federation.agreement, state, site, report.improved)
             state, stopped = after or state, stopped + (report.residual or 0.0) ** 2 / 2
         if applies(federation.agreement):

@@ -1,4 +1,4 @@
-"""What a site knows of its own parameters: made at the site, when it is asked for."""
+"""The posterior of a site's own parameters, which is made at the site when it is asked for."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ class SitePosterior:
 
     @functools.cached_property
     def posterior(self) -> Mixture:
-        """Of ``b``: a mixture of Gaussians, one a draw of what is shared."""
+        """The posterior of ``b``: a mixture of Gaussians, one a draw of what is shared."""
         mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
         if scale.ndim == 2:
             scale = scale[:, :, None] * np.eye(scale.shape[-1])
@@ -54,12 +54,12 @@ class SitePosterior:
 
     @property
     def mean(self) -> Float[np.ndarray, " p"]:
-        """Of ``b``."""
+        """The mean of ``b``."""
         return self.posterior.components.mean.mean(0)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def covariance(self) -> Float[np.ndarray, "p p"]:
-        """Of ``b``: that given what is shared, and that of its means."""
+        """The covariance of ``b``: that given what is shared, and that of its means."""
         members: Any = self.posterior.components
         of_means = np.cov(members.mean.T, bias=True).reshape(members.covariance.shape[1:])
         return members.covariance.mean(0) + of_means
@@ -82,20 +82,16 @@ class SitePosterior:
         StructureError if ``x`` cannot be the regression's.
         """
         if not isinstance(self.model, PersonalRegression):
-            raise UsageError(
-                found=f"a prediction asked of {type(self.model).__name__}",
-                expected="a regression",
-                fix="Ask for `log_predictive`, or average over draws of `posterior`.",
-            )
+            found = f"a prediction asked of {type(self.model).__name__}"
+            fix = "Ask for `log_predictive`, or average over draws of `posterior`."
+            raise UsageError(found=found, expected="a regression", fix=fix)
         x = np.asarray(x)
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z = self._shared_draws
         if x.shape[1] != z["coefficients"].shape[-1]:
-            raise StructureError(
-                found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
-                expected="a column for each",
-                fix="Give the columns that the sites' records have.",
-            )
+            found = f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients"
+            fix = "Give the columns that the sites' records have."
+            raise StructureError(found=found, expected="a column for each", fix=fix)
         return self._by_draws(self.model.predict, x).mean(0)
 
     def _by_draws(self, each: Any, data: Any) -> Float[np.ndarray, "draws n"]:
@@ -135,27 +131,25 @@ def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -
 def check_personal(model: Model) -> None:
     """Raise a UsageError if the model has no parameters of a site's own."""
     if not isinstance(model, PersonalModel):
-        raise UsageError(
-            found=f"a site's own parameters asked of {type(model).__name__}",
-            expected="a model in which sites have some",
-            fix="Federate a regression with `personal=True`, or a PersonalModel.",
-        )
+        found = f"a site's own parameters asked of {type(model).__name__}"
+        fix = "Federate a regression with `personal=True`, or a PersonalModel."
+        raise UsageError(found=found, expected="a model in which sites have some", fix=fix)
 
 
 def site_posterior(
     model: Model, shared: ExponentialFamily, records: Records | None = None
 ) -> SitePosterior:
-    """What a site of these records, or none, knows of its own parameters; a UsageError if the model
-    has no parameters of a site's own.
+    """Return the posterior of the own parameters of a site with these records, or none; a
+    UsageError if the model has no parameters of a site's own.
     """
     laws = own_laws(model, shared, records)
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
-    """What sites share, by all factors of a ledger together, as this rule finds them. ``reports``
-    gives by site the gradient under the ledger's posterior, once it is called. A UsageError if the
-    model has no parameters of a site's own.
+    """Return what sites share, by all factors of a ledger together, as this rule finds them.
+    ``reports`` gives by site the gradient under the ledger's posterior, once it is called. A
+    UsageError if the model has no parameters of a site's own.
     """
     check_personal(model)
     posterior: Any = ledger.posterior
@@ -183,7 +177,6 @@ def _draws(shared: ExponentialFamily) -> Any:
 
 @program
 def _given(model: Any, z: Any, records: Any) -> Any:
-    # One after another, as in `Cubature.evaluate`: factorisations side by side can wait for ever.
     return jax.lax.map(lambda z: model.local(z, records), z)
 
 

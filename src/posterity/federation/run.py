@@ -60,7 +60,7 @@ class Run(Position):
 
     @functools.cached_property
     def population(self) -> "Population":
-        """What sites share, with its doubt right where they are few (partial pooling only).
+        """The posterior of what sites share, right also where they are few (partial pooling only).
 
         The sites are asked. ``law`` has the means and covariances of the population's coefficients
         and of the log spreads that all factors imply together; the posterior, a sum of factors each
@@ -96,8 +96,8 @@ class Run(Position):
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
     def new_site(self) -> "SitePosterior":
-        """What the others tell of a site that has no records yet (partial pooling only); a
-        UsageError if the model has no parameters of a site's own.
+        """The prediction of the others about a site that has no records yet (partial pooling only);
+        a UsageError if the model has no parameters of a site's own.
         """
         from posterity.federation.personal import site_posterior
 
@@ -105,13 +105,13 @@ class Run(Position):
 
     @functools.cached_property
     def status(self) -> Status:
-        """Whether the posterior has converged, and how many nats are left to change."""
+        """The status: whether the posterior has converged, and how many nats are left to change."""
         with self._kept():
             return status_of(self)
 
     @property
     def rule(self) -> str:
-        """How sites find their factors, and who has a turn when, in words."""
+        """The rule in words: how sites compute their factors, and who has a turn when."""
         return f"{self.agreement.update.rule}; {self.schedule.rule}"
 
     @renamed(most="steps", callback="progress")
@@ -135,7 +135,9 @@ class Run(Position):
         return run
 
     def is_at_goal(self, steps: int, converged: bool) -> bool:
-        """Whether the run has made so many steps or, if that is asked for, can get no further."""
+        """Return whether the run has made so many steps or, if that is asked for, can get no
+        further.
+        """
         if self.state.step >= steps or not converged:
             return self.state.step >= steps
         looks = NOISY_ROUNDS if self.agreement.update.noisy else 1

@@ -1,4 +1,5 @@
-"""Who updates when: over a server, one by one, all at once, or whenever one is done.
+"""The schedules, which say who updates when: over a server, one by one, all at once, or whenever
+one is done.
 
 A schedule is a pure machine: :meth:`Schedule.receive` takes the state and a message and gives the
 state after it and the messages to be sent. It knows no records. A step begins with a
@@ -79,7 +80,7 @@ class Pending:
 
     @property
     def begun(self) -> bool:
-        """Whether a site has done its part."""
+        """Return whether a site has done its part."""
         return bool(self.visits or self.answers)
 
 
@@ -162,7 +163,7 @@ class Schedule(abc.ABC):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        """What follows a turn that led from the seen state to ``after``."""
+        """Return what follows a turn that led from the seen state to ``after``."""
         return after, visit
 
     def round(self, sites: int) -> int:
@@ -171,7 +172,7 @@ class Schedule(abc.ABC):
 
     @property
     def rule(self) -> str:
-        """Who has a turn when, in words."""
+        """The rule in words: who has a turn when."""
         return f"{type(self).__name__}, {self.unit}"
 
     def learn(self, state: State, changed: Map) -> State:
@@ -230,7 +231,7 @@ class Synchronous(Schedule):
         return tuple(s for s in agreed.sites if without_turn(agreed, state, s) is None)
 
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
-        """As of any schedule, but all are asked at once."""
+        """Take in a message, as any schedule does, but ask all sites at once."""
         if isinstance(message, Turn):
             pending, view = self._begun(agreed, state, message), state.posterior
             sent = tuple(question(agreed, state, s, view, pending.key) for s in pending.waiting)
@@ -290,7 +291,9 @@ class Asynchronous(Schedule):
         return self.damping
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """When each site reports, how often it has, and what it works on; None is the prior."""
+        """The first state: when each site reports, how often it has, and what it works on; None is
+        the prior.
+        """
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
             raise UsageError(
@@ -307,7 +310,7 @@ class Asynchronous(Schedule):
         return (min(done, key=lambda name: (done[name], name)),)
 
     def view(self, state: State, site: str) -> ExponentialFamily:
-        """What the site fetched, its own factor as it was then among it."""
+        """The state that the site fetched, its own factor as it was then among it."""
         return state.schedule["fetched"].get(site, state.posterior) or state.prior
 
     def concluded(

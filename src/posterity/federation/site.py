@@ -75,9 +75,9 @@ class Site:
         >>> Site.of(agreement, "north", np.array([1, 1, 0])).records.size
         3
         """
-        data = of_one_site(data, agreement.prior, name)
+        data = of_one_site(data, agreement.columns, name)
         with at_site(name):
-            records = Records.of(data, weight)
+            records = agreement.stratified(name, Records.of(data, weight))
             if records.size:
                 agreement.model.check(records.data)
         check_fit(agreement, {name: records})
@@ -95,7 +95,7 @@ class Site:
 
     @property
     def share(self) -> float:
-        """Of the weight of all records, where sites train apart; else one."""
+        """The site's share of the weight of all records, where sites train apart; else one."""
         if not self.update.trains:
             return 1.0
         return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
@@ -175,8 +175,8 @@ class Site:
         samples: int = 64,
         key: KeyArray,
     ) -> Report:
-        """How the site stands to a posterior that its ``factor`` is part of; see :class:`Report`.
-        Errors are those of ``improve``.
+        """Report how the site stands to a posterior that its ``factor`` is part of; see
+        :class:`Report`. Errors are those of ``improve``.
         """
         known: dict[str, Any] = {}
         errors = [0.0]
@@ -295,15 +295,13 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
             fix="Write it with `jax.numpy` in place of NumPy and SciPy, `jnp.where` in place of "
             "`if`, and without `float(...)`; the site's factor was not changed.",
         )
-    return SiteError(
-        found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",
-        expected="an update that finishes",
-        fix="Mend the site, then go on from the last state; the site's factor was not changed.",
-    )
+    found = f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}"
+    fix = "Mend the site, then go on from the last state; the site's factor was not changed."
+    return SiteError(found=found, expected="an update that finishes", fix=fix)
 
 
 def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
-    """By name, :attr:`Site.exact` of many sites of one federation, all checked at once.
+    """Return, by name, :attr:`Site.exact` of many sites of one federation, all checked at once.
 
     Raises:
         StructureError, ParameterError: as ``Site.exact`` does, if any of them does.
@@ -416,8 +414,9 @@ def _gradient(
     records = records.widened()
     if not update.noisy:
         mean, error = update.direction(model, q, factor, records, key=key), 0.0
-        if isinstance(update.estimator, Evaluator):
-            other = update.estimator.evaluate(model, q, records, otherwise=True).gradient
+        estimator = update.estimator
+        if isinstance(estimator, Evaluator) and estimator.by_nodes(model, q, records):
+            other = estimator.evaluate(model, q, records, otherwise=True).gradient
             error = q.squared_length(other / update.temperature - factor - mean) / 4
         return mean, 0.0, error
 

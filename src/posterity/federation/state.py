@@ -89,20 +89,20 @@ class State:
         return self.prior.zero() if entry is None or entry.factor is None else entry.factor
 
     def is_forgotten(self, site: str) -> bool:
-        """Whether the site left and was not readmitted."""
+        """Return whether the site left and was not readmitted."""
         return site in self.entries and self.entries[site].factor is None
 
     def with_entries(self, entries: Map) -> "State":
-        """With these factors and no others, whether that is a distribution or not; a ParameterError
-        if a sum is beyond the range of float64.
+        """Return the state with these factors and no others, whether that is a distribution or not;
+        a ParameterError if a sum is beyond the range of float64.
         """
         factors = [entry.factor for entry in entries.values() if entry.factor is not None]
         exact_sum = TreeSum.of([self.prior, *factors])
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries)
 
     def without(self, *sites: str) -> "State":
-        """With these sites' factors taken out and their return barred within their epochs; a
-        LedgerError if a site is forgotten already, or named twice.
+        """Return the state with these sites' factors taken out and their return barred within their
+        epochs; a LedgerError if a site is forgotten already, or named twice.
         """
         left: dict[str, Entry] = {}
         leaving = []
@@ -121,8 +121,8 @@ class State:
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=others)
 
     def readmitted(self, site: str) -> "State":
-        """With the forgotten site let in again, at the next epoch, contributing nothing yet; a
-        LedgerError if the site was not forgotten.
+        """Return the state with the forgotten site let in again, at the next epoch, contributing
+        nothing yet; a LedgerError if the site was not forgotten.
         """
         if not self.is_forgotten(site):
             raise LedgerError(
@@ -134,7 +134,7 @@ class State:
         return dataclasses.replace(self, entries=self.entries | {site: entry})
 
     def restarted(self) -> "State":
-        """With every factor zero again, to train anew those who are left."""
+        """Return the state with every factor zero again, to train anew those who are left."""
         entries = {
             site: entry if entry.factor is None else self._nothing(entry.epoch, entry.sequence + 1)
             for site, entry in self.entries.items()
@@ -142,7 +142,9 @@ class State:
         return dataclasses.replace(self.with_entries(entries), counts={})
 
     def renewed(self) -> "State":
-        """In an epoch of its own: nobody waits for answers to earlier questions any more."""
+        """Return the state in an epoch of its own: nobody waits for answers to earlier questions
+        any more.
+        """
         return dataclasses.replace(self, epoch=(self.epoch[0] + 1, ""), pending=None)
 
     def _nothing(self, epoch: int, sequence: int) -> Entry:
@@ -152,7 +154,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Visit:
-    """What happened when a site had its turn, for people.
+    """The record of a site's turn, for people to read.
 
     ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
     that token before. ``refused``: every shortened step would have made the posterior improper,
@@ -200,7 +202,7 @@ def measures(
 
 
 def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
-    """What a turn comes to where the site need not be asked; None where it has to be; a
+    """Return what a turn comes to where the site need not be asked; None where it has to be; a
     ParameterError if the site is to leave, and what is left would be no distribution.
     """
     if site in state.leaving:
@@ -213,7 +215,7 @@ def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Vis
 def question(
     agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: KeyArray
 ) -> Improve:
-    """What a site is asked where its turn comes in a state, ``key`` being that of the step."""
+    """The question to a site whose turn comes in a state, ``key`` being that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
     factor, count = state.factor(site), state.counts.get(site, 0)
     return Improve(site, view, factor, count, own_key, **state.place)
@@ -247,9 +249,9 @@ def answered(
 def all_answered(
     agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
 ) -> tuple[State, tuple[Visit, ...]] | None:
-    """What turns of all sites in their order come to, where ``factors`` are exact, and at rest.
-    Those who have none relay. The sums are made at once. None where each has to have its turn by
-    itself, as a posterior on the way would not be admitted.
+    """Return what turns of all sites in their order come to, where ``factors`` are exact, and at
+    rest. Those who have none relay. The sums are made at once. None where each has to have its turn
+    by itself, as a posterior on the way would not be admitted.
     """
     new = {site: (state.entries.get(site), factor) for site, factor in factors.items()}
     moved = {s: pair for s, pair in new.items() if pair[0] is None or pair[0].factor is not pair[1]}

@@ -1,4 +1,4 @@
-"""How far a run has come: what its next rounds would still change, and whether that is little.
+"""The status of a run: how much its next rounds would still change, and whether that is little.
 
 Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
 how much: lengths of the last round and of the one before it give the rate, and with it all that is
@@ -60,7 +60,7 @@ APART = (
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """How far a federation has come."""
+    """The position of a federation between two of its steps."""
 
     federation: Federation
     schedule: Schedule
@@ -73,7 +73,7 @@ class Position:
 
     @property
     def agreement(self) -> Agreement:
-        """What all sites know: the model, the local rule, and the names of the sites."""
+        """The agreement of all sites: the model, the local rule, and the names of the sites."""
         return self.federation.agreement
 
     @property
@@ -98,14 +98,14 @@ class Position:
 
     @property
     def exact(self) -> bool:
-        """Whether each factor depends on its own site's data alone: forgetting is then exact."""
+        """True if each factor depends on its own site's data alone: forgetting is then exact."""
         entries = self.state.entries.values()
         alone = all(entry.independent for entry in entries if entry.factor is not None)
         return self.agreement.update.conjugate and alone
 
     @functools.cached_property
     def second(self) -> Second | None:
-        """Where another start leads, if elsewhere and that is not known to be impossible; a
+        """Return where another start leads, if elsewhere and that is not known to be impossible; a
         PosterityError if sites fail from wherever they start.
         """
         due = is_due(self.agreement) and self.contributing
@@ -127,7 +127,7 @@ class Position:
 
 
 def status_of(run: Position) -> Status:
-    """What is known of a run, from its trace and from its sites.
+    """Return what is known of a run, from its trace and from its sites.
 
     ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
     converged it is an upper end of what rounds to come would still change. Of one that has not, it
@@ -194,7 +194,7 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
 
 
 def is_final(run: Any) -> bool:
-    """Whether more rounds are of no use: they mend nothing but what is left."""
+    """Return whether more rounds are of no use: they mend nothing but what is left."""
     left, growing = run.claim
     if growing or left > _allowed(run.agreement, run.tolerance):
         return growing
@@ -269,14 +269,14 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
 
 
 def newton_change(run: Position) -> float:
-    """By how many nats the joint Newton step would move the posterior."""
+    """Return by how many nats the joint Newton step would move the posterior."""
     return newton(run.federation, run.state).change
 
 
 def next_round(run: Position) -> float:
-    """By how many nats a round in which all sites improve at once would move the posterior. Sites
-    that failed at their last turn, which is a reason of its own, are passed over; of others that
-    fail now nobody knows what they would change.
+    """Return by how many nats a round in which all sites improve at once would move the posterior.
+    Sites that failed at their last turn, which is a reason of its own, are passed over; of others
+    that fail now nobody knows what they would change.
     """
     agreed, state = run.agreement, run.state
     if not agreed.update.searches:
@@ -408,7 +408,7 @@ def _named(what: str, sites: list[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """How far a posterior is from the fixed point of its own sites' free energy.
+    """The distance of a posterior from the fixed point of its own sites' free energy.
 
     ``residuals``: by site the length, in the Fisher metric, of ``∇_μ E_q[log likelihood_k]/α -
     η_k``, in sqrt(nats). ``distance``: half the squared length of their sum, the KL divergence in
@@ -424,12 +424,12 @@ class Certificate:
 
     @property
     def upper(self) -> float:
-        """What the distance hardly exceeds: two standard errors more."""
+        """The distance and two standard errors, which it hardly exceeds."""
         return self.distance + 2 * self.error
 
     @classmethod
     def of(cls, posterior: ExponentialFamily, reports: Mapping[str, Report]) -> "Certificate":
-        """What the gradients in the sites' reports of this posterior come to. Pure."""
+        """Make the certificate from the gradients in the sites' reports of this posterior."""
         noise, residuals = 0.0, {}
         total: Any = posterior.zero()
         for site, report in reports.items():

@@ -12,7 +12,7 @@ from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import Distribution
 from posterity.families.gaussian import AnyGaussian
-from posterity.families.names import joined, names_of, order, some, unfit
+from posterity.families.names import joined, names_of, order, unfit
 from posterity.families.normal_gamma import NormalGamma
 from posterity.families.normal_wishart import NormalWishart
 from posterity.ledger import Ledger
@@ -81,57 +81,12 @@ def in_order(sites: Mapping[str, Any], prior: Base) -> tuple[dict[str, Any], Bas
     return {site: _ordered(data, wanted, site) for site, data in sites.items()}, prior
 
 
-def stratified(
-    sites: Mapping[str, Any], prior: Any, own: Sequence[int | str]
-) -> tuple[dict[str, Any], Any]:
-    """Sites' data and a Gaussian prior with some coefficients once for each site.
-
-    In place of a column of ``own``, by name or number, there is one for each site, which is zero at
-    all others. Given the coefficients that are shared the sites' own are independent, and as in the
-    prior. ``sites`` have inputs (n, d) and targets; None of a site without records. A
-    StructureError for a prior that is no Gaussian, and for coefficients that it has not.
-    """
-    size = prior.own_size if getattr(prior, "gaussian", False) else 0
-    names = names_of(prior).get("", ()) or tuple(map(str, range(size)))
-    places = {names.index(one) if one in names else one for one in own}
-    if not places <= {*range(size)}:
-        raise StructureError(
-            found=f"own={list(own)} and a prior {prior!r}",
-            expected=f"coefficients among {some(names)}, or their numbers",
-            fix="Name those that each site has for itself.",
-        )
-    sorted_sites = sorted(sites)
-    made = [(k, site) for k in range(size) for site in (sorted_sites if k in places else [""])]
-    index = np.array([k for k, _ in made])
-    owner = np.array([site for _, site in made])
-    shared = [k for k in range(size) if k not in places]
-    diagonal = prior.precision.ndim == 1
-    covariance = np.diag(prior.marginal_variance) if diagonal else np.asarray(prior.covariance)
-    within = covariance[:, shared]
-    between = within @ np.linalg.solve(covariance[np.ix_(shared, shared)], within.T)
-    apart = (owner[:, None] != owner) & (owner[:, None] != "") & (owner != "")
-    pairs = np.ix_(index, index)
-    wide = np.where(apart, between[pairs], covariance[pairs])
-    second = np.diagonal(wide).copy() if diagonal else wide
-    law = type(prior).from_standard(np.asarray(prior.mean)[index], second)
-    label = [names[k] + f"@{site}" * bool(site) for k, site in made]
-    data = {
-        site: None
-        if own is None
-        else (own[0][:, index] * ((owner == "") | (owner == site)), own[1])
-        for site, own in sites.items()
-    }
-    return data, law.named(label)
-
-
-def of_one_site(data: Any, prior: Distribution, site: str) -> Any:
-    """One site's data as arrays, the columns of a data frame in the order of the prior's names.
-    Where the prior has none they stay as they are. Errors as of :func:`in_order`.
+def of_one_site(data: Any, names: Sequence[str], site: str) -> Any:
+    """One site's data as arrays, the columns of a data frame in the order of these names.
+    Without any they stay as they are. Errors as of :func:`in_order`.
     """
     frame = _frame(data)
-    return (
-        data if frame is None else _ordered(data, columns_of(prior) or _columns(frame, site), site)
-    )
+    return data if frame is None else _ordered(data, names or _columns(frame, site), site)
 
 
 @contextlib.contextmanager
@@ -159,11 +114,9 @@ def _frame(data: Any) -> Any:
 def _columns(frame: Any, site: str) -> tuple[str, ...]:
     names = tuple(map(str, frame.columns))
     if why := unfit(names):
-        raise StructureError(
-            found=f"columns of which {why} in the data of site {site!r}",
-            expected="a name for each column, no two the same",
-            fix="Rename the columns.",
-        )
+        found = f"columns of which {why} in the data of site {site!r}"
+        expected = "a name for each column, no two the same"
+        raise StructureError(found=found, expected=expected, fix="Rename the columns.")
     return names
 
 
@@ -172,8 +125,6 @@ def _numbers(frame: Any, site: str) -> np.ndarray:
         return np.asarray(frame.to_numpy(), dtype=float)
     except (TypeError, ValueError) as error:
         wrong = [str(name) for name in frame.columns if frame[name].dtype.kind not in "biuf"]
-        raise ParameterError(
-            found=f"columns {wrong} of site {site!r} that hold no numbers",
-            expected="numbers",
-            fix="Code categories as indicators (0 and 1), the same at every site.",
-        ) from error
+        found = f"columns {wrong} of site {site!r} that hold no numbers"
+        fix = "Code categories as indicators (0 and 1), the same at every site."
+        raise ParameterError(found=found, expected="numbers", fix=fix) from error

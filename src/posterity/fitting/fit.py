@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
-from posterity.artifact.cubics import listed
+from posterity.artifact.cubics import Dispersed, listed
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, as_provenance, check_recipe
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.fitting.design import Design, design
-from posterity.fitting.one_shot import third_derivatives
+from posterity.fitting.one_shot import by_dispersion, third_derivatives
 from posterity.fitting.reading import PLAIN, Reading, columns_of
 from posterity.fitting.regressions import (
     LEAST,
@@ -35,6 +35,10 @@ _SURE = 4.0
 """Variance over that given all other coefficients, from which on a diagonal law has a note."""
 _FAR = 3.0
 """Prior standard deviations from the prior's mean from which on a coefficient has a note."""
+_SILENT = (
+    "the prior alone keeps coefficients finite, and this file says next to nothing in one shot: "
+    "federate"
+)
 _TOLD_APART = (
     "the columns tell the classes apart without an error: the prior alone keeps coefficients "
     "finite, and a Gaussian is a rough picture of what is left open"
@@ -56,6 +60,7 @@ class Fit:
         spare: the degrees of freedom of an estimated noise variance, if that is known.
         third: third derivatives of the site's log likelihood, where they are known
             (:mod:`~posterity.fitting.one_shot`).
+        dispersed: what its likelihood would be under another dispersion, where that was estimated.
         rounded: numbers of records are kept in the file as multiples of this.
         notes: what is no error but should be known.
         kept: which of the table's records were used.
@@ -70,6 +75,7 @@ class Fit:
     notes: tuple[str, ...]
     kept: np.ndarray
     third: np.ndarray | None = None
+    dispersed: Dispersed | None = None
     spare: float | int | None = None
     rounded: int = 1
 
@@ -89,8 +95,11 @@ class Fit:
             known[self.recipe.spread or ""] = self.spread
         if self.spare is not None:
             known["spare"] = count(self.spare)
+        names = names_of(self.ledger.posterior).get("", ())
         if self.third is not None:
-            known["third"] = listed(self.third, names_of(self.ledger.posterior)[""])
+            known["third"] = listed(self.third, names)
+        if self.dispersed is not None:
+            known["dispersed"] = self.dispersed.listed(names)
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -157,11 +166,9 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     first, count = fits[0], len(fits)
     posteriors: list[Any] = [own.ledger.posterior for own in fits]
     if len({own.recipe.canonical() for own in fits}) > 1:
-        raise UsageError(
-            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
-            expected="the same columns in each imputed table",
-            fix="Name those to be used: --columns A,B.",
-        )
+        found = f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}"
+        fix = "Name those to be used: --columns A,B."
+        raise UsageError(found=found, expected="the same columns in each imputed table", fix=fix)
     full = all(q.gaussian and not q.diagonal for q in posteriors)
     if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
         raise UsageError(
@@ -194,6 +201,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         spread=float(np.mean(spreads)) if spreads else None,
         notes=(*notes, note),
         third=None,
+        dispersed=None,
         spare=None,
     )
 
@@ -262,7 +270,7 @@ def _regression(
         sure, sd = _too_sure(joint, data.names), np.sqrt(posterior.variance)
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
-    check_converged(run)
+    check_converged(run, recipe, data)
     notes = (*data.notes, *_notes(data, recipe, posterior.mean, predictor, sd, prior))
     if sure:
         notes += (
@@ -270,9 +278,11 @@ def _regression(
             "more in the variance, as what others say of them is left out: --center columns, or "
             "--family gaussian",
         )
-    third = third_derivatives(recipe, data, posterior)
+    third, dispersed = third_derivatives(recipe, data, posterior, spread), None
+    if recipe.dispersion == ESTIMATE and spread is not None:
+        dispersed = by_dispersion(recipe, data, posterior, spread)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, dispersed, spare)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
@@ -289,11 +299,9 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     if known is None:
         known_names = {"", *names, *recipe.shared.coefficients()}
         if unknown := [name for name in recipe.prior_sd if name not in known_names]:
-            raise UsageError(
-                found=f"--prior-sd for {unknown[0]!r}",
-                expected=f"coefficients among {some(names)}",
-                fix="Name one of them, or leave it out.",
-            )
+            found = f"--prior-sd for {unknown[0]!r}"
+            fix = "Name one of them, or leave it out."
+            raise UsageError(found=found, expected=f"coefficients among {some(names)}", fix=fix)
         sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":
             return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)
@@ -302,9 +310,12 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     if not isinstance(known, kind) or not names_of(known):
         raise StructureError(
             found=f"a prior {known!r} with names {some(list(names_of(known).get('', ())))}",
-            expected=f"a {kind.__name__} with a name for each of {some(names)}",
+            expected=f"a {kind.__name__} with a name for each of {some(recipe.stratified.names)}",
             fix="Name its coefficients: posterity.save(prior.named([...]), path).",
         )
+    if recipe.own:
+        known = in_order(known, {"": recipe.stratified.names}, "the prior", "the table")
+        known = recipe.stratified.prior(known)
     return in_order(known, {"": names}, "the prior", "the table")
 
 
@@ -333,17 +344,17 @@ def _notes(
     y: Any = data.y
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
-        yield f"no record has {what}: the prior alone keeps coefficients finite"
+        yield f"no record has {what}: {_SILENT}"
     if recipe.model == "multinomial":
         seen = np.isin(np.arange(len(recipe.levels)), y)
         if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
-            yield f"no record is of {some(none)}: the prior alone keeps their coefficients finite"
+            yield f"no record is of {some(none)}: {_SILENT}"
         size = len(recipe.inputs())
         odds = data.x[:, :size] @ mean.reshape(-1, size).T
         if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
             yield _TOLD_APART
     if recipe.model == "logistic":
         if (y == y[0]).all():
-            yield f"the target is {y[0]:g} in every record: the prior keeps coefficients finite"
+            yield f"the target is {y[0]:g} in every record: {_SILENT}"
         elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
             yield _TOLD_APART

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import Recipe
-from posterity.errors import StructureError
+from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
+from posterity.fitting.given import Given
 from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
@@ -35,7 +36,8 @@ def is_pooled(posterior: Any) -> bool:
 def site_coefficients(
     value: Any, sites: Iterable[str | None]
 ) -> tuple[dict[str | None, Mixture], list[str]]:
-    """By site the law of its coefficients, of None that of a site that nobody has seen; and notes.
+    """Return by site the law of its coefficients, of None that of a site that nobody has seen; and
+    notes.
 
     A site's own coefficients are ``β ~ N(c, D(s))`` with variances ``exp(2 s)``. At each of the
     nodes over the log spreads ``s``, ``c`` is Gaussian and integrated out in closed form, so the
@@ -120,34 +122,60 @@ def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray
 
 
 def own_coefficients(
-    posterior: Any, recipe: Recipe, sites: Iterable[str | None]
+    value: Any, recipe: Recipe, sites: Iterable[str | None]
 ) -> dict[str | None, Any]:
-    """By site the law of its coefficients, of None that of an unseen site.
+    """Return by site the law of its coefficients, of None that of an unseen site.
 
     Of the coefficients that each site has for itself those of other sites are left out; an unseen
-    site's are as the prior has them.
+    site's are as in the prior, given the coefficients that are shared.
     """
-    weights, parts, names = gaussians(posterior)
-    shared, result = recipe.shared.coefficients(), {}
+    weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
     if missing := {*recipe.coefficients()} - {*names}:
         raise StructureError(
             found=f"a posterior of {some(names)}",
             expected=f"the recipe's coefficients, {some(sorted(missing))} among them",
             fix="Name the file that fit, fuse or federate wrote.",
         )
+    strata, result = recipe.stratified, {}
+    own, size = sorted(strata.own), len(strata.names)
+    shared = [place for place in range(size) if place not in strata.own]
     for site in sites:
-        alone = recipe.replaced(strata=("" if site is None else site,))
-        wanted, variance = alone.coefficients(), np.square(alone.deviations())
-        known = [place for place, name in enumerate(wanted) if name in names]
-        places = [names.index(wanted[place]) for place in known]
-        mean = np.zeros((len(parts), len(wanted)))
-        covariance = np.tile(np.diag(variance), (len(parts), 1, 1))
+        alone = recipe.replaced(strata=("" if site is None else site,)).coefficients()
+        seen = [place for place in range(size) if alone[place] in names]
+        places = [names.index(alone[place]) for place in seen]
+        mean, covariance = np.zeros((len(parts), size)), np.zeros((len(parts), size, size))
         for k, q in enumerate(parts):
-            mean[k, known] = np.asarray(q.mean)[places]
-            covariance[(k, *np.ix_(known, known))] = covariance_of(q)[np.ix_(places, places)]
-        components = Gaussian.from_standard(mean, covariance).named(shared)
+            mean[k, seen] = np.asarray(q.mean)[places]
+            covariance[(k, *np.ix_(seen, seen))] = covariance_of(q)[np.ix_(places, places)]
+        if seen == shared != list(range(size)):
+            before, wide = _prior_of_one(value, recipe)
+            slope = np.linalg.solve(wide[np.ix_(shared, shared)], wide[np.ix_(shared, own)]).T
+            left = wide[np.ix_(own, own)] - slope @ wide[np.ix_(shared, own)]
+            mean[:, own] = before[own] + (mean[:, shared] - before[shared]) @ slope.T
+            known = covariance[:, shared][:, :, shared]
+            covariance[np.ix_(range(len(parts)), own, shared)] = slope @ known
+            covariance[np.ix_(range(len(parts)), shared, own)] = known @ slope.T
+            covariance[np.ix_(range(len(parts)), own, own)] = left + slope @ known @ slope.T
+        components = Gaussian.from_standard(mean, covariance).named(strata.names)
         result[site] = Mixture.from_standard(weights, components)
     return result
+
+
+def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the coefficients of one site before any records."""
+    if recipe.prior is None:
+        deviations = np.array(recipe.shared.deviations())
+        return np.zeros(len(deviations)), np.diag(deviations**2)
+    if not isinstance(value, Ledger):
+        raise StructureError(
+            found="records of a site that the posterior has no coefficients of, without its prior",
+            expected="a ledger, whose prior tells of them",
+            fix="Predict from the file that fit, fuse or federate wrote.",
+        )
+    _, (prior,), names = gaussians(value.prior)
+    one = recipe.replaced(strata=recipe.strata[:1]).coefficients()
+    places = [names.index(name) for name in one]
+    return np.asarray(prior.mean)[places], covariance_of(prior)[np.ix_(places, places)]
 
 
 def by_site(
@@ -163,8 +191,7 @@ def by_site(
     for place, label in enumerate(rows.tolist()):
         places.setdefault(label if label in known else None, []).append(place)
     if recipe.own:
-        posterior = value.posterior if isinstance(value, Ledger) else value
-        laws, notes = own_coefficients(posterior, recipe, places), []
+        laws, notes = own_coefficients(value, recipe, places), []
     else:
         laws, notes = site_coefficients(value, places)
     if unseen := places.get(None):
@@ -210,3 +237,33 @@ def predictions(
         scores = [log_predictive(law, recipe, own, spread) for law, own in of]
         return parts, np.concatenate(scores)[order], notes
     return parts, None, notes
+
+
+def given(
+    value: Any, recipe: Recipe, spread: float | None = None, times: Sequence[float] = ()
+) -> tuple[Any, Given, list[str]]:
+    """The law of a posterior's coefficients, how they predict, and notes: a student's teacher.
+
+    It is of a site unseen where sites' coefficients differ; ``spread`` and ``times`` are as in
+    :func:`predictions`, the recipe's and its cuts if left out.
+
+    Raises:
+        UsageError: for coefficients of a site's own, expectations that are infinite, and what
+            :class:`~posterity.fitting.given.Given` refuses.
+        StructureError: for what are no Gaussians over the recipe's coefficients.
+    """
+    posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
+    pooled = is_pooled(posterior)
+    if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):
+        why = "of which the prior alone tells" if recipe.own else "whose expectations are infinite"
+        raise UsageError(
+            found=f"a student for sites unseen, {why}",
+            expected="a posterior that predicts at every site",
+            fix="Predict from the file itself: posterity predict FILE TABLE --site-column NAME.",
+        )
+    if pooled:
+        laws, notes = site_coefficients(value, [None])
+        posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
+    names = gaussians(posterior)[2] or recipe.coefficients()
+    at = tuple(map(float, times or recipe.cuts * (recipe.model == "survival")))
+    return posterior, Given(recipe.shared, names, spread_in(recipe, spread), at), notes

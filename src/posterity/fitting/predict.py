@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import entr, expit, logsumexp, ndtr, ndtri, softmax
+from scipy.special import entr, expit, logsumexp, ndtr, ndtri
 
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe
 from posterity.errors import StructureError
-from posterity.families import Mixture, Transformed
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
-from posterity.fitting.design import Design, baseline_at, hazard_nodes
+from posterity.fitting.design import Design, covariates
+from posterity.fitting.given import CHANCES, bounded, cumulative, log_hazard, log_ratio, surviving
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
 from posterity.models.nodes import log_normal_mean, normal_pairs
@@ -67,17 +67,16 @@ def predictor(posterior: Any, data: Design) -> Predictor:
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     """The weights of a mixture of Gaussians, or one, its components, and their names."""
-    mixture = isinstance(posterior, Mixture)
+    mixture = getattr(posterior, "is_mixture", False)
     whole: Any = posterior.components if mixture else posterior
     names = tuple(names_of(whole).get("", ()))
-    identity = isinstance(whole, Transformed) and isinstance(whole.support, RealNumbers)
-    parts: Any = whole.law if identity else whole
+    law, supports = getattr(whole, "unmapped", (whole, None))
+    identity = supports is not None and isinstance(supports.tree, RealNumbers)
+    parts: Any = law if identity else whole
     if not getattr(parts, "gaussian", False):
-        raise StructureError(
-            found=f"{posterior!r}",
-            expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
-            fix="Predict in Python by what made it, or distill it.",
-        )
+        expected = "a Gaussian, or a mixture of Gaussians, over the coefficients"
+        fix = "Predict in Python by what made it, or distill it."
+        raise StructureError(found=f"{posterior!r}", expected=expected, fix=fix)
     if not names and parts.own_size > 1:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",
@@ -133,7 +132,7 @@ def predict(
     """
     if recipe.model == "survival":
         return _survival(posterior, recipe, data, times, level)
-    if recipe.model in CLASSES:
+    if recipe.model in CHANCES:
         return _classes(posterior, recipe, data)
     f = predictor(posterior, data)
     tails = ((1 - level) / 2, (1 + level) / 2)
@@ -197,7 +196,7 @@ def log_predictive(
         )
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
-    if recipe.model in CLASSES:
+    if recipe.model in CHANCES:
         chances = _classes(posterior, recipe, data)["mean"]
         with np.errstate(divide="ignore"):
             return np.log(chances[np.arange(len(chances)), np.asarray(data.y, dtype=int)])
@@ -246,34 +245,6 @@ def covariance_of(q: Any) -> np.ndarray:
     return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
 
 
-MOST = 300.0
-"""A log hazard that nobody survives: of intervals in which no record was, the prior's draws are
-larger than float64 holds, and an infinite hazard for no time would be no number."""
-
-
-def _cumulative(recipe: Recipe, z: np.ndarray, entry: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Cumulative baseline hazards (m, n) from entry to time, of draws ``z`` (m, d)."""
-    at, spent = hazard_nodes(recipe, entry, time)
-    total = np.zeros((len(z), len(time)))
-    for place in np.ndindex(at.shape[1:]):
-        here = (slice(None), *place)
-        total += np.exp(_log_hazard(recipe, z, at[here])) * spent[here]
-    return total
-
-
-def _log_hazard(recipe: Recipe, z: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Log baseline hazards (m, n)."""
-    time = np.maximum(time, np.finfo(float).tiny)  # of records that end as they begin
-    own = z[:, : len(recipe.baseline)] @ baseline_at(recipe, time).T
-    return np.minimum(own, MOST)
-
-
-def _log_ratio(recipe: Recipe, z: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Log hazard ratios (m, n) of records to the baseline."""
-    count = len(recipe.baseline)
-    return z[:, count:] @ x[:, count:].T
-
-
 def _slices(count: int) -> list[slice]:
     return [slice(start, start + ROWS) for start in range(0, count, ROWS)]
 
@@ -281,10 +252,10 @@ def _slices(count: int) -> list[slice]:
 def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
     """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
     z, shares = _draws(posterior, data)
-    each, shift = CLASSES[recipe.model], data.shift
-    mean, inner = np.empty((len(data.x), len(recipe.levels))), np.empty(len(data.x))
-    for rows in _slices(len(data.x)):
-        own = each(z, data.x[rows], shift[rows], len(recipe.levels))
+    each, x, shift = CHANCES[recipe.model], covariates(recipe, data), data.shift
+    mean, inner = np.empty((len(x), len(recipe.levels))), np.empty(len(x))
+    for rows in _slices(len(x)):
+        own = each(recipe, z, x[rows], shift[rows], ())
         mean[rows] = np.tensordot(shares, own, 1)
         inner[rows] = shares @ entr(own).sum(-1)
     total = entr(mean).sum(-1)
@@ -292,39 +263,17 @@ def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarr
     return {"mean": mean, "entropy": total, "mutual_information": known}
 
 
-def _climbing(z: np.ndarray, x: np.ndarray, shift: np.ndarray, levels: int) -> np.ndarray:
-    """Chances (m, n, K) of ordinal levels, under draws of the coefficients ``z`` (m, d)."""
-    count = levels - 1
-    f = z[:, count:] @ x[:, count:].T + shift
-    on = expit(f[..., None] + z[:, None, :count])
-    come = np.cumprod(np.concatenate([np.ones_like(on[..., :1]), on], -1), -1)
-    return come * np.concatenate([1 - on, np.ones_like(on[..., :1])], -1)
-
-
-def _choosing(z: np.ndarray, x: np.ndarray, shift: np.ndarray, levels: int) -> np.ndarray:
-    """The same of a multinomial model, which has no ``shift``."""
-    size = x.shape[1] // (levels - 1)
-    f = z.reshape(len(z), levels - 1, size) @ x[:, :size].T
-    return softmax(np.concatenate([0 * f[:, :1], f], 1), axis=1).swapaxes(1, 2)
-
-
-CLASSES = {"ordinal": _climbing, "multinomial": _choosing}
-"""Models of several levels, and the chances of these."""
-
-
 def _survival(
     posterior: Any, recipe: Recipe, data: Design, times: Sequence[float], level: float
 ) -> dict[str, np.ndarray]:
     """Survival at each time, averaged over draws of the coefficients."""
     z, shares = _draws(posterior, data)
-    shift = data.shift
-    result = {"risk": shares @ _log_ratio(recipe, z, data.x) + shift}
+    x, shift = covariates(recipe, data), data.shift
+    result = {"risk": shares @ log_ratio(recipe, z, x) + shift}
     for time in times or recipe.cuts:
-        parts = [np.empty(len(data.x)) for _ in range(3)]
-        hazard = _cumulative(recipe, z, np.zeros(1), np.array([float(time)]))
-        for rows in _slices(len(data.x)):
-            ratio = np.minimum(_log_ratio(recipe, z, data.x[rows]) + shift[rows], MOST)
-            own = np.exp(-hazard * np.exp(ratio))
+        parts = [np.empty(len(x)) for _ in range(3)]
+        for rows in _slices(len(x)):
+            own = surviving(recipe, z, x[rows], shift[rows], time)
             sums = (shares @ own, *_quantiles(own, shares, level))
             for part, values in zip(parts, sums, strict=True):
                 part[rows] = values
@@ -348,12 +297,12 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     assert data.times is not None, "scored tables have times"
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
-    shift = data.shift
+    x, shift = covariates(recipe, data), data.shift
     result = np.empty(len(time))
     for rows in _slices(len(time)):
-        ratio = _log_ratio(recipe, z, data.x[rows]) + shift[rows]
-        spent = _cumulative(recipe, z, entry[rows], time[rows]) * np.exp(np.minimum(ratio, MOST))
-        logs = event[rows] * (_log_hazard(recipe, z, time[rows]) + ratio) - spent
+        ratio = log_ratio(recipe, z, x[rows]) + shift[rows]
+        spent = cumulative(recipe, z, entry[rows], time[rows]) * np.exp(bounded(ratio))
+        logs = event[rows] * (log_hazard(recipe, z, time[rows]) + ratio) - spent
         result[rows] = logsumexp(logs, axis=0, b=shares[:, None])
     return result
 

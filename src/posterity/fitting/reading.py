@@ -1,4 +1,4 @@
-"""How a recipe's columns are read from the cells of a table: as numbers, or places of levels."""
+"""The reading of a recipe's columns from the cells of a table: as numbers, or places of levels."""
 
 import dataclasses
 import re
@@ -24,7 +24,8 @@ SAVED_INDEX = re.compile(r"Unnamed: \d+")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How one site's table says what the recipe is about; nothing of it is kept in the file.
+    """The words of one site's table for what the recipe is about; nothing of it is kept in the
+    file.
 
     Attributes:
         rename: by the recipe's column the name that it has in this table.
@@ -47,11 +48,9 @@ class Reading:
             raise _no_column(unknown[0], "--rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         if twice := [name for name in self.rename if header.count(name) > 1]:
-            raise UsageError(
-                found=f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it",
-                expected="one column of a name",
-                fix="Leave --rename out, or take the other column out of the table.",
-            )
+            found = f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it"
+            fix = "Leave --rename out, or take the other column out of the table."
+            raise UsageError(found=found, expected="one column of a name", fix=fix)
         return cells._replace(header=header)
 
 
@@ -106,11 +105,9 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
 
 
 def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
-    return StructureError(
-        found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
-        expected=f"the column that {flag} names",
-        fix="Name it as the table does: --rename RECIPE=TABLE where the recipe has another name.",
-    )
+    found = f"no column {name!r} in {str(path)!r}, which has {some(header)}"
+    fix = "Name it as the table does: --rename RECIPE=TABLE where the recipe has another name."
+    return StructureError(found=found, expected=f"the column that {flag} names", fix=fix)
 
 
 def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
@@ -129,11 +126,9 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     }
     for flag, (names, known) in flags.items():
         if unknown := [name for name in names if name not in known]:
-            raise UsageError(
-                found=f"{flag} for {unknown[0]!r}",
-                expected=f"a column that it is for: {some(known)}",
-                fix="Leave it out, or name the column as the table does.",
-            )
+            expected = f"a column that it is for: {some(known)}"
+            fix = "Leave it out, or name the column as the table does."
+            raise UsageError(found=f"{flag} for {unknown[0]!r}", expected=expected, fix=fix)
     if len(used) > MOST:
         raise StructureError(
             found=f"{len(used):,} columns in {str(path)!r}",
@@ -141,11 +136,9 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
             fix="Name those to use by --columns, or leave some out by --without.",
         )
     if not used and not (recipe.regression and recipe.intercept):
-        raise StructureError(
-            found=f"no columns but the target in {str(path)!r}",
-            expected="one column at least",
-            fix="Name columns, or leave --no-intercept out.",
-        )
+        found = f"no columns but the target in {str(path)!r}"
+        fix = "Name columns, or leave --no-intercept out."
+        raise StructureError(found=found, expected="one column at least", fix=fix)
 
 
 def labelled(
@@ -164,7 +157,7 @@ def labelled(
 def values_of(
     cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """By column the numbers in the recipe's unit, or the places of a category's levels."""
+    """Return by column the numbers in the recipe's unit, or the places of a category's levels."""
     numeric = [name for name in wanted if name not in recipe.categories]
     expected = (
         "numbers; a column of texts by its levels (--category {column}=a,b), or left out "

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,11 @@ TOLERANCE = 1e-4
 _KEPT = 1e-3
 """Standard deviations by which rounding may displace the mean."""
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
+_NO_EVENTS = (
+    "No record has an event, so a file of this site would say next to nothing. Leave it out of the "
+    "fusion, or federate, where it takes part as it is; or pass a smaller --prior-sd at every site "
+    "(--prior-sd 10); nothing was written."
+)
 LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
 """Between which a dispersion is looked for, and below which it is that of Poisson counts."""
 RIDGE, STEP, NEWTON, SETTLED = 1e-8, 1e-4, 100, 1e-16
@@ -95,14 +100,20 @@ def fitted(
             return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
         raise ConvergenceError(
-            found=error.found, expected="a posterior near the records", fix=_UNITS
+            found=error.found, expected="a posterior near the records", fix=_way_out(recipe, data)
         ) from error
 
 
-def check_converged(run: Run) -> None:
+def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
     """Raise a ConvergenceError of a search that did not end."""
     if not run.status.converged:
-        raise ConvergenceError(found=f"a fit that has {run.status}", expected="an end", fix=_UNITS)
+        raise ConvergenceError(
+            found=f"a fit that has {run.status}", expected="an end", fix=_way_out(recipe, data)
+        )
+
+
+def _way_out(recipe: Recipe, data: Design) -> str:
+    return _NO_EVENTS if recipe.model == "survival" and not np.any(data.y) else _UNITS
 
 
 class Residuals(NamedTuple):
@@ -119,7 +130,7 @@ class Residuals(NamedTuple):
 
     @classmethod
     def together(cls, sites: Iterable["Residuals"]) -> "Residuals":
-        """Those of all sites."""
+        """Return the records of all sites together."""
         total, spare, top, records, size = zip(*sites, strict=True)
         return cls(sum(total), sum(spare), max(top), sum(records), max(size))
 
@@ -161,21 +172,28 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
 
     Of counts that vary no more than Poisson's it is the least that is looked for.
     """
-    pairs = [data_of(recipe, data) for data in sites]
-    scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs if len(x)]
-    spare = sum(len(x) - int(np.linalg.matrix_rank(x)) for x, *_ in scaled)
-    loss = lambda log: -sum(_profile(model_of(recipe, math.exp(log)), *own) for own in scaled)
+    sites = [data for data in sites if len(data.x)]
+    value = profile(recipe, sites)
+    spare = sum(len(data.x) - int(np.linalg.matrix_rank(data.x)) for data in sites)
     low, high = LOG_DISPERSIONS
     options = {"xatol": 1e-9, "maxiter": 100}
+    loss = lambda log: -value(log)
     found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
     same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # while counts may be Poisson's
     if spare <= 0 or same or found.x > high - 0.01:
         raise ParameterError(
-            found=f"{sum(len(x) for x, *_ in scaled)} records, which do not tell the dispersion",
+            found=f"{sum(len(data.x) for data in sites)} records, which do not tell the dispersion",
             expected="more records, or a dispersion that is known",
             fix="Say --dispersion V, the same at every site.",
         )
     return math.exp(float(found.x))
+
+
+def profile(recipe: Recipe, sites: Iterable[Design]) -> Callable[[float], float]:
+    """The sum of the sites' adjusted profile log likelihoods, by the log of the dispersion."""
+    pairs = [data_of(recipe, data) for data in sites]
+    scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs]
+    return lambda log: sum(_profile(model_of(recipe, math.exp(log)), *own) for own in scaled)
 
 
 def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> float:

@@ -1,9 +1,12 @@
 """Scores of predictions against what was observed, and their calibration."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from posterity.artifact.recipe import COUNTS, Recipe
 
 BINS = 10
 """Groups of about as many records, by their predicted probability."""
@@ -16,7 +19,7 @@ def scores(
     level: float | None = None,
     times: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """How good predictions are, by score; all are averages over records.
+    """Return how good predictions are, by score; all are averages over records.
 
     ``log_score`` is the log density or chance of what was observed, in nats: higher is better.
     Of labels ``brier`` is the mean squared error of the probability of what is one (of K classes
@@ -88,6 +91,28 @@ def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | Non
     return -((y - parts["mean"]) ** 2 / variance + np.log(2 * np.pi * variance)) / 2
 
 
+def log_of_moments(
+    recipe: Recipe, parts: Mapping[str, np.ndarray], y: np.ndarray
+) -> np.ndarray | None:
+    """The log density or chance of counts and positive numbers whose moments alone are known, (n,).
+
+    That of a negative binomial, or else a Poisson, law of these moments, or of a gamma law. None of
+    other models.
+    """
+    from scipy.stats import gamma, nbinom, poisson
+
+    if recipe.model not in (*COUNTS, "gamma"):
+        return None
+    mean = np.maximum(parts["mean"].reshape(-1), np.finfo(float).tiny)
+    variance = (parts.get("variance", 0.0) + parts["noise_variance"]).reshape(-1)
+    if recipe.model == "gamma":
+        return gamma.logpdf(y, mean**2 / variance, scale=variance / mean)
+    wide = variance > mean * (1 + 1e-6)
+    size = mean**2 / np.where(wide, variance - mean, 1.0)
+    own = nbinom.logpmf(y, size, size / (size + mean))
+    return np.where(wide, own, poisson.logpmf(y, mean))
+
+
 def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
     """The area under the receiver operating characteristic, ties counted half (hanley1982).
 
@@ -116,8 +141,9 @@ def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
 def concordance(
     time: np.ndarray, event: np.ndarray, entry: np.ndarray, risk: np.ndarray
 ) -> float | None:
-    """Of pairs in which one had its event while the other was at risk and lived on, the share in
-    which the first had the higher risk; ties count half (harrell1996). None without such pairs.
+    """Return the share of pairs, one of which had its event while the other was at risk and lived
+    on, in which the first had the higher risk; ties count half (harrell1996). None without such
+    pairs.
 
     >>> ones = np.ones(3)
     >>> concordance(np.array([1.0, 2.0, 3.0]), ones, 0 * ones, np.array([3.0, 1.0, 2.0]))

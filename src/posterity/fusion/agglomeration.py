@@ -46,7 +46,7 @@ class Groups:
     centroids: Centroids
 
     def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
-        """What a clustering into some of them would find out."""
+        """Return what a clustering into some of them would compute."""
         counts, traits = self.counts[own], self.traits[own]
         evidence = Evidence(*(values[own] for values in self.evidence))
         return {

@@ -78,7 +78,7 @@ class MemberPriors:
         self.own = np.concatenate([self.own, place[more.own]])
 
     def take(self, sites: Int[Array, " some"]) -> "MemberPriors":
-        """Those of some of the sites."""
+        """Return the blocks of some of the sites."""
         some = MemberPriors()
         some.laws, some.own = self.laws, self.own[sites]
         return some
@@ -90,7 +90,9 @@ class MemberPriors:
 
     @property
     def differ(self) -> bool:
-        """Whether there are several priors, beyond rounding, at one site or at different ones."""
+        """Return whether there are several priors, beyond rounding, at one site or at different
+        ones.
+        """
         first = leaves(self.laws[0]) if self.exchangeable.all() else []
         others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
         close = lambda a, b: np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
@@ -178,7 +180,7 @@ class Block:
         posteriors: Sequence[ExponentialFamily],
         priors: Sequence[ExponentialFamily | None],
     ) -> Self:
-        """From the block of each site, and its prior where that is known.
+        """Make the blocks from that of each site, and its prior where that is known.
 
         Raises:
             StructureError: a prior over mixing weights that tells components apart.
@@ -202,7 +204,9 @@ class Block:
     def of_batch(
         cls, path: str, names: Sequence[str], batch: Any, prior: ExponentialFamily | None
     ) -> Self:
-        """From the blocks of sites as a batch (J,), which share a prior where one is known."""
+        """Make the blocks from those of sites as a batch (J,), which share a prior where one is
+        known.
+        """
         like, own, priors = batch[0], np.ones(len(names), int), [prior] * len(names)
         if not batch.is_plate:
             return cls._laid(path, names, like, batch, own, priors)
@@ -254,7 +258,7 @@ class Block:
 
     @property
     def place(self) -> str:
-        """For error messages: which block."""
+        """The name of a block for error messages."""
         return f" in block {self.path!r}" if self.path else ""
 
     @functools.cached_property

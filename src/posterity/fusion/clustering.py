@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy
 
-from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.components import Judged, LocalComponents
 from posterity.fusion.geometry import PIECE, ROOM, Centroids, Nearest, cheapest, chunks
@@ -22,7 +21,7 @@ SMALL = 2**14  # Entries of a membership matrix below which a dense one is faste
 
 
 class Before(NamedTuple):
-    """What was known of the clustering that another is made of, which has its ``kept`` groups; in
+    """The results for the clustering that another is made of, which has its ``kept`` groups; in
     those that are ``moved`` members changed.
     """
 
@@ -81,7 +80,7 @@ class Clustering:
 
     @functools.cached_property
     def judged(self) -> Judged:
-        """What the number of groups is judged by."""
+        """Return what the number of groups is judged by."""
         local, counts = self.local, self.counts
         points, centroids, shapes = local.judged, self.centroids, local.shapes
         if local.forward:
@@ -226,7 +225,7 @@ def assign(
         own = costs[rows]
         if price < np.inf:
             own = np.hstack([own, np.full((len(own), len(own)), price)])
-        labels[rows] = np.minimum(assignment(own), groups)
+        labels[rows] = np.minimum(scipy.optimize.linear_sum_assignment(own)[1], groups)
     return labels
 
 

@@ -25,7 +25,7 @@ many numbers are looked at."""
 
 
 class Evidence(NamedTuple):
-    """What is known of groups from the averages of their members.
+    """The evidence on groups from the averages of their members.
 
     Attributes:
         potential: the log normaliser, less what makes misfits of location quadratic.
@@ -105,7 +105,7 @@ class LocalComponents:
 
     @functools.cached_property
     def criterion(self) -> Criterion:
-        """What the number of groups is judged by."""
+        """The criterion by which the number of groups is judged."""
         judged, surprise = self.judged, self._populations[0][1]
         return Criterion.of(
             judged.template,
@@ -221,8 +221,9 @@ class LocalComponents:
         return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
-        """What averages of natural parameters say beyond the population: ``KL(. || population)``,
-        or that of the average component's location, where shapes are priced by themselves.
+        """Return what averages of natural parameters say beyond the population: ``KL(. ||
+        population)``, or that of the average component's location, where shapes are priced by
+        themselves.
         """
         if self.criterion.both:
             return np.full(len(centroids.potential), self.criterion.place)
@@ -270,7 +271,9 @@ class Judged(NamedTuple):
     def of(
         cls, centres: Array, evidence: Evidence, counts: Array, total: float, shape: float
     ) -> "Judged":
-        """From the potentials of all components, and of their shapes, added up."""
+        """Make the evidence from the potentials of all components, and of their shapes, added
+        up.
+        """
         misfit = max(float(total - counts @ evidence.potential), 0.0)
         return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
 

@@ -1,4 +1,4 @@
-"""How many components: the description length of a clustering of components.
+"""The criterion for the number of components: the description length of a clustering of components.
 
 Every site's component is taken as a noisy copy of one global component, and global components as
 draws from a population, which is the family's closest member to all sites' components together.
@@ -41,7 +41,7 @@ NEW = 2.0  # Nats that each global component costs beside, where shapes may be a
 
 @dataclasses.dataclass(frozen=True)
 class Criterion:
-    """What a clustering of ``total`` components of so many ``sites`` is judged by.
+    """The criterion by which a clustering of ``total`` components of so many ``sites`` is judged.
 
     Attributes:
         located: directions in which components lie apart; zero where a family has no location.
@@ -69,10 +69,10 @@ class Criterion:
         surprise: float,
         shape: float = 0.0,
     ) -> "Criterion":
-        """For components of a family, known from so many ``observations`` at each site (None where
-        that is not known), whose ``KL(. || population)`` is ``surprise`` on average: half the
-        logarithm of how much wider the population is, for each direction. ``shape`` is the same of
-        their shapes.
+        """Make the criterion for components of a family, known from so many ``observations`` at
+        each site (None where that is not known), whose ``KL(. || population)`` is ``surprise`` on
+        average: half the logarithm of how much wider the population is, for each direction.
+        ``shape`` is the same of their shapes.
         """
         located, free = _size(family.location()), family.degrees_of_variation
         if located and observations is not None:
@@ -135,7 +135,7 @@ class Criterion:
         return max(float(noise(misfits.sum(), dim) - lengths.min(initial=np.inf)), 0.0)
 
     def columns(self, groups: Any) -> Any:
-        """What so many groups add to the description beside their prices."""
+        """Return what so many groups add to the description beside their prices."""
         if not self.single:
             return _columns(groups, self.sites)
         rate = groups / _harmonic(self.sites)
@@ -143,7 +143,7 @@ class Criterion:
         return gammaln(rate + self.total) - gammaln(rate) - groups * np.log(rate)
 
     def prices(self, surprise: Any, typical: Any, counts: Any, spread: Any) -> Any:
-        """What each group adds to the description, in nats, beside its part of the misfit.
+        """Return what each group adds to the description, in nats, beside its part of the misfit.
 
         Args:
             surprise: what a group's centroid says beyond the population, in nats.

@@ -36,7 +36,7 @@ HOPELESS = 1e100
 
 
 class Divergences(NamedTuple):
-    """Both directions of KL, in nats."""
+    """The KL divergences in both directions, in nats."""
 
     ab: float
     ba: float
@@ -48,7 +48,7 @@ class Divergences(NamedTuple):
 
     @classmethod
     def total(cls, terms: "Iterable[Divergences]") -> "Divergences":
-        """Those of independent parts, added up."""
+        """Add up the divergences of independent parts."""
         terms = list(terms)
         return cls(sum(kl.ab for kl in terms), sum(kl.ba for kl in terms))
 
@@ -166,11 +166,9 @@ def _law(value: Any, place: str) -> Any:
     if isinstance(value, Ledger):
         return value.posterior
     if not isinstance(value, Distribution):
-        raise StructureError(
-            found=f"a {type(value).__name__} in {place}",
-            expected="a family, a Mixture or a Ledger",
-            fix="Load a file first, by posterity.load.",
-        )
+        found = f"a {type(value).__name__} in {place}"
+        fix = "Load a file first, by posterity.load."
+        raise StructureError(found=found, expected="a family, a Mixture or a Ledger", fix=fix)
     check_proper(value, place)
     return at_rest(value)
 

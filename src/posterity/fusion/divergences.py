@@ -43,11 +43,12 @@ class Discrepancy(abc.ABC):
     @property
     @abc.abstractmethod
     def value(self) -> str:
-        """Its name, by which ``fuse`` finds it again."""
+        """The divergence's name, by which ``fuse`` knows it."""
 
     @abc.abstractmethod
     def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
-        """From ``p``, the global one where that matters, to ``q``; batches broadcast.
+        """The divergence from ``p``, the global one where that matters, to ``q``; batches
+        broadcast.
 
         Raises:
             StructureError: if the two do not fit together, or the family has no such thing.

@@ -37,8 +37,8 @@ SWEEPS = 10  # Times that all sites are matched, and shares found, at most
 
 
 def differ(clustering: Clustering) -> bool:
-    """Whether matched components lie so far apart that the dispersion of location, which costs no
-    more than its logarithm, has swallowed what would tell that they are not one.
+    """Return whether matched components lie so far apart that the dispersion of location, which
+    costs no more than its logarithm, has swallowed what would tell that they are not one.
     """
     judged, criterion = clustering.judged, clustering.local.criterion
     spare = (criterion.total - len(judged.centres)) * criterion.located

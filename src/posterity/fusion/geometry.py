@@ -50,7 +50,7 @@ class Divergence(enum.StrEnum):
         return like.with_mean_parameters(coordinates)
 
     def between(self, one: ExponentialFamily, other: ExponentialFamily) -> Float[Array, "*batch"]:
-        """From a global member to a local one, in nats."""
+        """The divergence from a global member to a local one, in nats."""
         return one.kl(other) if self is self.REVERSE else other.kl(one)
 
 
@@ -74,7 +74,7 @@ class Points:
     def of(
         cls, members: ExponentialFamily, divergence: Divergence | DivergenceName = "reverse"
     ) -> "Points":
-        """From a batch (N,) of members."""
+        """Make the geometry of a batch (N,) of members."""
         return cls.of_parts(members.__getitem__, members.batch_shape[0], divergence)
 
     @classmethod
@@ -85,8 +85,8 @@ class Points:
         divergence: Divergence | DivergenceName = "reverse",
         potential: Float[Array, " n"] | None = None,
     ) -> "Points":
-        """From a function that gives the members of any slice of ``N``: a part at a time; with
-        their potential where that is known.
+        """Make the geometry from a function that gives the members of any slice of ``N``: a part at
+        a time; with their potential where that is known.
         """
         divergence, template = Divergence(divergence), members(slice(1))
         coordinates, phi = np.empty((length, template.dimension)), np.empty(length)

@@ -80,16 +80,16 @@ class Fusion:
             UsageError: if there are several, or none.
         """
         if len(self.plates) != 1:
-            raise UsageError(
-                found=f"{len(self.plates)} plates {sorted(self.plates)}",
-                expected="one plate",
-                fix="Look at .plates[name] instead.",
-            )
+            found = f"{len(self.plates)} plates {sorted(self.plates)}"
+            fix = "Look at .plates[name] instead."
+            raise UsageError(found=found, expected="one plate", fix=fix)
         return next(iter(self.plates.values()))
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
-        """For each site, the fused component of each local one; -1 if it held no data."""
+        """The matching: for each site, the fused component of each local one; -1 if it held no
+        data.
+        """
         return self.plate.matching
 
     @property

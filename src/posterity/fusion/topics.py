@@ -41,7 +41,7 @@ def are_topics(block: Block | BlockTable) -> bool:
 
 
 class Words:
-    """How often topics have seen each word, and what this is worth as evidence.
+    """The counts of words that topics have seen, and what these are worth as evidence.
 
     ``counts`` (n, V) are those beyond the ``prior`` (V,); they can be changed by :meth:`put`.
     """

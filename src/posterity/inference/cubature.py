@@ -120,7 +120,7 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
 
 
 class Seen(NamedTuple):
-    """What sums over nodes say of all records, whose predictors are ``rows`` (n, p, d) times ``z``.
+    """The sums over nodes for all records, whose predictors are ``rows`` (n, p, d) times ``z``.
 
     ``slopes`` (n, p) and ``curvatures`` (n, p, p) are the expected derivative of the log likelihood
     in its predictors, and minus the second, both times the record's weight.
@@ -377,7 +377,8 @@ class Cubature(Evaluator):
         return self._seen(model, q, records, otherwise)[0]
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
-        """By Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks or not.
+        """The curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks
+        or not.
 
         Exact for log likelihoods of third order, as the slope is.
         """
@@ -414,8 +415,7 @@ class Cubature(Evaluator):
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
             return model.total(q.join_event(events), records)
 
-        # Each value of a joint model is an optimum of its own, found by factorisations, which
-        # side by side can wait for each other for ever in the threads of XLA.
+        # Each value of a joint model is an optimum of its own, found by a search of some steps.
         every_node = jax.lax.map if model.joint else lambda each, nodes: jax.vmap(each)(nodes)
         values, slopes = every_node(jax.value_and_grad(value), noise)
         every = zip(parts, noise, slopes, strict=True)

@@ -51,6 +51,9 @@ LOOKS = 600
 """Points that are looked at, at most."""
 GAIN = 1e-13
 """Of the free energy: what a further step must promise."""
+QUICK, LITTLE = 0.05, 1e-4
+"""The share of a squared slope that a step of Newton's method leaves at most, close to the end, and
+the squared slope, in nats, that a step may leave at whose end nobody looks."""
 
 
 class Step(NamedTuple):
@@ -71,7 +74,8 @@ def safe_step(
     retract: bool = False,
     reach: Float[Any, ""] | float | None = None,
 ) -> Step:
-    """From ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and near.
+    """Step from ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and
+    near.
 
     Near is what the divergence both ways says, ``reach`` nats at most (None: anything goes): it
     bounds mean and precision of a Gaussian, and does the like in every family. With ``retract``
@@ -121,7 +125,7 @@ def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[R
 
 
 def dtype_of(q: ExponentialFamily) -> Any:
-    """That of the natural parameters."""
+    """The dtype of the natural parameters."""
     return np.result_type(*(leaf.dtype for leaf in leaves(q)))
 
 
@@ -136,6 +140,8 @@ class Descent(NamedTuple):
     """Length of the natural gradient where it ended, in sqrt(nats)."""
     uncertainty: Float[Real, ""]
     """How far it may be off for want of nodes, in nats."""
+    ahead: Bool[Real, ""]
+    """Whether it ended with a step at whose end it did not look."""
 
 
 class _Search(NamedTuple):
@@ -151,6 +157,8 @@ class _Search(NamedTuple):
     uncertainty: Any
     checked: Any
     """Whether all is done: a search that is done looks at its end once more, by other nodes."""
+    share: Any
+    """The squared slope that the last step left, as a share of what it began with."""
 
 
 def descend(
@@ -163,14 +171,19 @@ def descend(
     admits: Callable[[Any], Any],
     retract: bool = False,
     rough: Any = None,
+    by_nodes: bool = True,
+    quick: bool = False,
 ) -> Descent:
-    """From ``q`` to where the free energy is least, looking at ``most`` points.
+    """Descend from ``q`` to where the free energy is least, looking at ``most`` points.
 
     ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
     Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
     member: ``rough``, which is near what data say, if there is one; else the best about the mean
-    or, if need be, one about another place. Pure and traceable.
+    or, if need be, one about another place. Where an expectation is not ``by_nodes``, there are no
+    others to ask. A ``quick`` descent ends with a whole step at whose end it does not look, once
+    the step before has shown that it leaves little; its ``residual`` is what that step leaves if
+    it is as good as the last. Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 
@@ -192,19 +205,25 @@ def descend(
         begins = ~started & (near | tried)
         looks = np_.where(begins, 0, search.looks) + 1
         settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
+        share = np_.where(taken & started, result.squared / best.squared, search.share)
+        last = taken & started & is_quick(result.squared, share)
+        done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled
         return _Search(
             best=either(taken, lambda: result, lambda: best),
             rate=np_.where(started, verdict.rate, 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
-            done=(started & verdict.ended) | ((started | begins) & (looks >= most)) | settled,
+            done=done | last if quick else done,
             # Half of what two sums differ by is the share of each, where they err alike.
             uncertainty=np_.where(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
-            checked=ended,
+            checked=ended if by_nodes else done | last if quick else done,
+            share=share,
         )
+
+    is_quick = lambda squared, share: (share <= QUICK) & (squared * share <= LITTLE)
 
     def goes_on(search: _Search) -> Any:
         hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
@@ -213,11 +232,13 @@ def descend(
     number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, number(1))
     with np.errstate(all="ignore"):  # what is not finite is told by the point
         end = q.xp.repeat(goes_on, body, start)
-    best = end.best
-    return Descent(best.at, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty)
+    best, ahead = end.best, is_quick(end.best.squared, end.share) & quick
+    left = np_.sqrt(best.squared * np_.where(ahead, end.share, 1.0))
+    there = either(ahead, lambda: best.at + best.direction, lambda: best.at)
+    return Descent(there, best.finite, end.halvings, left, end.uncertainty, ahead)
 
 
 def _look(

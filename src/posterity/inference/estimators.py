@@ -59,7 +59,7 @@ class Estimator(Setting):
     """Whether it works on NumPy's arrays, by models that do."""
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Whether it serves this model and family."""
+        """Return whether the estimator serves this model and family."""
         return isinstance(model, self.models) and self._serves(q)
 
     def _serves(self, q: ExponentialFamily) -> bool:
@@ -129,8 +129,13 @@ class Evaluator(Estimator):
         slope, back, expected = jax.linearize(at, mean, has_aux=True)
         return Curved(expected, slope, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype)))
 
+    def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
+        """Whether the expectation is a sum over nodes, of which others may tell otherwise."""
+        del model, q, records
+        return True
+
     def finer(self) -> "Evaluator | None":
-        """One of four times the nodes; None where there is none."""
+        """An estimator of four times the nodes; None where there is none."""
         return None
 
 
@@ -142,7 +147,7 @@ class Exact(Estimator):
     numpy: ClassVar[bool] = True
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Whether the model's likelihood lies in this family."""
+        """Return whether the model's likelihood lies in this family."""
         return isinstance(model, ConjugateModel) and isinstance(q, model.conjugate_to)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Any = None) -> Any:
@@ -251,6 +256,12 @@ class PredictorQuadrature(Nodal):
 
     def _serves(self, q: ExponentialFamily) -> bool:
         return q.gaussian
+
+    def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
+        """Unless the model knows the expectation."""
+        none = q.xp.np.zeros(0)
+        asked = self.nodes != PREDICTOR_NODES
+        return asked or model.predictor_expectation(none, none, records.data[1][:0]) is None
 
     def evaluate(
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False

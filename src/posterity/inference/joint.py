@@ -14,7 +14,7 @@ from posterity.families import ExponentialFamily
 
 
 def is_joint(q: ExponentialFamily) -> bool:
-    """Whether it is made of Gaussians that hold some coordinates apart."""
+    """Return whether a law is made of Gaussians that hold some coordinates apart."""
     parts: Any = q.parts()
     if not all(part.gaussian and part.batch_shape == () for part in parts):
         return False
@@ -27,7 +27,7 @@ def joint_mean(q: ExponentialFamily) -> Float[Real, " d"]:
 
 
 def moved_to(q: ExponentialFamily, mean: Float[Real, " d"]) -> Any:
-    """With other means, and the covariances that it has."""
+    """Return the law with other means, and the covariances that it has."""
     pairs = zip(_parts(q), pieces(q, mean), strict=True)
     return q.rebuild(
         [

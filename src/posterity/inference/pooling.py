@@ -99,7 +99,7 @@ class Normal(NamedTuple):
 
     @property
     def proper(self) -> bool:
-        """Whether it is a distribution."""
+        """True if the law is a distribution."""
         finite = np.isfinite(self.precision).all() and np.isfinite(self.linear).all()
         return bool(finite and np.linalg.eigvalsh(self.precision)[0] > 0)
 
@@ -119,7 +119,7 @@ class Marginal(NamedTuple):
 
 
 class PooledInfo(NamedTuple):
-    """What is known of one visit."""
+    """The record of one visit."""
 
     residual: float
     """Fisher length of the natural gradient that is left, in sqrt(nats)."""
@@ -128,7 +128,7 @@ class PooledInfo(NamedTuple):
 
 
 class PartialPooling(LocalUpdate):
-    """What a site does for a :class:`~posterity.models.PersonalRegression`, by default.
+    """The rule of a site for a :class:`~posterity.models.PersonalRegression`, by default.
 
     Both factors minimise the site's free energy: that of the population's coefficients in closed
     form, that of the log spreads by natural gradients and a line search.
@@ -151,7 +151,7 @@ class PartialPooling(LocalUpdate):
 
     @staticmethod
     def serves(model: Model, q: ExponentialFamily) -> bool:
-        """Whether it is the update of choice for this model and family."""
+        """Return whether this is the update of choice for a model and family."""
         if not isinstance(model, PersonalRegression):
             return False
         parts = dict(q.independent_blocks())
@@ -171,11 +171,11 @@ class PartialPooling(LocalUpdate):
 
     @property
     def rule(self) -> str:
-        """What a site does, in words."""
+        """The rule of a site, in words."""
         return "marginal likelihood by expectation propagation, natural gradients"
 
     def needs_jax(self, model: Model) -> bool:
-        """If the regression's own formulas do."""
+        """True if the regression's own formulas need JAX."""
         return not (isinstance(model, PersonalRegression) and model.model.in_numpy)
 
     def improved(
@@ -448,7 +448,7 @@ class Likelihood:
 
 
 def in_float64(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """In which the model's functions of NumPy's arrays keep their digits."""
+    """A context in which the model's functions of NumPy's arrays keep their digits."""
     return contextlib.nullcontext() if model.in_numpy else jax.enable_x64(True)
 
 

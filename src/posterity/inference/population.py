@@ -1,4 +1,4 @@
-"""What all sites of a partially pooled regression tell together, with its doubt right.
+"""The posterior of what the sites of a partially pooled regression share, right for few sites, too.
 
 The posterior is a sum of factors, in which the population's coefficients ``c`` and the log spreads
 ``s`` are independent and Gaussian. Where sites are few that is too narrow: of two sites, by a
@@ -48,7 +48,7 @@ class Nodes(NamedTuple):
 
 
 class Population(NamedTuple):
-    """What sites share, by sums over nodes."""
+    """The posterior of what sites share, by sums over nodes."""
 
     law: Any
     """Gaussians of ``coefficients`` and ``log_spread``, with the moments that were found."""

@@ -210,7 +210,7 @@ class LocalUpdate(Setting):
         self.trust = None if trust is None or math.isinf(trust) else float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
-        """With every default filled in for this model and family.
+        """Return the update with every default filled in for a model and family.
 
         Raises:
             UsageError: if the model has no posterior in this family, or has infinite expectations
@@ -259,23 +259,23 @@ class LocalUpdate(Setting):
         return f"{how}{batch}, {self.steps} steps a visit at a rate of {rate}"
 
     def needs_jax(self, model: Model) -> bool:
-        """Whether it takes JAX to make its steps; NumPy's are the same, resolve first."""
+        """True if it takes JAX to make its steps; NumPy's are the same, resolve first."""
         able = getattr(self.estimator, "numpy", False) and (self.searches or self.conjugate)
         return not (able and model.in_numpy)
 
     @property
     def searches(self) -> bool:
-        """Whether steps are found by a line search, once resolved."""
+        """True if steps are found by a line search, once resolved."""
         return self.rate is None and not self.trains
 
     @property
     def noisy(self) -> bool:
-        """Whether two keys give two directions, once resolved."""
+        """True if two keys give two directions, once resolved."""
         return self.batch_size is not None or getattr(self.estimator, "stochastic", False)
 
     @property
     def conjugate(self) -> bool:
-        """Whether one visit gives the exact factor, whatever the others say."""
+        """True if one visit gives the exact factor, whatever the others say."""
         return isinstance(self.estimator, Exact) and self.rate == 1.0 and self.batch_size is None
 
     def __call__(
@@ -342,6 +342,8 @@ class LocalUpdate(Setting):
         rough = model.rough_factor(q, records) if along else None
         about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
+        convex = along and model.known_optima == "one" and not q.diagonal
+        about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
         evaluate = lambda q, otherwise=False: estimator.evaluate(
             model, q, records, otherwise=otherwise
@@ -357,16 +359,17 @@ class LocalUpdate(Setting):
             end = descend(evaluate, there, cavity, **start)
             if end.residual > SLOW:
                 end = descend(evaluate, end.q, cavity, **about)
-        convex = numpy and along and model.known_optima == "one" and not q.diagonal
-        if convex and q.event_size <= MOST and end.finite and end.residual > SLOW:
+        slow = end.finite and end.residual > SLOW and not end.ahead if numpy and convex else False
+        if slow and q.event_size <= MOST:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
-        _, finite, halvings, residual, uncertainty = end
+        _, finite, halvings, residual, uncertainty, _ = end
         return end.q - cavity, UpdateInfo(halvings, 0 * halvings, finite, residual, uncertainty)
 
     @functools.cached_property
     def traced(self) -> "LocalUpdate":
-        """With arrays for numbers, so that a program that it is an argument of serves others too.
+        """Return the update with arrays for numbers, so that a program that it is an argument of
+        serves others too.
 
         Of 64 bits where JAX has them when it is first asked for.
         """
@@ -388,7 +391,7 @@ class LocalUpdate(Setting):
         return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
 
     def finer(self) -> "LocalUpdate | None":
-        """With more nodes, where there are more to be had."""
+        """Return the update with more nodes, where there are more to be had."""
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
 

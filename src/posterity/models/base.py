@@ -76,7 +76,7 @@ class Model(Setting):
 
     @property
     def in_numpy(self) -> bool:
-        """Whether its formulas are NumPy's where its arguments are: then JAX is not needed.
+        """True if its formulas are NumPy's where its arguments are: then JAX is not needed.
 
         A class says so of itself by ``numpy: ClassVar[bool] = True``, not of those that derive
         from it.
@@ -98,7 +98,7 @@ class Model(Setting):
         """``log p(record | z)`` of each record, in nats: minus the loss."""
 
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
-        """Whether expectations under a proper ``q`` are finite."""
+        """Return whether expectations under a proper ``q`` are finite."""
         del q
         return np.asarray(True)
 
@@ -175,11 +175,9 @@ class PredictorModel(Model):
         """``E[y | f]``, element by element: what predictions are; a UsageError unless the model
         says it.
         """
-        raise UsageError(
-            found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",
-            expected="a model with a method `predictor_mean(f)`",
-            fix="Write that method, or ask for `log_predictive`, which needs the likelihood alone.",
-        )
+        found = f"a prediction asked of {type(self).__name__}, which does not say E[y | f]"
+        fix = "Write that method, or ask for `log_predictive`, which needs the likelihood alone."
+        raise UsageError(found=found, expected="a model with a method `predictor_mean(f)`", fix=fix)
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
         """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal.
@@ -229,7 +227,7 @@ class FunctionModel(Model):
     function: Callable[[Any, Any], Any] = static()
     predict: Callable[[Any, Any], Any] | None = static(default=None)
     likelihood: str | None = static(default=None)
-    noise_variance: float | int | None = static(default=None)
+    noise_variance: float | int | None = None
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
         """The user's predictions; a UsageError where the model has none."""

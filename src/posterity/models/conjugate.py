@@ -160,5 +160,5 @@ class BetaExponential(ExpectedModel[Beta]):
         return -log_mean - data * (q.a + q.b - 1) / q.a_minus_one
 
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
-        """Whether ``E[1/z]`` is finite: ``a > 1``."""
+        """Return whether ``E[1/z]`` is finite: ``a > 1``."""
         return q.a_minus_one > 0  # pyright: ignore[reportAttributeAccessIssue]

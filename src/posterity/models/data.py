@@ -60,24 +60,18 @@ def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
     """
     for leaf in map(np.asarray, tree_leaves(data)):
         if leaf.dtype.kind not in "biuf":
-            raise StructureError(
-                found=f"records of dtype {leaf.dtype}",
-                expected="real numbers",
-                fix="Code what is recorded as numbers before it reaches the model.",
-            )
+            found = f"records of dtype {leaf.dtype}"
+            fix = "Code what is recorded as numbers before it reaches the model."
+            raise StructureError(found=found, expected="real numbers", fix=fix)
         if bad := int((~np.isfinite(leaf)).sum()):
-            raise ParameterError(
-                found=f"{bad} NaN or infinite values",
-                expected="finite numbers",
-                fix="Impute or drop missing values before they reach the model.",
-            )
+            found = f"{bad} NaN or infinite values"
+            fix = "Impute or drop missing values before they reach the model."
+            raise ParameterError(found=found, expected="finite numbers", fix=fix)
     arrays = pair(data) if len(columns) == 2 else (data,) * len(columns)
     if len(columns) == 1 and isinstance(data, tuple | list):
-        raise StructureError(
-            found=f"{len(data)} arrays",
-            expected=f"one array, {columns[0].shape}",
-            fix="Leave out the labels, of which this model knows nothing.",
-        )
+        found = f"{len(data)} arrays"
+        fix = "Leave out the labels, of which this model knows nothing."
+        raise StructureError(found=found, expected=f"one array, {columns[0].shape}", fix=fix)
     for array, column in zip(arrays, columns, strict=True):
         check_column(array, column)
 
@@ -87,19 +81,15 @@ def check_column(array: ArrayLike, column: Column) -> None:
     values = np.asarray(array)
     pairs = zip(values.shape[1:], column.axes, strict=False)
     if values.ndim != 1 + len(column.axes) or any(size not in (n, None) for n, size in pairs):
-        raise StructureError(
-            found=f"an array of shape {values.shape}",
-            expected=column.shape,
-            fix="Reshape the data: its first axis counts records.",
-        )
+        found = f"an array of shape {values.shape}"
+        fix = "Reshape the data: its first axis counts records."
+        raise StructureError(found=found, expected=column.shape, fix=fix)
     valid = column.holds(values)
     if not valid.all():
         wrong = values[~valid]
-        raise ParameterError(
-            found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
-            expected=column.values,
-            fix="Check how the data was read and coded.",
-        )
+        found = f"{wrong.flat[0]} among the records ({wrong.size} such values)"
+        fix = "Check how the data was read and coded."
+        raise ParameterError(found=found, expected=column.values, fix=fix)
 
 
 def pair(data: PyTree) -> tuple[Any, Any]:
@@ -138,11 +128,9 @@ def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
     finite = np.isfinite(array)
     if not finite.all():
         at = np.argwhere(~finite)[0].tolist()
-        raise ParameterError(
-            found=f"NaN or infinity among {what}, first at {at}",
-            expected="finite numbers",
-            fix="Impute missing values as for training, or leave their records out.",
-        )
+        found = f"NaN or infinity among {what}, first at {at}"
+        fix = "Impute missing values as for training, or leave their records out."
+        raise ParameterError(found=found, expected="finite numbers", fix=fix)
     return array
 
 

@@ -101,7 +101,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         nodes, chances = cubature(count)
         spread = np_.trace(covariance, axis1=1, axis2=2)
         tiny = np.finfo(float).eps * spread[:, None, None] + np.finfo(float).tiny
-        root = np_.linalg.cholesky(covariance + tiny * eye)
+        root = xp.cholesky(covariance + tiny * eye)
         logits = self._logits(mean + (root @ turn @ nodes.T).transpose(2, 0, 1))
         logs = logits - xp.logsumexp(logits)[..., None]
         chosen = 1.0 * (y[:, None] == np_.arange(self.classes))
@@ -113,8 +113,8 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         with_nodes = with_nodes @ turn.swapaxes(1, 2)
         lower = np_.tril(root.swapaxes(1, 2) @ with_nodes)
         middle = lower + lower.swapaxes(1, 2) * (1 - eye)
-        half = np_.linalg.solve(root.swapaxes(1, 2), middle)
-        wide = np_.linalg.solve(root.swapaxes(1, 2), half.swapaxes(1, 2))
+        half = xp.solve(root.swapaxes(1, 2), middle)
+        wide = xp.solve(root.swapaxes(1, 2), half.swapaxes(1, 2))
         narrow = (spread < NARROW)[:, None, None]
         return value, chosen[:, 1:] - each, np_.where(narrow, each[..., None] * eye - both, wide)
 

@@ -51,7 +51,7 @@ class NeuralNetwork(Model):
     structure: Any = static()
     shapes: tuple[tuple[int, ...], ...] = static()
     likelihood: str = static()
-    noise_variance: float | None = static()
+    noise_variance: float | None
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
     optima: ClassVar[Optima] = "several"
@@ -92,14 +92,17 @@ class NeuralNetwork(Model):
 
     @classmethod
     def from_equinox(cls, module: PyTree, **options: Any) -> "NeuralNetwork":
-        """From an equinox module of one unbatched input; its arrays are the parameters."""
+        """Make a network from an equinox module of one unbatched input; its arrays are the
+        parameters.
+        """
         arrays, static = eqx.partition(module, eqx.is_inexact_array)
         apply = lambda parameters, x: jax.vmap(eqx.combine(parameters, static))(x)
         return cls(apply, arrays, **options)
 
     @classmethod
     def of_layers(cls, layers: Layers, **options: Any) -> "NeuralNetwork":
-        """From the layers of a :class:`~posterity.families.Network`, which priors then are.
+        """Make a network from the layers of a :class:`~posterity.families.Network`, which priors
+        then are.
 
         >>> net = NeuralNetwork.of_layers(Layers.dense(4, 3, 2))
         >>> net.prior(variance=0.1)
@@ -109,7 +112,8 @@ class NeuralNetwork(Model):
 
     @classmethod
     def regression(cls, layers: Layers, y: Any, *, noise: str = "constant") -> "NeuralNetwork":
-        """From layers of the means, for values ``y`` of any scale whose noise is not known.
+        """Make a regression from layers of the means, for values ``y`` of any scale whose noise is
+        not known.
 
         The noise is learned with the weights. The last layer gets twice as many outputs: means,
         then logarithms of noise variances, whose prior is that of the weights and biases that they

@@ -64,9 +64,8 @@ class Whitened(NamedTuple):
     @property
     def factor(self) -> Float[Real, "p p"]:
         """``F`` with ``v = mean + F ε``, ``F Fᵀ`` the covariance; NaN if there is none."""
-        identity = jnp.eye(len(self.mean), dtype=self.mean.dtype)
-        lower = jnp.linalg.cholesky(self.precision)
-        return jax.scipy.linalg.solve_triangular(lower, identity, lower=True).T
+        xp = namespace(self.precision)
+        return xp.inverse_lower(xp.cholesky(self.precision)).T
 
     def kl(self) -> Float[Real, ""]:
         """``KL(q ‖ N(0, I))`` in nats."""
@@ -124,7 +123,8 @@ def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
     """A step in natural parameters, towards prior and expected curvature together."""
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     precision = q.precision + rate * (goal - q.precision)
-    return Whitened(q.mean + jnp.linalg.solve(precision, rate * (around.slope - q.mean)), precision)
+    step = namespace(precision).solve_positive(precision, rate * (around.slope - q.mean))
+    return Whitened(q.mean + step, precision)
 
 
 def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
@@ -180,7 +180,9 @@ class PersonalModel(Model):
         return log_evidence(self.expected, (z, records), self._start(z))
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
-        """Of each record as if it were its site's only one; they do not sum to ``total``."""
+        """The log likelihood of each record as if it were its site's only one; they do not sum to
+        ``total``.
+        """
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, None], data)
         return jax.vmap(lambda one: self.total(z, Records(one, jnp.ones(1))))(alone)
 
@@ -201,7 +203,9 @@ class PersonalModel(Model):
         return jax.scipy.special.logsumexp(values, 0, b=chances[:, None])
 
     def expected(self, given: Any, q: Whitened) -> Expectation:
-        """Of the site's log likelihood under a Gaussian over the whitened ``b``, by cubature."""
+        """The expectation of the site's log likelihood under a Gaussian over the whitened ``b``, by
+        cubature.
+        """
         z, records = given
         law, factor = self._law(z), q.factor
         epsilon, chances = cubature(len(q.mean))
@@ -209,7 +213,7 @@ class PersonalModel(Model):
         own = lambda v: weighted(each(law.at(v)), records)
         values, slopes = jax.vmap(jax.value_and_grad(own))(q.mean + epsilon @ factor.T)
         # Stein's lemma: E[∇²f] = E[∇f εᵀ] F⁻¹, the derivative of these very sums.
-        bend = jnp.linalg.solve(factor.T, (epsilon * chances[:, None]).T @ slopes)
+        bend = namespace(factor).solve_lower(factor.T, (epsilon * chances[:, None]).T @ slopes)
         return Expectation(chances @ values, chances @ slopes, -(bend + bend.T) / 2)
 
     def _law(self, z: Any) -> Law:
@@ -240,7 +244,7 @@ class PersonalRegression(PersonalModel):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
 
     def check(self, data: Any) -> None:
-        """As the regression itself does."""
+        """Check records as the regression itself does."""
         self.model.check(data)
 
     def local_prior(self, z: Any) -> tuple[Any, Any]:
@@ -258,7 +262,9 @@ class PersonalRegression(PersonalModel):
         return shared.at[..., np.array(self.personal)].set(b)
 
     def expected(self, given: Any, q: Whitened) -> Expectation:
-        """By sums along each predictor ``f ~ N(m, s²)``: no cubature, however many columns."""
+        """The expectation by sums along each predictor ``f ~ N(m, s²)``: no cubature, however many
+        columns.
+        """
         z, records = given
         x, y = records.data
         own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
@@ -273,7 +279,8 @@ class PersonalRegression(PersonalModel):
         return Expectation(weights @ (values @ chances), slope, -bend)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
-        """In closed form for linear regression, else by sums about each integrand's peak.
+        """The log predictive density, in closed form for linear regression, else by sums about each
+        integrand's peak.
 
         ``z`` and ``law`` may be several, along leading axes.
         """
@@ -374,11 +381,9 @@ def hierarchical(
     if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
         spread = spread.named([coefficients.names[j] for j in columns])
     if not spread.gaussian or spread.own_size != len(columns):
-        raise UsageError(
-            found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
-            expected="a Gaussian of one dimension each",
-            fix="Leave it out for the default, or give it the right size.",
-        )
+        found = f"log_spread {spread!r} for {len(columns)} coefficients of a site's own"
+        fix = "Leave it out for the default, or give it the right size."
+        raise UsageError(found=found, expected="a Gaussian of one dimension each", fix=fix)
     return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
 
 

@@ -33,11 +33,9 @@ class Records(Node):
         shapes = [leaf.shape for leaf in tree_leaves(data)]
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths == {()}:
-            raise StructureError(
-                found=f"data of shapes {shapes}",
-                expected="arrays whose first axes agree: one entry a record",
-                fix="Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say.",
-            )
+            expected = "arrays whose first axes agree: one entry a record"
+            fix = "Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say."
+            raise StructureError(found=f"data of shapes {shapes}", expected=expected, fix=fix)
         return cls(data, np.full(lengths.pop(), float(weight)))
 
     @classmethod
@@ -60,11 +58,13 @@ class Records(Node):
 
     @property
     def silent(self) -> bool:
-        """Whether there are none, or none of any weight."""
+        """True if there are none, or none of any weight."""
         return not np.any(self.weights)
 
     def widened(self) -> "Records":
-        """With integers and floats of 64 bits, in which ``x**2`` is what it says; traced or not."""
+        """Return the records with integers and floats of 64 bits, in which ``x**2`` is what it
+        says; traced or not.
+        """
         return Records(tree_map(_widened, self.data), self.weights)
 
     def batch(self, size: int, *, key: KeyArray) -> "Records":

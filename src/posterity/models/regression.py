@@ -13,14 +13,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import (
-    VARIANCE,
-    ConjugateModel,
-    Each,
-    Moments,
-    Optima,
-    PredictorModel,
-)
+from posterity.models.base import VARIANCE, ConjugateModel, Each, Moments, Optima, PredictorModel
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
@@ -72,7 +65,7 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
     posterior, its variances are those given all other coefficients.
     """
 
-    noise_variance: float = static(default=1.0)
+    noise_variance: float = 1.0
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
@@ -96,7 +89,8 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
         residual, noise = y - mean, self.noise_variance
-        value = -(residual**2 / noise + math.log(noise) + LOG_2PI) / 2 - variance / (2 * noise)
+        log_noise = namespace(mean, noise).np.log(noise)
+        value = -(residual**2 / noise + log_noise + LOG_2PI) / 2 - variance / (2 * noise)
         return value, residual / noise, 0 * mean - 1 / noise
 
 
@@ -116,6 +110,12 @@ class LogisticRegression(PredictorModel):
         """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
+
+    def rough_factor(self, q: Any, records: Records) -> Any:
+        """The first step of reweighted least squares, from where all log odds are zero."""
+        x, y = records.data
+        signs = namespace(y).np.where(y > 0, 2.0, -2.0)
+        return _least_squares(q, x, signs, records.weights / 4)
 
     def predictor_mean(self, f: Each) -> Each:
         """The probability of a one."""
@@ -138,7 +138,9 @@ class LogisticRegression(PredictorModel):
         return value, sign * wrong
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """By NumPy to 1e-12, by as few nodes as each predictor's deviation allows."""
+        """The expectation, by NumPy to 1e-12, by as few nodes as each predictor's deviation
+        allows.
+        """
         if namespace(mean, variance, y).np is not np:
             return None
         sign, deviation = np.where(np.asarray(y) > 0, 1.0, -1.0), np.sqrt(variance)
@@ -276,7 +278,7 @@ class NegativeBinomialRegression(PredictorModel):
         return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """That of :class:`PoissonRegression`, as if counts were no more dispersed."""
+        """The rough factor of :class:`PoissonRegression`, as if counts were no more dispersed."""
         return PoissonRegression(self.exposure).rough_factor(q, records)
 
 
@@ -330,29 +332,29 @@ class Adjusted(PredictorModel):
     optima: ClassVar[Optima] = "one"
 
     def check(self, data: Any) -> None:
-        """As the model does."""
+        """Check records as the model does."""
         x, y = data
         self.model.check((x, self._parts(y)[0]))
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """That of the model at the predictor with its offset, times the weight."""
+        """The log likelihood of the model at the predictor with its offset, times the weight."""
         own, offset, weight = self._parts(y)
         return weight * self.model.predictor_log_likelihood(f + offset, own)
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """Both as the model has them."""
+        """The value and slope that the model has."""
         own, offset, weight = self._parts(y)
         value, slope = self.model.predictor_value_and_slope(f + offset, own)
         return weight * value, weight * slope
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """In closed form where the model's is."""
+        """The expectation, in closed form where the model's is."""
         own, offset, weight = self._parts(y)
         parts = self.model.predictor_expectation(mean + offset, variance, own)
         return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]
 
     def predictor_mean(self, f: Each) -> Each:
-        """That of the model, of a record without an offset."""
+        """The mean of the model, of a record without an offset."""
         return self.model.predictor_mean(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:

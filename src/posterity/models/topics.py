@@ -55,7 +55,8 @@ class Documents(NamedTuple):
 
 
 def documents(table: ArrayLike) -> Documents:
-    """From counts (n, V), a document a row: a NumPy array, or any sparse array of SciPy.
+    """Make documents from counts (n, V), a document a row: a NumPy array, or any sparse array of
+    SciPy.
 
     Counts may be of any type, also fractional; they become float64.
 
@@ -101,11 +102,9 @@ def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
         values, sizes = counts[rows, words], np.bincount(rows, minlength=len(counts))
     values = values.astype(np.float64)
     if not (np.isfinite(values) & (values >= 0)).all():
-        raise ParameterError(
-            found="counts that are NaN, infinite or negative",
-            expected="how often each word occurs",
-            fix="Check how the documents were counted; scores such as tf-idf are no counts.",
-        )
+        found = "counts that are NaN, infinite or negative"
+        fix = "Check how the documents were counted; scores such as tf-idf are no counts."
+        raise ParameterError(found=found, expected="how often each word occurs", fix=fix)
     return np.concatenate([[0], np.cumsum(sizes)]), words, values
 
 
@@ -173,17 +172,13 @@ class TopicModel(ExpectedModel[Plate]):
         words, counts = map(np.asarray, pair(data))
         super().check((words, counts))
         if words.shape != counts.shape:
-            raise StructureError(
-                found=f"words of shape {words.shape} and counts of shape {counts.shape}",
-                expected="one shape (n, l)",
-                fix="Make both by posterity.models.documents.",
-            )
+            found = f"words of shape {words.shape} and counts of shape {counts.shape}"
+            fix = "Make both by posterity.models.documents."
+            raise StructureError(found=found, expected="one shape (n, l)", fix=fix)
         if words.max(initial=0) >= self.vocabulary:
-            raise ParameterError(
-                found=f"word number {words.max()}",
-                expected=f"numbers from 0 to {self.vocabulary - 1}",
-                fix="Number words as the topics do: see posterity.artifact.vocabulary.",
-            )
+            expected = f"numbers from 0 to {self.vocabulary - 1}"
+            fix = "Number words as the topics do: see posterity.artifact.vocabulary."
+            raise ParameterError(found=f"word number {words.max()}", expected=expected, fix=fix)
 
     # --- what a site says -----------------------------------------------------------------------
 
@@ -258,11 +253,9 @@ class TopicModel(ExpectedModel[Plate]):
     def _check_topics(self, q: Plate, data: PyTree) -> None:
         fits = q.is_plate and q.members.emits_symbols
         if not fits or q.weights is not None or q.members.own_size != self.vocabulary:
-            raise StructureError(
-                found=f"topics {q!r}",
-                expected=f"a Plate of Dirichlet over {self.vocabulary} words, without weights",
-                fix="Give the model the size of the vocabulary that the topics have.",
-            )
+            expected = f"a Plate of Dirichlet over {self.vocabulary} words, without weights"
+            fix = "Give the model the size of the vocabulary that the topics have."
+            raise StructureError(found=f"topics {q!r}", expected=expected, fix=fix)
         self.check(data)
 
     def _parts(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:

@@ -78,7 +78,8 @@ class Prediction:
         *,
         likelihood: str = "categorical",
     ) -> Self:
-        """From logarithms of the predictive chances, minus infinity where there is none.
+        """Make a prediction from logarithms of the predictive chances, minus infinity where there
+        is none.
 
         ``mean_entropy`` is that of the chances under one draw of the parameters, averaged over
         draws; without it the mutual information is None.
@@ -90,7 +91,9 @@ class Prediction:
 
     @classmethod
     def of(cls, expectations: Expectations, likelihood: str) -> Self:
-        """From expectations over draws (NumPy, float64); chances are made to add up to one."""
+        """Make a prediction from expectations over draws (NumPy, float64); chances are made to add
+        up to one.
+        """
         if likelihood == "gaussian":
             noise, variance = expectations.get("noise"), expectations["variance"]
             return cls(expectations["mean"], variance=variance, noise_variance=noise)
@@ -130,17 +133,13 @@ class Prediction:
 
     def _log_density(self, y: np.ndarray) -> np.ndarray:
         if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
-            raise StructureError(
-                found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
-                expected="one value of each output an input",
-                fix="Shape them as the mean is.",
-            )
+            found = f"values of shape {y.shape} for predictions of shape {self.mean.shape}"
+            fix = "Shape them as the mean is."
+            raise StructureError(found=found, expected="one value of each output an input", fix=fix)
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
-            raise ParameterError(
-                found="values that are not finite numbers",
-                expected="what was observed at each input",
-                fix="Leave inputs out whose value is missing.",
-            )
+            found = "values that are not finite numbers"
+            fix = "Leave inputs out whose value is missing."
+            raise ParameterError(found=found, expected="what was observed at each input", fix=fix)
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
         residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)
@@ -233,7 +232,9 @@ def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
 
 
 def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
-    """That of the label and the parameters in nats: the entropy of the mean less ``E[H]``."""
+    """The mutual information of the label and the parameters in nats: the entropy of the mean less
+    ``E[H]``.
+    """
     total = entropy(expectations["log_chances"])
     return namespace(total).np.maximum(total - expectations["entropy"], 0.0)
 
@@ -355,8 +356,9 @@ def describe(
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.or_none().check(samples=samples)
     x = real_numbers(x, "the inputs", records=False)
-    fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
-    if not fits or math.prod(x.shape[1:]) != network.layers.inputs:
+    layers: Any = getattr(network, "network_layers", None)
+    fits = layers is not None and network.batch_shape == () and x.ndim > 0
+    if not fits or math.prod(x.shape[1:]) != getattr(layers, "inputs", None):
         raise StructureError(
             found=f"inputs of shape {x.shape} for {network!r}",
             expected="one network, and an axis of inputs before those of one input",

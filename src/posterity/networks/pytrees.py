@@ -77,11 +77,9 @@ def from_pytree(
         variance = jax.tree.map(lambda leaf: full(leaf) if _is_array(leaf) else leaf, mean)
     paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
     if paths(mean) != paths(variance):
-        raise StructureError(
-            found="variances of another structure than the means",
-            expected="an array of the same shape for each",
-            fix="Make both trees by one function.",
-        )
+        found = "variances of another structure than the means"
+        fix = "Make both trees by one function."
+        raise StructureError(found=found, expected="an array of the same shape for each", fix=fix)
     ours = lambda tree: known.layers.ravel(_arrays(known, tree))
     network = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
@@ -90,11 +88,7 @@ def from_pytree(
 
 
 def to_pytree(
-    network: Network,
-    like: PyTree,
-    *,
-    layout: str | None = None,
-    order: Sequence[str] | None = None,
+    network: Network, like: PyTree, *, layout: str | None = None, order: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
     """Trees of means and of variances with the structure of ``like``: inverse of the above.
 
@@ -205,11 +199,9 @@ def _described(
     if layers is not None:
         return Tree(*_ordered(parts, layers, layout, order), layers)
     if windows := [part.path for part in parts if len(part.shape) == 4]:
-        raise UsageError(
-            found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
-            expected="the layers",
-            fix="Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1)).",
-        )
+        found = f"convolutions at {windows}, of which arrays show neither stride nor pooling"
+        fix = "Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1))."
+        raise UsageError(found=found, expected="the layers", fix=fix)
     if activation is None and len(parts) > 1:
         raise UsageError(
             found="hidden layers whose activation is not named",
@@ -243,11 +235,9 @@ def _ordered(
         )
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
-            raise UsageError(
-                found=f"order={list(order)}",
-                expected=f"each of {[part.path for part in parts]} once",
-                fix="Name layers from inputs to outputs.",
-            )
+            expected = f"each of {[part.path for part in parts]} once"
+            fix = "Name layers from inputs to outputs."
+            raise UsageError(found=f"order={list(order)}", expected=expected, fix=fix)
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
         parts = sorted(parts, key=lambda part: _natural(part.path))
@@ -266,11 +256,9 @@ def _ordered(
             fix="Networks with branches, as residual ones, are no Layers; else pass `order`.",
         )
     if len(fitting) > 1:
-        raise UsageError(
-            found=f"layers {[part.path for part in parts]}, which several orders fit",
-            expected="numbered names, or an order",
-            fix="Pass order=[...], their paths from inputs to outputs.",
-        )
+        found = f"layers {[part.path for part in parts]}, which several orders fit"
+        fix = "Pass order=[...], their paths from inputs to outputs."
+        raise UsageError(found=found, expected="numbered names, or an order", fix=fix)
     return fitting[0]
 
 
@@ -362,11 +350,9 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
         yield part.kernel, _turned(kernel, layout, THEIRS)
         if (part.bias is not None) != ("bias" in arrays[index]):
-            raise StructureError(
-                found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
-                expected="a bias where the network has one",
-                fix="Pass a tree of the same layers.",
-            )
+            found = f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias"
+            fix = "Pass a tree of the same layers."
+            raise StructureError(found=found, expected="a bias where the network has one", fix=fix)
         if part.bias is not None:
             bias = arrays[index]["bias"]
             wide = isinstance(known.layers[index], Conv) and layout == "first"

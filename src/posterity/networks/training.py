@@ -176,7 +176,7 @@ def fit(
     prior = GaussianPrior() if prior is None else prior
     gaussian = as_network(prior, layers)
     if start is None:
-        start = prior if isinstance(prior, Network) else None
+        start = None if isinstance(prior, GaussianPrior | Horseshoe) else prior
     else:
         as_network(start, layers)
     scales = Scales(prior.scale, prior.slab) if isinstance(prior, Horseshoe) else None
@@ -243,11 +243,9 @@ class _Training:
         self.steps += made
         self.trace.append(float(value))
         if not np.isfinite(self.trace[-1]):
-            raise ParameterError(
-                found=f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps",
-                expected="a finite one",
-                fix="Standardise the data, or lower the learning rate.",
-            )
+            found = f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps"
+            fix = "Standardise the data, or lower the learning rate."
+            raise ParameterError(found=found, expected="a finite one", fix=fix)
         if progress is not None:
             progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))
 

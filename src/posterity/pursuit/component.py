@@ -43,7 +43,7 @@ NOTHING = Estimate(0.0, 0.0)
 
 
 class Refusal(NamedTuple):
-    """Why a component is not added.
+    """The reason why a component is not added.
 
     ``gain`` are the nats that it would have added, None if the search came to nothing; ``starts``
     are those of a :class:`State`.
@@ -163,7 +163,8 @@ def _climbed(
         own: dict[str, Any] = {"iterations": search.iterations, "key": search.key_of(0)}
         arguments = search.target, state.q
         return maximised_by_adam(objectives.joint_path, form, zero, arguments, **own)
-    look = objectives.look_at_joint(form, nodes, search.target, state.q)
+    parts = np.split(nodes, len(nodes) // len(search.nodes))
+    look = objectives.look_at_joint(form, parts, search.target, state.q)
     pull = near * state.weights[:, None]
 
     def nearby(v: np.ndarray) -> tuple[Any, np.ndarray]:

@@ -8,7 +8,7 @@ so that their programs are compiled once for a family and a size, whatever the t
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -163,9 +163,13 @@ def values_and_slopes(target: Target, z: PyTree) -> tuple[Float[jax.Array, " n"]
 
 
 @compiled
-def drawn(form: FreeForm, own: PyTree, noise: PyTree) -> Any:
-    """Events (n, ...) of one component."""
+def _drawn(form: FreeForm, own: PyTree, noise: PyTree) -> Any:
     return jax.vmap(lambda noise: form.draw(own, noise))(noise)
+
+
+@compiled
+def _moved_and_drawn(form: FreeForm, own: PyTree, v: Float[Any, "k p"], noise: PyTree) -> Any:
+    return jax.vmap(lambda own, v: _drawn(form, form.move(own, v), noise))(own, v)
 
 
 @compiled
@@ -205,10 +209,14 @@ def batched(program: Callable[..., Any], arguments: tuple[Any, ...], z: PyTree) 
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
+def drawn(form: FreeForm, own: PyTree, noise: PyTree) -> Any:
+    """Events (n, ...) of one component."""
+    return batched(_drawn, (form, own), noise)
+
+
 def middle(form: FreeForm, parameters: PyTree) -> Any:
     """The event that no noise becomes."""
-    at = drawn(form, parameters, np.zeros((1, form.noise_size)))
-    return slot_of(jax.tree.map(np.asarray, at), 0)
+    return slot_of(drawn(form, parameters, np.zeros((1, form.noise_size))), 0)
 
 
 # --- searches: L-BFGS where objectives do not change, Adam where they do --------------------------
@@ -226,9 +234,10 @@ def look_at_component(
     form: FreeForm, nodes: Float[np.ndarray, "n noise"], target: Target, start: PyTree, *others: Any
 ) -> Look:
     """:func:`component` over fixed nodes, as a function of the moves alone."""
+    alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
-        z = jax.tree.map(np.asarray, drawn(form, moved(form, start, v), nodes))
+        z = slot_of(jax.tree.map(np.asarray, _moved_and_drawn(form, alone, v[None], nodes)), 0)
         tangents = Linear(z, *batched(values_and_slopes, (target,), z))
         value, slope = _component(form, v, nodes, None, tangents, start, *others)
         return float(value), np.asarray(slope)
@@ -237,36 +246,39 @@ def look_at_component(
 
 
 def look_at_joint(
-    form: FreeForm, nodes: Float[np.ndarray, "n noise"], target: Target, start: Components
+    form: FreeForm, parts: Sequence[Float[np.ndarray, "n noise"]], target: Target, start: Components
 ) -> Look:
     """:func:`joint` over fixed nodes, less the first order at the start of its term of mean zero.
 
     Nodes are few, and over them that mean is not zero: the target itself would not be the best.
+    They come in ``parts`` of one size, for which the program is compiled.
     """
-    used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
+    used = np.isfinite(start.log_weights)
+    place = np.where(used, np.cumsum(used) - 1, 0)  # empty slots stand for another one
     noise: list[np.ndarray] = []
 
+    def one(nodes: np.ndarray, v: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+        drawn = _moved_and_drawn(form, start.parameters, v[:, :-1], nodes)
+        z = jax.tree.map(lambda leaf: _flat(np.asarray(leaf)[used]), drawn)
+        found = z, *batched(values_and_slopes, (target,), z)
+        rows = lambda leaf: _flat(leaf.reshape(used.sum(), len(nodes), *leaf.shape[1:])[place])
+        tangents = Linear(*(jax.tree.map(rows, own) for own in found))
+        value, (path, density) = _joint(form, v, nodes, None, tangents, start)
+        return float(value), np.asarray(path), np.asarray(density)
+
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
-        placed = lambda slot: moved(form, slot_of(start.parameters, slot), v[slot, :-1])
-        own = {slot: drawn(form, placed(slot), nodes) for slot in used}
-        rows = [own.get(slot, own[used[0]]) for slot in range(len(v))]
-        z = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
-        some = jax.tree.map(lambda *leaves: np.concatenate(leaves), *own.values())
-        known = batched(values_and_slopes, (target,), some)
-        log_l, slopes = jax.tree.map(lambda leaf: _spread(leaf, used, len(v)), known)
-        value, (path, density) = _joint(form, v, nodes, None, Linear(z, log_l, slopes), start)
+        looks = [one(nodes, v) for nodes in parts]
+        value, path, density = (np.mean(own, axis=0) for own in zip(*looks, strict=True))
         if not noise:
-            noise.append(np.asarray(density))
-        return float(value) - float((noise[0] * v).sum()), np.asarray(path + density) - noise[0]
+            noise.append(density)
+        return value - (noise[0] * v).sum(), path + density - noise[0]
 
     return look
 
 
-def _spread(rows: np.ndarray, used: list[int], slots: int) -> np.ndarray:
-    """Rows (u n, ...) of slots that are in use, among zeros for the others (k n, ...)."""
-    whole = np.zeros((slots, len(rows) // len(used), *rows.shape[1:]))
-    whole[used] = rows.reshape(len(used), -1, *rows.shape[1:])
-    return whole.reshape(-1, *rows.shape[1:])
+def _flat(rows: np.ndarray) -> np.ndarray:
+    """Rows (k n, ...) of an array (k, n, ...)."""
+    return rows.reshape(-1, *rows.shape[2:])
 
 
 def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Optimum:

@@ -31,6 +31,7 @@ from posterity.families import (
 from posterity.families.free_forms import form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.fingerprint import digests
+from posterity.pursuit import starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import FEW, Pursuit, Refused, Row
@@ -145,9 +146,8 @@ def pursue(
     POSITIVE.check(tolerance=tolerance)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
-        free, own = target, origin
-        if isinstance(origin, Transformed):
-            free, own = Free(target, origin.supports), origin.law
+        own, supports = getattr(origin, "unmapped", (origin, None))
+        free = target if supports is None else Free(target, supports)
         form = form_of(own)
         if form is None:
             raise UsageError(
@@ -195,19 +195,15 @@ def _base(base: PyTree, target: Target) -> Distribution:
     if not KINDS.allows(base):
         law = loaded(base)
         if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
-            raise UsageError(
-                found=f"a base {law!r}",
-                expected=f"one proper law, the path of its file, or {KINDS.expected}",
-                fix="It says where to look: DiagonalGaussian.from_standard(mean, variance), say.",
-            )
+            expected = f"one proper law, the path of its file, or {KINDS.expected}"
+            fix = "It says where to look: DiagonalGaussian.from_standard(mean, variance), say."
+            raise UsageError(found=f"a base {law!r}", expected=expected, fix=fix)
         return law
     prior = getattr(target, "prior", None)
     if prior is None:
-        raise UsageError(
-            found=f"base={base!r} for a target without a prior",
-            expected="a law, which says where to look",
-            fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
-        )
+        found = f"base={base!r} for a target without a prior"
+        fix = "Pass DiagonalGaussian.from_standard(mean, variance), say."
+        raise UsageError(found=found, expected="a law, which says where to look", fix=fix)
     bijection = unconstrained(prior)
     with jax.enable_x64(True):
         drawn = jax.tree.map(jnp.asarray, prior).sample(jax.random.key(0), (1024,))
@@ -239,11 +235,9 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
     if len(weights) != count:
         used = np.flatnonzero(weights > 0)
         if len(used) > count - 1:
-            raise UsageError(
-                found=f"components={count - 1} to go on from {len(used)}",
-                expected="as many as there are, at least",
-                fix="Raise components.",
-            )
+            found = f"components={count - 1} to go on from {len(used)}"
+            fix = "Raise components."
+            raise UsageError(found=found, expected="as many as there are, at least", fix=fix)
         fill = lambda rows, spare: np.concatenate([rows[used], spare[len(used) :]])
         parameters = jax.tree.map(fill, parameters, empty)
         weights = fill(weights, np.zeros(count))
@@ -261,19 +255,17 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
 
 def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
     """Parameters and weights of a mixture of components of the base's kind."""
-    law = start.components if getattr(start, "is_mixture", False) else None
+    law: Any = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):
-        law = law.law if isinstance(law, Transformed) else law
+        law = law.unmapped[0]
         members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]
         if all(form_of(member) == search.form for member in members):
             rows = map(search.form.parameters, members)
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
             return stacked, np.asarray(start.weights, np.float64)
-    raise UsageError(
-        found=f"start={start!r}",
-        expected=f"a mixture of laws like the base, {search.origin!r}",
-        fix="Pass the posterior of an earlier pursuit, and the same base.",
-    )
+    expected = f"a mixture of laws like the base, {search.origin!r}"
+    fix = "Pass the posterior of an earlier pursuit, and the same base."
+    raise UsageError(found=f"start={start!r}", expected=expected, fix=fix)
 
 
 # --- the loop ------------------------------------------------------------------------------------
@@ -328,7 +320,7 @@ def _driven(
     near = state.cache.importance(state.weights)[0].at_most <= tolerance
     more = with_component(greedy, state, last=near) if ended is None else ended
     result = _result(search, state, Status.of(0.0, tolerance), more.starts)
-    status = _status(state, result, more, tolerance)
+    status = _status(search, state, result, more, tolerance)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
     return dataclasses.replace(result, status=status)
@@ -341,7 +333,9 @@ def _result(search: Search, state: State, status: Status, starts: int = 0) -> Pu
     return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, starts)
 
 
-def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: float) -> Status:
+def _status(
+    search: Search, state: State, result: Pursuit, more: State | Refusal, tolerance: float
+) -> Status:
     """Judge whether there was more to gain; ``more`` is what became of one component more."""
     gain = more.gain if isinstance(more, Refusal) else more.last_gain
     gap, _ = state.cache.importance(state.weights)
@@ -377,6 +371,14 @@ def _status(state: State, result: Pursuit, more: State | Refusal, tolerance: flo
         reasons.append(
             f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
             "it has another shape"
+        )
+    # Of Gaussians of these two variances, whatever the shape: estimates by draws do not see tails.
+    tails = ((wider := starts.beyond(search, state)) - math.log1p(wider)) / 2
+    if tails > tolerance:
+        left = max(left, tails)
+        reasons.append(
+            f"where its draws hardly come the target has tails that add {100 * wider:.2g} % to a "
+            "variance: take a base of another shape"
         )
     status = Status.of(left, tolerance, tuple(reasons))
     if not result.starts:

@@ -63,7 +63,7 @@ class Fixed(LambdaSchedule):
         POSITIVE.check(value=self.value)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """That one."""
+        """That value alone."""
         del t, log_ratios
         return (float(self.value),)
 

@@ -82,8 +82,8 @@ class Search:
         """The mixture of the slots that have weight."""
         used = state.used
         law = self.form.law(jax.tree.map(lambda leaf: leaf[used], state.parameters), self.base)
-        if isinstance(self.origin, Transformed):
-            law = Transformed(law, self.origin.supports)
+        supports = self.origin.unmapped[1]
+        law = law if supports is None else Transformed(law, supports)
         mixture = Mixture.from_standard(state.weights[used], law)
         return with_names(mixture, names_of(self.origin, "components"))
 
@@ -132,13 +132,13 @@ class State:
 
     @property
     def q(self) -> Components:
-        """For objectives."""
+        """The mixture, for objectives."""
         with np.errstate(divide="ignore"):
             return Components(self.parameters, np.log(self.weights))
 
     @property
     def last_gain(self) -> Estimate:
-        """What the last component added to the ELBO."""
+        """The gain of the ELBO by the last component."""
         return Estimate(self.trace[-1].gain, self.trace[-1].gain_error)
 
     @property
@@ -159,7 +159,7 @@ class State:
         return estimate(cache.terms(weights) - self.cache.terms(self.weights))
 
     def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":
-        """With one more row of the trace, of the state as it is."""
+        """Return the search with one more row of the trace, of the state as it is."""
         elbo, weights = self.cache.elbo(self.weights), self.weights
         log_q = self.cache.log_q(weights).mean(1)
         row = Row(

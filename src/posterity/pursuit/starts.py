@@ -38,6 +38,10 @@ APART = 0.5
 """In their standard deviations: tops that lie nearer are one."""
 OUTSIDE = 1e-3
 """The share of a component's draws that are as far from its mean as what is called outside."""
+RAYS, INNER, OUT = 64, 0.03, 100.0
+"""Rays along which tails are looked at, and where they begin and end, in lengths of a draw."""
+FINE, COARSE = 0.03, 8
+"""The logarithm of a step along a ray, and steps from one look at the target to the next."""
 WITHIN = 8
 """Tops within known components that are looked at, at the most."""
 
@@ -157,6 +161,45 @@ def _known(search: Search, state: State, z: PyTree) -> Bool[np.ndarray, " n"]:
     peaks = batched(objectives.densities, (form, parameters), state.middles(form))
     fall = scipy.stats.chi2.isf(OUTSIDE, form.noise_size) / 2
     return (logs >= np.diagonal(peaks)[used] - fall).any(1)
+
+
+def beyond(search: Search, state: State) -> float:
+    """The variance of the target where its density is more than ten times the mixture's, over the
+    mixture's, of the coordinate where that is most.
+
+    It is integrated along rays from the middles of components through some of their draws, up to
+    :data:`OUT` times as far; zero for families that have no middles.
+    """
+    form, cache, weights = search.form, state.cache, state.weights
+    if not form.smooth:
+        return 0.0
+    every = _rows(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), cache.z))
+    chances = np.repeat(weights / search.samples, search.samples)
+    mean = chances @ every
+    variance = chances @ (every - mean) ** 2
+    slots = np.resize(state.used, RAYS)
+    each = weights[slots] / np.bincount(slots)[slots]
+    middles = _rows(state.middles(form))[slots]
+    drawn = every[slots * search.samples + np.arange(RAYS)]
+    scales = np.arange(np.log(INNER), np.log(OUT), FINE)[:, None]
+    points = middles + np.exp(scales)[..., None] * (drawn - middles)
+    flat = _events(points.reshape(-1, len(mean)), jax.tree.map(lambda leaf: leaf[0], cache.z))
+    logs = batched(objectives.densities, (form, state.parameters), flat)
+    logs = logs.reshape(-1, RAYS, len(weights))
+    log_q: Any = scipy.special.logsumexp(logs[..., state.used], 2, weights[state.used])
+    log_h = logs[:, np.arange(RAYS), slots]
+    radial = log_h + len(mean) * scales
+    far = np.flatnonzero(scales[:, 0] > 0)[::COARSE]
+    places = (far[:, None] * RAYS + np.arange(RAYS)).ravel()
+    some = jax.tree.map(lambda leaf: leaf[places], flat)
+    log_l = batched(objectives.values, (search.target,), some).reshape(-1, RAYS)
+    log_z = cache.elbo(weights).value + cache.importance(weights)[0].value
+    excess = np.nan_to_num(log_l - log_z - log_q[far], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    excess = np.where(excess > np.log(10), excess, -np.inf)
+    with np.errstate(over="ignore"):
+        mass = COARSE * np.exp(radial[far] - scipy.special.logsumexp(radial, 0) + excess) * each
+        squares = (points[far] - mean) ** 2 / variance
+        return float(np.einsum("sr,srd->d", mass, squares).max())
 
 
 def _flat(event: PyTree) -> Float[np.ndarray, " d"]:

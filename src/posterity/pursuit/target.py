@@ -65,11 +65,9 @@ class Function(Target):
         leaves = eqx.combine(self.arrays, list(others))
         value = jnp.asarray(jax.tree.unflatten(structure, leaves)(z))
         if value.shape != ():
-            raise StructureError(
-                found=f"a log density of shape {value.shape}",
-                expected="one number for one event",
-                fix="Sum over records and coordinates; events come one at a time.",
-            )
+            found = f"a log density of shape {value.shape}"
+            fix = "Sum over records and coordinates; events come one at a time."
+            raise StructureError(found=found, expected="one number for one event", fix=fix)
         return value
 
 
@@ -104,11 +102,9 @@ class Joint(Target):
         check_prior(prior)
         records = Records.of_model(model, data)
         if batch_size is not None and model.joint:
-            raise UsageError(
-                found=f"batch_size={batch_size} for a model whose records tell of each other",
-                expected="all records at every step",
-                fix="Leave out batch_size.",
-            )
+            found = f"batch_size={batch_size} for a model whose records tell of each other"
+            fix = "Leave out batch_size."
+            raise UsageError(found=found, expected="all records at every step", fix=fix)
         self.model, self.prior = model, prior
         self.data = records.widened()
         few = batch_size is not None and batch_size < records.size
@@ -120,11 +116,11 @@ class Joint(Target):
         return None if self.batch_size is None else self.data.size
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """With all records."""
+        """The log density with all records."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
-        """With records drawn with replacement, which stand for all."""
+        """Estimate the log density with records drawn with replacement, which stand for all."""
         if self.batch_size is None or key is None:
             return self.log_density(z)
         places = jax.random.randint(key, (self.batch_size,), 0, self.data.size)
@@ -146,7 +142,7 @@ class Free(Target):
         return self.inner.records
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """With the volume that the coordinates take."""
+        """The log density, with the volume that the coordinates take."""
         return self.estimate(z, None)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
@@ -161,11 +157,9 @@ def as_target(target: object) -> Target:
         return target
     if callable(target):
         return Function(target)
-    raise UsageError(
-        found=f"a target that is a {type(target).__name__}",
-        expected="a function from an event to its log density, or Joint(model, prior, data)",
-        fix="Write log_density(z) with jax.numpy.",
-    )
+    found = f"a target that is a {type(target).__name__}"
+    expected = "a function from an event to its log density, or Joint(model, prior, data)"
+    raise UsageError(found=found, expected=expected, fix="Write log_density(z) with jax.numpy.")
 
 
 def check_at(target: Target, z: PyTree, base: PyTree) -> None:
@@ -182,8 +176,5 @@ def check_at(target: Target, z: PyTree, base: PyTree) -> None:
             "base.event_shape.",
         ) from error
     if not np.issubdtype(value.dtype, np.floating):
-        raise ParameterError(
-            found=f"a log density of {value.dtype}",
-            expected="a real number in nats",
-            fix="Return log L(z).",
-        )
+        found = f"a log density of {value.dtype}"
+        raise ParameterError(found=found, expected="a real number in nats", fix="Return log L(z).")

@@ -107,9 +107,11 @@ class SampleCache:
         used: list[int],
         noise: PyTree,
     ) -> "SampleCache":
-        """With new draws of one slot, where the components ``used`` have these parameters (K,)."""
+        """Return the draws with new ones of one slot, where the components ``used`` have these
+        parameters (K,).
+        """
         own = objectives.slot_of(parameters, slot)
-        z = jax.tree.map(np.asarray, objectives.drawn(form, own, noise))
+        z = objectives.drawn(form, own, noise)
         log_l = batched(objectives.values, (target,), z)
         put = lambda old, new: with_row(old, slot, np.asarray(new))
         z, log_l = jax.tree.map(put, self.z, z), put(self.log_l, log_l)
@@ -193,6 +195,6 @@ def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np
 
 
 def pruned(weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Without components of hardly any weight."""
+    """Return the mixture without components of hardly any weight."""
     kept = np.where(weights >= DEAD, weights, 0.0)
     return kept / kept.sum()

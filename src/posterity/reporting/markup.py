@@ -161,7 +161,7 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def capital(text: str) -> str:
-    """With a capital letter."""
+    """Return the text with a capital letter."""
     return text[:1].upper() + text[1:]
 
 

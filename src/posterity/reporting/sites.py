@@ -1,4 +1,6 @@
-"""Who adds how much to a ledger, who pulls where, and who contradicts whom."""
+"""The report's part on sites: how much each adds to a ledger, where it pulls, whom it
+contradicts.
+"""
 
 import itertools
 from collections.abc import Mapping, Sequence

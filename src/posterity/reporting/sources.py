@@ -56,7 +56,7 @@ class Source:
 
     @property
     def posterior(self) -> Any:
-        """Its ledger if it has one, else its law; None of a receipt and of a student."""
+        """The source's ledger if it has one, else its law; None of a receipt and of a student."""
         if isinstance(self.value, Ledger | Distribution):
             return self.value
         ledger = getattr(self.value, "ledger", None)
@@ -80,11 +80,9 @@ def read(source: object) -> Source:
         path = Path(source)
         name = path.name
         if path.exists() and not path.is_file():
-            raise ArtifactError(
-                found=f"{str(path)!r}, which is no regular file",
-                expected="a file that posterity wrote",
-                fix="Name files, each by its path.",
-            )
+            found = f"{str(path)!r}, which is no regular file"
+            fix = "Name files, each by its path."
+            raise ArtifactError(found=found, expected="a file that posterity wrote", fix=fix)
         start = b""
         with contextlib.suppress(OSError), path.open("rb") as file:  # raised where it is read
             start = file.read(1)
@@ -243,7 +241,7 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
 
 
 def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
-    """By site what is known of its records, from all sources."""
+    """Return, by site, what is known of its records, from all sources."""
     known: dict[str, dict[str, Any]] = {}
     for one in sources:
         try:

@@ -1,4 +1,6 @@
-"""What a recipe says of numbers: the unit of each coefficient, and the ratio that it stands for."""
+"""The words for a recipe's numbers: the unit of each coefficient, and the ratio that it stands
+for.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -25,7 +27,7 @@ class Effect(NamedTuple):
 
 
 def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
-    """By coefficient what it is measured in.
+    """Return, by coefficient, the unit that it is measured in.
 
     >>> effects_of(Recipe("linear", "sbp", ("age",), unit={"age": "years"}))["age"].unit
     'sbp per 1 years'

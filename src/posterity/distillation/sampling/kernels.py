@@ -126,7 +126,7 @@ class SGLD(Kernel):
     temperature: StepSize = 1.0
 
 
-@leaves("step_size", "temperature")
+@leaves("step_size", "decay", "floor", "records", "temperature")
 @dataclasses.dataclass(frozen=True)
 class PreconditionedSGLD(Kernel):
     """SGLD that divides each entry's step size by a running root mean square of its gradient.
@@ -173,8 +173,8 @@ class PreconditionedSGLD(Kernel):
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, whose gradient is remembered first."""
         _check(state.position, gradient, "a gradient", operator.eq)
-        decay, over = float(self.decay), 1 / float(self.records)
-        mean = lambda old, slope: decay * old + (1 - decay) * (slope * over) ** 2
+        decay, records = self.decay, self.records
+        mean = lambda old, slope: decay * old + (1 - decay) * (slope / records) ** 2
         memory = jax.tree.map(mean, state.memory, gradient)
         after = state._replace(memory=memory, step=state.step + 1)
         size, move = self._moves(state, gradient, self.scale_of(after), key)
@@ -183,7 +183,7 @@ class PreconditionedSGLD(Kernel):
     def scale_of(self, state: State) -> Any:
         """The preconditioner, entry by entry, after at least one step."""
         weight = 1 - jnp.float32(self.decay) ** state.step.astype(jnp.float32)
-        own = lambda square: 1 / (float(self.floor) + jnp.sqrt(square / weight))
+        own = lambda square: 1 / (self.floor + jnp.sqrt(square / weight))
         scale = jax.tree.map(own, state.memory)
         return scale if state.scale is None else jax.tree.map(jnp.multiply, state.scale, scale)
 
@@ -230,11 +230,9 @@ class SGHMC(Kernel):
         super().__post_init__()
         SHARE.or_none().check(friction=self.friction)
         if self.friction is None and self.step_size is not None:
-            raise UsageError(
-                found="a step size without a friction",
-                expected="a friction beside it, or None for both",
-                fix="Pass friction=0.1.",
-            )
+            found = "a step size without a friction"
+            expected = "a friction beside it, or None for both"
+            raise UsageError(found=found, expected=expected, fix="Pass friction=0.1.")
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step of the momentum, and of the position by it."""
@@ -252,11 +250,9 @@ def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any]
     pairs = zip(*map(jax.tree.leaves, (position, other)), strict=False)
     same = jax.tree.structure(position) == jax.tree.structure(other)
     if not (same and all(fits(jnp.shape(leaf), own.shape) for own, leaf in pairs)):
-        raise StructureError(
-            found=f"{what} of shapes {shapes[1]}",
-            expected=f"those of the position, {shapes[0]}",
-            fix="Take the gradient with respect to the position, as jax.grad gives it.",
-        )
+        found = f"{what} of shapes {shapes[1]}"
+        fix = "Take the gradient with respect to the position, as jax.grad gives it."
+        raise StructureError(found=found, expected=f"those of the position, {shapes[0]}", fix=fix)
 
 
 def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

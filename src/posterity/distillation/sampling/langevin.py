@@ -21,14 +21,7 @@ from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
-from posterity.distillation.teachers import (
-    NETWORKS,
-    WATCHED,
-    Draws,
-    Health,
-    Teacher,
-    in_units,
-)
+from posterity.distillation.teachers import NETWORKS, WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.models import Model
@@ -284,7 +277,7 @@ class Langevin(Teacher):
         return state.kernel.position
 
     def networks(self, state: State) -> Any:
-        """Those at which the first chains ended their climb."""
+        """The networks at which the first chains ended their climb."""
         return None if state.modes is None else in_units(self.target.model, state.modes)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:

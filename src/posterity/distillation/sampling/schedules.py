@@ -41,7 +41,7 @@ STEP_SIZE = _or_schedule("a positive number", POSITIVE).or_none()
 TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
 
 
-@leaves("a", "b")
+@leaves("a", "b", "gamma")
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
     """``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and a ``gamma`` that is not negative.
@@ -66,7 +66,7 @@ class Polynomial:
     def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         number = jnp.asarray(step).astype(jnp.float32)
-        return jnp.float32(self.a) * (jnp.float32(self.b) + number) ** -float(self.gamma)
+        return jnp.float32(self.a) * (jnp.float32(self.b) + number) ** -jnp.float32(self.gamma)
 
 
 @leaves("size", "every")
@@ -93,6 +93,7 @@ class Halving:
         return jnp.float32(self.size) * jnp.exp2(-times.astype(jnp.float32))
 
 
+@leaves("size", "period", "least")
 @dataclasses.dataclass(frozen=True)
 class Cyclical:
     """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
@@ -119,7 +120,7 @@ class Cyclical:
     def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
         within = (jnp.asarray(step, jnp.int32) % jnp.int32(self.period)).astype(jnp.float32)
-        share = (1 + jnp.cos(within * jnp.float32(jnp.pi / self.period))) / 2
+        share = (1 + jnp.cos(within * (jnp.pi / self.period))) / 2
         return jnp.float32(self.least) + jnp.float32(self.size - self.least) * share
 
 
@@ -145,17 +146,13 @@ def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
     0.25
     """
     if step_size is None:
-        raise UsageError(
-            found="a kernel whose step_size is None, which is still to be found",
-            expected="a size, or a schedule",
-            fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
-        )
+        found = "a kernel whose step_size is None, which is still to be found"
+        fix = "Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin."
+        raise UsageError(found=found, expected="a size, or a schedule", fix=fix)
     size = step_size(step) if callable(step_size) else step_size
     size = jnp.asarray(size).astype(jnp.float32)
     if size.shape:
-        raise UsageError(
-            found=f"a schedule that gives an array of shape {size.shape}",
-            expected="one number",
-            fix="Give parameters sizes of their own by `scale` of the kernel's init.",
-        )
+        found = f"a schedule that gives an array of shape {size.shape}"
+        fix = "Give parameters sizes of their own by `scale` of the kernel's init."
+        raise UsageError(found=found, expected="one number", fix=fix)
     return size

@@ -23,7 +23,7 @@ from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
 from posterity.distillation.teachers import outputs_of
 from posterity.errors import StructureError
-from posterity.families import DiagonalGaussian, Distribution
+from posterity.families import Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
@@ -125,7 +125,7 @@ class WeightsTarget(Target):
         return jax.tree.map(one, self.prior[1])
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """That of independent Gaussians."""
+        """The prior's log density, that of independent Gaussians."""
 
         def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
@@ -134,7 +134,7 @@ class WeightsTarget(Target):
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """From one batch for each chain, or from all records for every one."""
+        """The log likelihoods, from one batch for each chain, or from all records for every one."""
         shared, (x, y) = self.batch_size == self.count, minibatch
         of = lambda own, x, y: self.model.log_likelihood_of(self.model.apply(own, x), y)
         records = None if shared else 1
@@ -160,7 +160,8 @@ class WeightsTarget(Target):
 
 
 class ModelTarget(Target):
-    """Any model and any prior: positions (c, d) are unconstrained, in the shape of the posterior.
+    """The target of any model and any prior: positions (c, d) are unconstrained, in the shape of
+    the posterior.
 
     ``u = centre + factor v`` for positions ``v``, and the model's parameters are a smooth function
     of ``u`` (:func:`~posterity.families.unconstrained.unconstrained`).
@@ -178,7 +179,7 @@ class ModelTarget(Target):
         return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """With the volume that the coordinates take."""
+        """The prior's log density, with the volume that the coordinates take."""
 
         def one(v: jax.Array) -> Any:
             bijection, u = self._free(v)
@@ -187,7 +188,7 @@ class ModelTarget(Target):
         return jax.vmap(one)(positions)
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """From one batch for each chain, or from all records for every one."""
+        """The log likelihoods, from one batch for each chain, or from all records for every one."""
         of = lambda v, data: self.model.log_likelihood(self.event(v), data)
         records = None if self.batch_size == self.count else 1
         return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
@@ -225,13 +226,11 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
-    if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
+    if isinstance(model, NeuralNetwork) and getattr(prior, "diagonal", False):
         if prior.event_shape != (model.size,):
-            raise StructureError(
-                found=f"a prior of {prior.event_shape} numbers for {model.size} weights",
-                expected="one of all weights",
-                fix="Make it by model.prior(variance=...).",
-            )
+            found = f"a prior of {prior.event_shape} numbers for {model.size} weights"
+            fix = "Make it by model.prior(variance=...)."
+            raise StructureError(found=found, expected="one of all weights", fix=fix)
         leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
         with jax.enable_x64(False):
             trees = tuple(model.unravel(leaf) for leaf in leaves)

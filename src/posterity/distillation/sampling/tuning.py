@@ -137,7 +137,8 @@ def warmth(
 
 
 def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
-    """By how much the noise of minibatches raises the temperature of the warmest array's mean.
+    """Return by how much the noise of minibatches raises the temperature of the warmest array's
+    mean.
 
     ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
     minibatch gradient add ``s n / 4``.

@@ -28,7 +28,7 @@ Predictor = Distribution | Callable[[Any], ArrayLike]
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """How well an attack tells members from non-members: the AUC, 1/2 for not at all.
+    """The result of an attack that tells members from non-members: the AUC, 1/2 for not at all.
 
     ``low`` and ``high`` hold the true AUC with a chance of at least about ``confidence``, whatever
     the scores are distributed like: Wilson's interval (wilson1927) of as many trials as there are
@@ -43,8 +43,8 @@ class Membership:
 
     @classmethod
     def of(cls, members: ArrayLike, nonmembers: ArrayLike, confidence: float = 0.95) -> Self:
-        """From the scores (m,) and (n,) of an attack, higher for "is a member"; a ParameterError
-        unless there are two finite scores of each at least.
+        """Make the result from the scores (m,) and (n,) of an attack, higher for "is a member"; a
+        ParameterError unless there are two finite scores of each at least.
         """
         BETWEEN.check(confidence=confidence)
         auc = attack_auc(members, nonmembers)
@@ -182,7 +182,9 @@ def _estimate(wins: Float[np.ndarray, "m n"]) -> Estimate:
 
 
 def checked_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64 arrays; a ParameterError unless there are two finite scores of each."""
+    """Return both as float64 arrays; a ParameterError unless there are two finite scores of
+    each.
+    """
     a, b = np.asarray(members, np.float64), np.asarray(nonmembers, np.float64)
     if not (a.ndim == b.ndim == 1 and min(len(a), len(b)) >= 2):
         raise _misfit(f"scores of shapes {a.shape} and {b.shape}")
@@ -202,11 +204,9 @@ def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: in
     if not isinstance(predictor, Distribution):
         return predictor(records)
     if model is None:
-        raise UsageError(
-            found=f"a {type(predictor).__name__} without a model",
-            expected="the model whose posterior it is",
-            fix="Pass model=, or a function from records to log predictive probabilities.",
-        )
+        found = f"a {type(predictor).__name__} without a model"
+        fix = "Pass model=, or a function from records to log predictive probabilities."
+        raise UsageError(found=found, expected="the model whose posterior it is", fix=fix)
     import jax
 
     law, data, key = predictor, Records.of_model(model, records).data, jax.random.key(0)

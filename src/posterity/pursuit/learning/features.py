@@ -26,10 +26,7 @@ from posterity.models.data import off_scale, real_numbers
 Array = np.ndarray
 
 VECTOR_WIDTH = 300
-NAME = Constraint(
-    "a text that names it",
-    lambda name: isinstance(name, str) and name != "",
-)
+NAME = Constraint("a text that names it", lambda name: isinstance(name, str) and name != "")
 ROWS = 4096
 
 
@@ -57,11 +54,9 @@ class Features(abc.ABC):
         x = self.checked(x)
         features = np.asarray(self.of(x), np.float64)
         if features.shape != (len(x), self.size):
-            raise StructureError(
-                found=f"features of shape {features.shape} for {len(x)} inputs",
-                expected=f"shape {(len(x), self.size)}",
-                fix="A function of features takes a batch, and gives a row an input.",
-            )
+            found = f"features of shape {features.shape} for {len(x)} inputs"
+            fix = "A function of features takes a batch, and gives a row an input."
+            raise StructureError(found=found, expected=f"shape {(len(x), self.size)}", fix=fix)
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
@@ -162,7 +157,8 @@ class VectorFeatures(Features):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OwnFeatures(Features):
-    """Any function of a batch, such as a pretrained network that nobody trains on.
+    """The features that any function of a batch gives, such as a pretrained network that nobody
+    trains on.
 
     The ``function`` gives features (n, size), always the same ones, of inputs (n, ...); an
     :class:`~posterity.artifact.architecture.Architecture` can be saved, another function not.
@@ -202,7 +198,9 @@ class OwnFeatures(Features):
 
 
 def default_features(x: Any) -> Features:
-    """Those of vectors (n, d), by their shape alone; a StructureError for other axes."""
+    """Return the features of vectors (n, d), by their shape alone; a StructureError for other
+    axes.
+    """
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])

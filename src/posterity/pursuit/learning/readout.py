@@ -142,7 +142,8 @@ class Readout:
         squares: Float[Array, "d d"],
         own_units: int = 0,
     ) -> Self:
-        """From counts of classes, all positive, sums of their features, and sums of squares.
+        """Make the readout from counts of classes, all positive, sums of their features, and sums
+        of squares.
 
         The first ``own_units`` features have units of their own, and are brought to the spread of
         the others.

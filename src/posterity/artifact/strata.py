@@ -1,0 +1,104 @@
+"""Regressions in which each site has some coefficients for itself."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.errors import StructureError
+from posterity.families.names import names_of, some
+
+AT = "@"
+"""Between the name of a coefficient that each site has for itself and the site's name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Strata:
+    """Coefficients of which some are there once for each site: ``age@north``, ``age@south``.
+
+    Attributes:
+        names: of the coefficients before.
+        own: the places of those that each site has for itself.
+        sites: the sites.
+    """
+
+    names: tuple[str, ...]
+    own: frozenset[int]
+    sites: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, prior: Any, own: Sequence[int | str], sites: Sequence[str], classes: int = 2
+    ) -> "Strata":
+        """Of a Gaussian prior, by the names or numbers of coefficients.
+
+        Of a model of several ``classes`` these are columns, of which each class but the first has
+        a coefficient, named as ``mild:age``. A StructureError for a prior that is no Gaussian, and
+        for coefficients that it has not.
+        """
+        size = prior.own_size if getattr(prior, "gaussian", False) else 0
+        names = names_of(prior).get("", ()) or tuple(map(str, range(size)))
+        width = size // (classes - 1)
+        columns = names[:width]
+        if classes > 2 and all(":" in name for name in columns):
+            columns = tuple(name.partition(":")[2] for name in columns)
+        places = {columns.index(one) if one in columns else one for one in own}
+        if not places <= {*range(width)}:
+            raise StructureError(
+                found=f"own={list(own)} and a prior {prior!r}",
+                expected=f"coefficients among {some(columns)}, or their numbers",
+                fix="Name those that each site has for itself.",
+            )
+        every = (place for place in range(size) if place % width in places)
+        return cls(names, frozenset(every), tuple(sorted(sites)))
+
+    @property
+    def listed(self) -> str:
+        """The coefficients that each site has for itself, for people."""
+        return ", ".join(self.names[place] for place in sorted(self.own))
+
+    @functools.cached_property
+    def coefficients(self) -> tuple[tuple[int, str], ...]:
+        """The place of each coefficient among those before, and its site, or an empty text."""
+        return tuple(
+            (place, site)
+            for place in range(len(self.names))
+            for site in (self.sites if place in self.own else ("",))
+        )
+
+    def prior(self, before: Any) -> Any:
+        """A Gaussian prior of these coefficients.
+
+        Given those that are shared the sites' own are independent, and as in the prior before.
+        """
+        index = np.array([place for place, _ in self.coefficients])
+        owner = np.array([site for _, site in self.coefficients])
+        shared = [place for place in range(len(self.names)) if place not in self.own]
+        diagonal = before.diagonal
+        covariance = np.diag(before.marginal_variance) if diagonal else before.covariance
+        within = covariance[:, shared]
+        between = within @ np.linalg.solve(covariance[np.ix_(shared, shared)], within.T)
+        apart = (owner[:, None] != owner) & (owner[:, None] != "") & (owner != "")
+        pairs = np.ix_(index, index)
+        wide = np.where(apart, between[pairs], covariance[pairs])
+        second = np.diagonal(wide).copy() if diagonal else wide
+        law = type(before).from_standard(np.asarray(before.mean)[index], second)
+        ends = (AT + site if site else "" for _, site in self.coefficients)
+        return law.named([self.names[k] + e for k, e in zip(index, ends, strict=True)])
+
+    def inputs(self, x: Any, site: str) -> np.ndarray:
+        """The columns (n, coefficients) of one site's records, zero where they are others'.
+
+        A StructureError for inputs of another number of columns.
+        """
+        x = np.asarray(x)
+        if x.ndim != 2 or x.shape[1] != len(self.names):
+            raise StructureError(
+                found=f"inputs of shape {x.shape} at site {site!r}",
+                expected=f"records by columns of {some(self.names)}",
+                fix="Give x (n, columns), with a column for each coefficient of the prior.",
+            )
+        index = np.array([place for place, _ in self.coefficients])
+        return x[:, index] * np.array([owner in ("", site) for _, owner in self.coefficients])

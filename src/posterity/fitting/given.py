@@ -1,0 +1,185 @@
+"""The predictions of regressions given their coefficients, which is averaged over draws of these.
+
+Functions are of NumPy arrays and of JAX's: of draws ``z`` (m, d) of the coefficients, and of the
+columns ``x`` (n, k) that belong to records, with offsets ``shift`` (n,).
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import static
+from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.errors import UsageError
+from posterity.families.names import order
+from posterity.fitting.design import Design, baseline_at, covariates, hazard_nodes
+from posterity.fitting.regressions import model_of
+from posterity.models import Model
+
+TIMES = "times"
+"""The key of a file's provenance, of a student of survival: the times, a list in JSON."""
+TINY = 1e-30
+"""Added to a chance before its logarithm is taken, in single precision."""
+MOST = 300.0
+"""A log hazard that nobody survives, in float32 70: of intervals in which no record was, the
+prior's draws are larger than floats hold, and an infinite hazard for no time would be no number."""
+
+
+def bounded(f: Any) -> Any:
+    """Log hazards, or their ratios, of which products of two are finite."""
+    np_ = namespace(f).np
+    return np_.minimum(f, min(MOST, 0.8 * math.log(np_.finfo(f.dtype).max)))
+
+
+def cumulative(recipe: Recipe, z: Any, entry: np.ndarray, time: np.ndarray) -> Any:
+    """Cumulative baseline hazards (m, n) from entry to time, of draws ``z`` (m, d)."""
+    at, spent = hazard_nodes(recipe, entry, time)
+    nodes = [(slice(None), *place) for place in np.ndindex(at.shape[1:])]
+    exp = namespace(z).np.exp
+    return sum(exp(log_hazard(recipe, z, at[here])) * spent[here] for here in nodes)
+
+
+def log_hazard(recipe: Recipe, z: Any, time: np.ndarray) -> Any:
+    """Log baseline hazards (m, n)."""
+    time = np.maximum(time, np.finfo(float).tiny)  # of records that end as they begin
+    return bounded(z[:, : len(recipe.baseline)] @ baseline_at(recipe, time).T)
+
+
+def log_ratio(recipe: Recipe, z: Any, x: Any) -> Any:
+    """Log hazard ratios (m, n) of records to the baseline."""
+    return z[:, len(recipe.baseline) :] @ x.T
+
+
+def surviving(recipe: Recipe, z: Any, x: Any, shift: Any, time: float) -> Any:
+    """Chances (m, n) that the event comes later, under draws of the coefficients ``z`` (m, d)."""
+    exp = namespace(z).np.exp
+    hazard = cumulative(recipe, z, np.zeros(1), np.array([float(time)]))
+    return exp(-hazard * exp(bounded(log_ratio(recipe, z, x) + shift)))
+
+
+def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    """Chances (m, n, K) of ordinal levels, under draws of the coefficients ``z`` (m, d)."""
+    del times
+    xp, count = namespace(z, x), len(recipe.baseline)
+    f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
+    on, off = xp.special.expit(f), xp.special.expit(-f)
+    one = xp.np.ones_like(on[..., :1])
+    come = xp.np.cumprod(xp.np.concatenate([one, on], -1), -1)
+    return come * xp.np.concatenate([off, one], -1)
+
+
+def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    """The same of a multinomial model, which has no ``shift``."""
+    del shift, times
+    xp = namespace(z, x)
+    f = (z.reshape(len(z), len(recipe.levels) - 1, -1) @ x.T).swapaxes(1, 2)
+    logits = xp.np.concatenate([0 * f[..., :1], f], -1)
+    return xp.np.exp(logits - xp.logsumexp(logits)[..., None])
+
+
+def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    """Chances (m, n, T + 1) that an event comes before the first time, ..., after the last."""
+    np_ = namespace(z, x).np
+    later = [surviving(recipe, z, x, shift, time) for time in times]
+    one = np_.ones_like(later[0])
+    return np_.stack([a - b for a, b in itertools.pairwise([one, *later, 0 * one])], -1)
+
+
+CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_interval}
+"""Models of several levels, or of intervals of time, and the chances of these."""
+
+
+class Given(Model):
+    """A regression as its recipe has it: of inputs, outputs whose averages a student imitates.
+
+    Of a label its log odds, of several levels the logarithms of their chances, of survival those of
+    an event before the first of the ``times``, between one and the next, and after the last. Of
+    counts and positive numbers the expected one and its variance about that.
+
+    ``names`` are those of the coefficients, in the order of ``z``; ``spread`` is the noise variance
+    or dispersion. Inputs are the columns that :func:`inputs_of` names.
+
+    Raises:
+        UsageError: for survival without times, and a spread that is not known.
+        StructureError: for coefficients that are not the recipe's.
+    """
+
+    recipe: Recipe = static()
+    names: tuple[str, ...] = static()
+    spread: float | None = static(default=None)
+    times: tuple[float, ...] = static(default=())
+
+    def __post_init__(self) -> None:
+        order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
+        if self.recipe.model == "survival" and not self.times:
+            found = "survival, and no times to predict it at"
+            raise UsageError(found=found, expected="one time at least", fix="Give --times T,T,...")
+        if self.recipe.spread and self.spread is None:
+            found = f"a {self.recipe.model} model of unknown {self.recipe.spread}"
+            fix = "Distill the file that fit, fuse or federate wrote, or say --noise-variance."
+            raise UsageError(found=found, expected="that, which students predict too", fix=fix)
+
+    @property
+    def likelihood(self) -> str:
+        """The kind of a student's outputs."""
+        if self.recipe.model == "logistic":
+            return "bernoulli"
+        return "categorical" if self.recipe.model in CHANCES else "gaussian"
+
+    @property
+    def noise_variance(self) -> float | None:
+        """The noise variance of a linear model; of others it depends on the inputs."""
+        return self.spread if self.recipe.model == "linear" else None
+
+    def outputs(self, z: Any, x: Any) -> Any:
+        """Outputs (n,) or (n, K) of one draw of the coefficients; means and variances of counts."""
+        recipe, shift = self.recipe, 0.0
+        z = z[np.array([self.names.index(name) for name in recipe.coefficients()])]
+        if offset_of(recipe):
+            x, shift = x[:, :-1], x[:, -1]
+        np_ = namespace(z, x).np
+        if chances := CHANCES.get(recipe.model):
+            return np_.log(chances(recipe, z[None], x, shift, self.times)[0] + TINY)
+        f = x @ z + shift
+        if recipe.model in ("linear", "logistic"):
+            return f
+        mean = np_.exp(f)
+        own = mean if recipe.model in COUNTS else 0.0
+        return mean, own + (self.spread or 0.0) * mean**2
+
+    def log_likelihood(self, z: Any, data: Any) -> Any:
+        """The log likelihood of the library's model, of a table's records as it takes them."""
+        return model_of(self.recipe, self.spread).log_likelihood(z, data)
+
+
+def offset_of(recipe: Recipe) -> str:
+    """The name of the last input, which is added to the linear predictor; empty without one."""
+    exposure = f"log({recipe.exposure})" if recipe.exposure else ""
+    return "+".join(filter(None, (recipe.offset, exposure)))
+
+
+def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names of a student's inputs, and those of a table's records (n, k)."""
+    names = (*recipe.inputs()[len(recipe.baseline) :], *filter(None, [offset_of(recipe)]))
+    if data is None:
+        return names, np.empty((0, len(names)))
+    x = covariates(recipe, data)
+    if offset_of(recipe):
+        exposure = np.ones(len(x)) if data.exposure is None else data.exposure
+        x = np.column_stack([x, data.shift + np.log(exposure)])
+    return names, x
+
+
+def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict[str, np.ndarray]:
+    """Survival at each time, from a student's chances of the intervals that these end; the ``risk``
+    is the logarithm of the cumulative hazard up to the last time.
+    """
+    later = 1 - np.cumsum(parts["mean"], 1)[:, :-1]
+    hazard = -np.log(np.clip(later[:, -1], TINY, 1 - np.finfo(float).eps))
+    each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
+    apart = {key: own for key, own in parts.items() if key == "extrapolates"}
+    return {"risk": np.log(hazard), **each, **apart}
