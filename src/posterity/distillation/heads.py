@@ -211,10 +211,9 @@ class Head:
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
-        """The prediction of the outputs, in NumPy float64 and in the units of ``y``.
-
-        Without ``split`` the ``mutual_information`` of classes is None; of values a plain head that
-        does not know its noise has both variances in ``noise_variance``.
+        """The prediction of the outputs, in NumPy float64 and in the units of ``y``. Without
+        ``split`` the ``mutual_information`` of classes is None; of values a plain head that does
+        not know its noise has both variances in ``noise_variance``.
 
         >>> answer = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
         >>> answer.mean, answer.entropy.round(3), answer.mutual_information.round(5)

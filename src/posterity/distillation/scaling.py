@@ -140,12 +140,11 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Domain:
-    """The law of inputs (n, d) as a box and a Gaussian of a few principal directions.
-
-    ``low`` and ``high`` (d,) are the ends of each column, ``directions`` (k, d) the first principal
-    directions, each over the standard deviation along it, and ``rest`` is the variance of each of
-    the others. An input is outside if a column is beyond its ends by more than a tenth of their
-    distance, or if its squared Mahalanobis distance from ``mean`` is above ``limit``.
+    """The law of inputs (n, d) as a box and a Gaussian of a few principal directions. ``low`` and
+    ``high`` (d,) are the ends of each column, ``directions`` (k, d) the first principal directions,
+    each over the standard deviation along it, and ``rest`` is the variance of each of the others.
+    An input is outside if a column is beyond its ends by more than a tenth of their distance, or if
+    its squared Mahalanobis distance from ``mean`` is above ``limit``.
 
     Source: tipping1999 for the Gaussian, probabilistic principal components.
 

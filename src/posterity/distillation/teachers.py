@@ -259,10 +259,8 @@ def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations
 
 class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
-    sampled.
-
-    The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of ``model``,
-    which predicts; ``x`` are the inputs that it was fitted to, if known.
+    sampled. The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of
+    ``model``, which predicts; ``x`` are the inputs that it was fitted to, if known.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))

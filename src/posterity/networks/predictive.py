@@ -177,11 +177,10 @@ def expectations_of(
 def merge(
     first: Expectations, second: Expectations, counts: tuple[Any, Any] | list[Any]
 ) -> Expectations:
-    """The expectations over all draws from those over two parts, of so many draws each.
-
-    A running average of any length is one such dictionary and the number of draws in it; the
-    variance is exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy:
-    beyond some millions of draws keep the average in float64, where the newest still counts.
+    """The expectations over all draws from those over two parts, of so many draws each. A running
+    average of any length is one such dictionary and the number of draws in it; the variance is
+    exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy: beyond some
+    millions of draws keep the average in float64, where the newest still counts.
 
     >>> one = {"mean": np.array([[0.0]]), "variance": np.array([[0.0]])}
     >>> two = {"mean": np.array([[3.0]]), "variance": np.array([[0.0]])}

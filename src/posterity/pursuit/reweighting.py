@@ -55,12 +55,11 @@ class Weighted:
 def reweighted(
     posterior: Mixture, target: Any, *, key: jax.Array | None = None, draws: int = 10_000
 ) -> Weighted:
-    """Draws of a mixture with weights that correct their moments to those of the target.
-
-    The largest weights are replaced by quantiles of the generalised Pareto distribution fitted to
-    them. The ``target`` is the log density that was pursued, or the ``Joint``; it is evaluated once
-    at each of so many ``draws``, 100 at least. The ``key`` is ``jax.random.key(0)`` by default. A
-    log density that is finite at no draw, or infinite at one, is a ParameterError.
+    """Draws of a mixture with weights that correct their moments to those of the target. The
+    largest weights are replaced by quantiles of the generalised Pareto distribution fitted to them.
+    The ``target`` is the log density that was pursued, or the ``Joint``; it is evaluated once at
+    each of so many ``draws``, 100 at least. The ``key`` is ``jax.random.key(0)`` by default. A log
+    density that is finite at no draw, or infinite at one, is a ParameterError.
 
     Source: vehtari2024.
 

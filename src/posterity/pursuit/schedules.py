@@ -88,7 +88,6 @@ class Schedule(LambdaSchedule):
 @dataclasses.dataclass(frozen=True)
 class Flatness(LambdaSchedule):
     """λ such that the entropy of ``(L/q_t)^λ`` is that of a uniform law over a share of the points.
-
     So λ > 1 where the ratio over the points of the search is flatter than that, and λ < 1 where it
     is sharper, within 0.3 and 3.
 

@@ -35,7 +35,6 @@ GOLDEN = 0x9E3779B9
 
 def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
-
     Leaves, entries and keys are independent, and numbers the same on every device. ``kind`` is
     ``"binomial"``, the number of ones among 32 bits, centred and scaled, which is at most 5.7 in
     size; or ``"normal"``, exact, which takes forty times as long on a CPU. Another kind, a key that
@@ -66,10 +65,9 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
 
 
 def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
-    """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32.
-
-    They are what 32 random bits leave when divided by ``below``, from 1 to 2³¹ - 1: chances differ
-    by at most one in 2³². Under the same key they are independent of :func:`normal`.
+    """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32. They are
+    what 32 random bits leave when divided by ``below``, from 1 to 2³¹ - 1: chances differ by at
+    most one in 2³². Under the same key they are independent of :func:`normal`.
 
     >>> indices(jax.random.key(0), (2, 3), below=10).shape
     (2, 3)
