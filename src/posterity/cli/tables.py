@@ -77,16 +77,10 @@ def import_(settings: Settings) -> Data:
 def _by_recipe(law: Any, recipe: "Recipe", prior: Path) -> tuple[Any, list[str]]:
     """A law whose coefficients a recipe has by these names, or by R's; a note on their units."""
     from posterity.families.names import names_of
+    from posterity.fitting.reading import names_in_r
 
-    known = {"(Intercept)": "intercept"}
-    known |= {
-        f"{c}{level}": f"{c}[{level}]" for c, own in recipe.categories.items() for level in own
-    }
-    for name in recipe.columns or ():
-        off = f" - {recipe.center[name]:g}" if name in recipe.center else ""
-        by = f"/{recipe.scale[name]:g}" if name in recipe.scale else ""
-        known[f"I(({name}{off}){by})" if off and by else f"I({name}{off}{by})"] = name
     given = names_of(law).get("", ())
+    known = names_in_r(recipe)
     renamed = [known.get(name, name) for name in given]
     says = f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"
     return law.named(renamed) if given else law, [says]
