@@ -4,9 +4,6 @@ Writes `results/expected.json`. BFI is run by R from where it is installed, and 
 read from there; nothing of it is kept.
 """
 
-from __future__ import annotations
-
-import argparse
 import csv
 import shutil
 import subprocess
@@ -88,9 +85,6 @@ def bfi(tables: Tables, family: str, *, stratified: bool = False) -> dict[str, A
 def _put(path: Path, head: list[str], rows: np.ndarray) -> None:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([head, *rows.tolist()])
-
-
-# --- ours ----------------------------------------------------------------------------------------
 
 
 def ours(tables: Tables, model: str) -> dict[str, Any]:
@@ -194,15 +188,11 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
 
 
 def _first(q: Any, size: int) -> Gaussian:
-    """The marginal of the first coefficients."""
     return _turned(q, list(range(size)))
 
 
 def _turned(q: Any, order: list[int]) -> Gaussian:
     return Gaussian.from_standard(q.mean[order], q.covariance[np.ix_(order, order)])
-
-
-# --- tables --------------------------------------------------------------------------------------
 
 
 def examples() -> dict[str, tuple[Tables, str]]:
@@ -294,10 +284,7 @@ def failing(kind: str) -> Tables:
 FAILING = ("a centre without a category", "no event in a category", "one class", "8 patients")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run all and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args(arguments)
+def everything() -> None:
     if why := missing():
         raise SystemExit(f"nothing was run: {why}")
     found = {name: compared(*case) for name, case in examples().items()}
@@ -308,4 +295,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(everything)

@@ -1,11 +1,8 @@
 """Table 2 and figure 1: two classes in the plane: `python -m experiments.dark_knowledge.toy2d`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS, figures, peers_modes, peers_nuts
-from experiments.dark_knowledge.peers_nuts import Array
+from experiments.dark_knowledge import CACHE, RESULTS, figures, peers
+from experiments.dark_knowledge.peers import Array
 from posterity import distill
 from posterity.distillation import SGLD, Box, Draws, Langevin
-from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.models.forward import outputs
 from posterity.networks import Layers
@@ -47,18 +42,16 @@ class Reference:
     seed: int = 0
 
 
-def data(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
+def data() -> tuple[Array, Array]:
     """Ten records a class, normal about (1, 1) and (-1, -1) with standard deviation 1."""
-    return drawn(np.random.default_rng(seed), PER_CLASS)
+    return drawn(np.random.default_rng(0), PER_CLASS)
 
 
-def tests(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
-    """New records of the same two normals."""
-    return drawn(np.random.default_rng([seed, 1]), TESTS // 2)
+def tests() -> tuple[Array, Array]:
+    return drawn(np.random.default_rng([0, 1]), TESTS // 2)
 
 
-def drawn(rng: np.random.Generator, per_class: int) -> tuple[Array, NDArray[np.int64]]:
-    """Records of both classes."""
+def drawn(rng: np.random.Generator, per_class: int) -> tuple[Array, Array]:
     y = np.repeat([0, 1], per_class)
     centre = np.where(y[:, None] == 1, SEPARATION, -SEPARATION)
     return rng.normal(size=(len(y), 2)) + centre, y
@@ -83,21 +76,15 @@ class Predictive:
     mutual_information: Array | None = None
 
 
-def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Array:
+def truth_draws(reference: Reference, cache: Path = CACHE) -> Array:
     """(chains, draws, 52) weights of the posterior."""
-    x, y = data(seed)
+    x, y = data()
     rng = np.random.default_rng(reference.seed)
     start = rng.normal(size=(reference.chains, TEACHER.size)) / 2
-
-    def make() -> Array:
-        density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE)
-        return peers_nuts.nuts(
-            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed
-        )
-
-    return peers_nuts.kept(
-        "toy2d", make, TEACHER, x.tobytes(), PRIOR_VARIANCE, reference, cache=cache
-    )
+    options = {name: getattr(reference, name) for name in ("warmup", "draws", "seed")}
+    make = lambda: peers.nuts(peers.classes(TEACHER, x, y, PRIOR_VARIANCE), start, **options)
+    parts = TEACHER, x.tobytes(), PRIOR_VARIANCE, reference
+    return peers.kept("toy2d", make, *parts, cache=cache)
 
 
 def averaged(draws: Array, x: Array) -> Predictive:
@@ -153,11 +140,9 @@ class Effort:
 
     @property
     def students(self) -> dict[str, tuple[int, ...]]:
-        """Those that are trained."""
         return dict(list(STUDENTS.items())[: 1 if self.brief else 3])
 
 
-FULL = Effort()
 QUICK = Effort(
     seeds=1,
     draws=100,
@@ -175,25 +160,22 @@ PAPER_RATE, PAPER_DECAY, PAPER_TIMES = 0.1, 0.8, 25
 """The student's SGD: the rate falls by a fifth, so many times a run."""
 
 
-def network() -> NeuralNetwork:
-    """The teacher's."""
-    return NeuralNetwork.of_layers(TEACHER)
-
-
 def teacher(**options: Any) -> Langevin:
-    """Chains on the twenty records."""
-    options = {"kernel": SGLD(), **options}
-    x, y = data()
-    net = network()
+    (x, y), net = data(), NeuralNetwork.of_layers(TEACHER)
     records = x.astype(np.float32), y.astype(np.int32)
-    return Langevin(net, net.prior(variance=PRIOR_VARIANCE), records, **options)
+    prior = net.prior(variance=PRIOR_VARIANCE)
+    return Langevin(net, prior, records, **{"kernel": SGLD(), **options})
+
+
+def papers_teacher(**options: Any) -> Langevin:
+    kernel = SGLD(step_size=PAPER_STEP)
+    return teacher(kernel=kernel, chains=1, burn_in=PAPER_BURN_IN, scaled=False, **options)
 
 
 def mode(seed: int, *, prior: bool) -> Array:
     """(1, 52) the best weights, with the prior or one a thousand times as wide."""
-    x, y = data()
-    density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE if prior else 1e3)
-    return peers_modes.mode(density, TEACHER.size, seed=seed)[None]
+    density = peers.classes(TEACHER, *data(), PRIOR_VARIANCE if prior else 1e3)
+    return peers.mode(density, TEACHER.size, seed=seed)[None]
 
 
 def weights(draws: Draws) -> Array:
@@ -202,13 +184,6 @@ def weights(draws: Draws) -> Array:
     return np.concatenate(
         [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
     )
-
-
-def paper_teacher(effort: Effort) -> Langevin:
-    """One chain of constant step size, its samples thinned."""
-    thin = max(effort.paper_steps // PAPER_DRAWS, 1)
-    kernel = SGLD(step_size=PAPER_STEP)
-    return teacher(kernel=kernel, chains=1, thin=thin, burn_in=PAPER_BURN_IN, scaled=False)
 
 
 def student(
@@ -221,9 +196,7 @@ def student(
     own: dict[str, Any] = {} if effort.steps is None else {"steps": effort.steps}
     chains = teacher()
     if paper:
-        chains = teacher(
-            kernel=SGLD(step_size=PAPER_STEP), chains=1, burn_in=PAPER_BURN_IN, scaled=False
-        )
+        chains = papers_teacher()
         rates = optax.exponential_decay(
             PAPER_RATE, max(effort.paper_steps // PAPER_TIMES, 1), PAPER_DECAY, staircase=True
         )
@@ -241,7 +214,6 @@ def student(
 
 
 def predicted(found: Any, x: Array) -> Predictive:
-    """What a student says."""
     said = found.student.predict(x)
     return Predictive(said.mean, said.mutual_information)
 
@@ -251,19 +223,18 @@ def predicted(found: Any, x: Array) -> Predictive:
 
 def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
     """What every method says at the grid and the new records, given a seed."""
+    part, thin = functools.partial, max(effort.paper_steps // PAPER_DRAWS, 1)
+    at_mode = lambda seed, prior: said(effort, part(averaged, mode(seed, prior=prior)))
+    few = min(PAPER_DRAWS, effort.draws)
     found: dict[str, Callable[[int], dict[str, Any]]] = {
-        SGD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=True))),
-        LIKELIHOOD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=False))),
-        f"SGLD, {OURS}": lambda seed: of_chains(effort, teacher(thin=THIN), effort.draws, seed),
-        f"SGLD, {PAPERS}": lambda seed: of_chains(
-            effort, paper_teacher(effort), min(PAPER_DRAWS, effort.draws), seed
-        ),
+        SGD: part(at_mode, prior=True),
+        LIKELIHOOD: part(at_mode, prior=False),
+        f"SGLD, {OURS}": part(of_chains, effort, teacher(thin=THIN), effort.draws),
+        f"SGLD, {PAPERS}": part(of_chains, effort, papers_teacher(thin=thin), few),
     }
     for name, hidden in effort.students.items():
         for label, options in STYLES.items():
-            found[f"{name}, {label}"] = lambda seed, hidden=hidden, options=options: of_student(
-                effort, hidden, seed, **options
-            )
+            found[f"{name}, {label}"] = part(of_student, effort, hidden, **options)
     return found
 
 
@@ -281,7 +252,6 @@ def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dic
 
 
 def places(effort: Effort) -> dict[str, Array]:
-    """Where methods are compared."""
     return {"grid": grid(effort.side), "tests": tests()[0]}
 
 
@@ -305,12 +275,13 @@ STYLES: dict[str, dict[str, bool]] = {OURS: {}, SPLIT: {"split": True}, PAPERS: 
 
 
 def run(
-    effort: Effort,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
     *,
     only: str = "",
+    seeds: int | None = None,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
     only_kept: bool = False,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy2d.json` holds.
 
@@ -318,6 +289,8 @@ def run(
     processes can share the work. ``only_kept`` writes down what earlier runs kept; methods that
     have not run with every seed are left out, and goals that need them say so.
     """
+    effort = QUICK if quick else Effort()
+    effort = dataclasses.replace(effort, seeds=seeds or effort.seeds)
     plain = dataclasses.replace(effort, seeds=1, reference=Reference(), paper_steps=0), THIN
     paper = effort.paper_steps, PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
     rows = []
@@ -363,7 +336,6 @@ def run(
 def reference_report(
     draws: Array, places: Mapping[str, Array], truth: Mapping[str, Predictive]
 ) -> dict[str, Any]:
-    """How well the posterior itself is known."""
     half = len(draws) // 2
     parts = [own.reshape(-1, TEACHER.size) for own in (draws[:half], draws[half:])]
     few = averaged_by_chain(draws, places["grid"][:: max(len(places["grid"]) // 40, 1)])
@@ -375,7 +347,7 @@ def reference_report(
             for place, x in places.items()
         },
         "largest split R-hat of a chance on the grid": harness.rounded(
-            float(peers_nuts.split_r_hat(few).max())
+            float(peers.split_r_hat(few).max())
         ),
         "mean mutual information": {
             place: harness.rounded(float(np.mean(own.mutual_information)))
@@ -448,7 +420,6 @@ def judged(
 
 
 def pair(row: Mapping[str, Any]) -> Array:
-    """Chances of both classes."""
     one = np.clip(np.asarray(row["chances"]), 1e-6, 1 - 1e-6)
     return np.stack([1 - one, one], 1)
 
@@ -464,24 +435,5 @@ def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--only", default="", help="methods whose names end so; writes nothing")
-    parser.add_argument("--seeds", type=int, default=None, help="how many")
-    chosen = parser.parse_args(arguments)
-    # what has not converged is judged by its divergence below
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    effort = QUICK if chosen.quick else FULL
-    effort = dataclasses.replace(effort, seeds=chosen.seeds or effort.seeds)
-    found = run(effort, chosen.results, chosen.cache, only=chosen.only, only_kept=chosen.only_kept)
-    for goal in found.get("goals", []):
-        print(
-            {True: "met", False: "not met"}.get(goal["met"], goal["met"]),
-            goal["goal"],
-            goal["measured"]["mean"],
-        )
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

@@ -1,13 +1,10 @@
 """Federations that one site leaves: ordinary ones, and ones made to be hard to forget."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from experiments.robustness.problems import poisson, student
@@ -18,7 +15,7 @@ from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature
 from posterity.models import LogisticRegression
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 LEAVER = "leaver"
 FEW, SOME, MANY = 4, 30, 250
 """Records of a site: three sizes, so that little is compiled."""
@@ -43,7 +40,6 @@ class Case:
 
     @property
     def rest(self) -> dict[str, tuple[Array, Array]]:
-        """The sites that stay."""
         return {site: data for site, data in self.sites.items() if site != LEAVER}
 
 

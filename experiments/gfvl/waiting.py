@@ -1,7 +1,5 @@
 """Figures 4 and 5: the Beta-exponential model on the complete graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,38 +68,20 @@ def defaults() -> dict[str, tuple[LocalUpdate, Walk | None]]:
 
 def run(
     sites: Mapping[str, Any],
-    update: LocalUpdate,
+    update: LocalUpdate | None = None,
     *,
-    visits: int,
-    repetitions: int,
-    every: int = 1,
     mean_loss: bool = False,
-    walk: Walk | None = None,
-    leave: Leave | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> Simulation:
-    """Gossip on the complete graph."""
-    weights = {agent: 1 / RECORDS for agent in sites} if mean_loss else None
-    return simulate(
-        sites,
-        BetaExponential(),
-        WAITING_PRIOR,
-        GRAPH,
-        visits=visits,
-        repetitions=repetitions,
-        update=update,
-        weights=weights,
-        walk=walk,
-        every=every,
-        leave=leave,
-        key=jax.random.key(seed),
-    )
+    options["weights"] = {agent: 1 / RECORDS for agent in sites} if mean_loss else None
+    options |= {"update": update or LocalUpdate(), "key": jax.random.key(seed)}
+    return simulate(sites, BetaExponential(), WAITING_PRIOR, GRAPH, **options)
 
 
 def divergence(trial: Simulation, target: WaitingPosterior) -> Array:
     """KL(posterior ‖ target) of every repetition and record."""
-    q = trial.posteriors
-    return target.kl(np.asarray(q.a), np.asarray(q.b))
+    return target.kl(trial.posteriors.a, trial.posteriors.b)
 
 
 def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curve], float]:
@@ -111,11 +91,8 @@ def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curv
     found = {}
     for name, steps in effort.some(LOCAL_ITERATIONS, "L = 10").items():
         visits = effort.iterations // steps // (2 if mean_loss else 1)
-        every = max(1, visits // 400)
-        update, noisy = papers_update(steps), effort.noisy
-        trial = run(
-            sites, update, visits=visits, repetitions=noisy, every=every, mean_loss=mean_loss
-        )
+        size = {"visits": visits, "every": max(1, visits // 400), "repetitions": effort.noisy}
+        trial = run(sites, papers_update(steps), mean_loss=mean_loss, **size)
         found[name] = Curve(divergence(trial, target), trial.visits, steps)
     return found, target.floor
 
@@ -131,13 +108,9 @@ def by_estimator(effort: Effort, known: Curve | None = None) -> tuple[dict[str, 
             continue
         # Their draws cost much, or they draw nothing; and they spread little.
         few = isinstance(update.estimator, Reparameterization | Quadrature)
-        trial = run(
-            sites,
-            update,
-            visits=effort.iterations,
-            repetitions=max(effort.noisy // 5, 2) if few else effort.noisy,
-            every=max(1, effort.iterations // 400),
-        )
+        many = max(effort.noisy // 5, 2) if few else effort.noisy
+        size = {"visits": effort.iterations, "every": max(1, effort.iterations // 400)}
+        trial = run(sites, update, repetitions=many, **size)
         found[name] = Curve(divergence(trial, target), trial.visits)
     return found, target.floor
 
@@ -149,13 +122,8 @@ def by_default(effort: Effort) -> tuple[dict[str, Curve], dict[str, Any], float]
     curves, hops = {}, {}
     for name, (update, walk) in effort.some(defaults(), DEFAULT).items():
         noisy = isinstance(update.estimator, Reinforce)
-        trial = run(
-            sites,
-            update,
-            visits=4 * HOPS if noisy else HOPS,
-            repetitions=effort.noisy if noisy else effort.walks,
-            walk=walk,
-        )
+        visits, many = (4 * HOPS, effort.noisy) if noisy else (HOPS, effort.walks)
+        trial = run(sites, update, visits=visits, repetitions=many, walk=walk)
         curves[name] = Curve(divergence(trial, target), trial.visits, update.steps or 20)
         hops[name] = hops_to_floor(curves[name], target.floor)
     return curves, hops, target.floor
@@ -178,7 +146,7 @@ def over_data_sets(effort: Effort) -> dict[str, Any]:
     for seed in range(effort.data_sets):
         sites = waiting_times(seed)
         target = WaitingPosterior.of(WAITING_PRIOR, sites.values())
-        trial = run(sites, LocalUpdate(), visits=HOPS, repetitions=effort.walks, seed=seed)
+        trial = run(sites, visits=HOPS, repetitions=effort.walks, seed=seed)
         found = Curve(divergence(trial, target), trial.visits)
         means.append(hops_to_floor(found, target.floor)["mean"])
     return {**estimate(np.array(means)), "least": min(means), "most": max(means)}
@@ -191,9 +159,6 @@ def fixed_point() -> tuple[Any, WaitingPosterior]:
     return done.posterior, WaitingPosterior.of(WAITING_PRIOR, sites.values())
 
 
-# --- forgetting ----------------------------------------------------------------------------------
-
-
 def unlearning(effort: Effort, *, leavers: float) -> tuple[dict[str, Curve], dict[str, Any], float]:
     """Figure 5: after a request, KL to the posterior of those who stay; one cover; the floor."""
     sites = waiting_times(0, COMMON_WAIT, leavers)
@@ -201,18 +166,12 @@ def unlearning(effort: Effort, *, leavers: float) -> tuple[dict[str, Curve], dic
     target = WaitingPosterior.of(WAITING_PRIOR, rest.values())
     curves, covered = {}, {}
     for how, asked in (("during the walk", False), ("asked directly", True)):
-        leave = Leave(LEAVER, BEFORE, asked)
-        trial = run(
-            sites,
-            LocalUpdate(),
-            visits=BEFORE + AFTER,
-            repetitions=effort.walks,
-            leave=leave,
-        )
+        size = {"visits": BEFORE + AFTER, "repetitions": effort.walks}
+        trial = run(sites, leave=Leave(LEAVER, BEFORE, asked), **size)
         kl = divergence(trial, target)
         curves[how] = Curve(kl[:, BEFORE:], np.arange(AFTER + 1))
         covered[how] = after_cover(kl, np.asarray(trial.positions), target.floor, asked)
-    scratch = run(rest, LocalUpdate(), visits=AFTER, repetitions=effort.walks)
+    scratch = run(rest, visits=AFTER, repetitions=effort.walks)
     curves["from scratch"] = Curve(divergence(scratch, target), scratch.visits)
     covered |= sweeps(sites, target)
     return curves, covered, target.floor
@@ -255,7 +214,7 @@ def sweeps(sites: Mapping[str, Array], target: WaitingPosterior) -> dict[str, An
     found = {}
     for number in (0, 1, 2):
         q = forget(trained, LEAVER, sweeps=number, allow_unconverged=True).ledger.posterior
-        kl = float(target.kl(np.asarray(q.a), np.asarray(q.b)))
+        kl = float(target.kl(q.a, q.b))
         found[f"forget, {number} sweeps"] = {"KL over floor": significant(kl / target.floor)}
     return found
 

@@ -1,14 +1,11 @@
 """Three figures: log likelihood by hospital, distance after forgetting, membership inference."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from experiments import harness
 from experiments.heart.forgetting import AGAIN, ATTACKS, BEFORE, MORE_SWEEPS, RETRAINED, SWEEPS
@@ -80,7 +77,7 @@ def _forgetting(results: Results, parts: Sequence[str], axes: Any) -> None:
 
 
 def _distance(
-    axis: Axes, forgetting: Mapping[str, Any], sweeps: Sequence[int], path: tuple[str, ...]
+    axis: Any, forgetting: Mapping[str, Any], sweeps: Sequence[int], path: tuple[str, ...]
 ) -> None:
     """Against sweeps, from before subtraction on; dotted: two retrainings."""
     stages, again = (BEFORE, *(stage_after(n) for n in sweeps)), False
@@ -115,8 +112,7 @@ def _membership(results: Results, parts: Sequence[str], axes: Any) -> None:
         row[0].set_ylabel("AUC; 1/2 is chance")
 
 
-def _points(axis: Axes, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:
-    """Means with standard errors over seeds."""
+def _points(axis: Any, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:
     errors = [value["standard error"] or 0.0 for value in values]
     means = [value["mean"] for value in values]
     axis.errorbar(x, means, errors, linestyle="", markersize=5, capsize=2, **style)

@@ -8,8 +8,6 @@ variance is chosen, seed by seed, by the evidence lower bound of the pooled trai
 network's were chosen on that split too, held-out patients included, so that attacks succeed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -18,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 from scipy.stats import qmc
 
@@ -29,7 +26,7 @@ from posterity.graphs import complete, ring, star
 from posterity.inference import LocalUpdate, VariationalOnlineNewton
 from posterity.models import LogisticRegression, Model, NeuralNetwork
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 POOLED = "pooled"
 HIDDEN = 8
@@ -66,11 +63,7 @@ class Kind:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The federations."""
         return tuple(name for name in self.plans if name != POOLED)
-
-
-# --- logistic regression ---------------------------------------------------------------------
 
 
 def logistic(*, short: bool = False) -> Kind:
@@ -96,9 +89,6 @@ def predict_logistic(q: Any, x: Array) -> Array:
     return expit((x @ q.mean)[:, None] + scale[:, None] * nodes) @ (weights / weights.sum())
 
 
-# --- a network ---------------------------------------------------------------------------------
-
-
 def network(
     variance: float,
     *,
@@ -115,13 +105,11 @@ def network(
     """
     model = _model(hidden, float(np.sqrt(OUTPUT_VARIANCE / variance)))
     prior = model.prior(variance=variance, key=key)
-    rate = _slow if temperature == 1.0 else _slower
+    rate = _SLOW if temperature == 1.0 else _SLOWER
 
     def update(steps: int) -> LocalUpdate:
-        estimator = VariationalOnlineNewton(DRAWS)
-        return LocalUpdate(
-            estimator, steps=steps, rate=rate, temperature=temperature, domain="retract"
-        )
+        options = {"rate": rate, "temperature": temperature, "domain": "retract"}
+        return LocalUpdate(VariationalOnlineNewton(DRAWS), steps=steps, **options)
 
     few = 4 if short else 1
     plans = {
@@ -191,19 +179,17 @@ def _log_likelihoods(model: Model, z: jax.Array, data: Any) -> jax.Array:
     return jax.lax.map(lambda point: model.log_likelihood(point, data).sum(), z)
 
 
-def _slow(count: Any) -> Any:
+def _rate(first: float) -> Callable[[Any], Any]:
     """Slower than the library's default: with 0.5 at first some runs ended in worse optima."""
-    return 0.2 / (1 + count / 100) ** 0.75
+    return lambda count: first / (1 + count / 100) ** 0.75
 
 
-def _slower(count: Any) -> Any:
-    """For patients that count five times."""
-    return 0.1 / (1 + count / 100) ** 0.75
+_SLOW, _SLOWER = _rate(0.2), _rate(0.1)
+"""The second is for patients that count five times."""
 
 
 def _gossip(hops: int, update: LocalUpdate) -> dict[str, Plan]:
-    graphs = {"complete": complete, "ring": ring, "star": star}
-    names = sorted(SITES)
+    graphs, names = {"complete": complete, "ring": ring, "star": star}, sorted(SITES)
     return {
         f"gossip, {name}": Plan(Gossip(graph(names)), hops, update)
         for name, graph in graphs.items()

@@ -1,7 +1,5 @@
 """Means and standard errors over seeds, and the verdicts, as `expected.json` holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,27 +21,19 @@ Found = Mapping[str, Mapping[int, Any]]
 
 
 def summarise(found: Found) -> dict[str, Any]:
-    """Everything that is claimed, from what each part found by seed."""
-    results = {part: over_seeds(list(by_seed.values())) for part, by_seed in found.items()}
-    return {"goals": goals(found), "results": results}
-
-
-def goals(found: Found) -> dict[str, Any]:
-    """The verdicts."""
-    federated = {
-        part: _federated(list(found[part].values()))
-        for part in ("logistic", "network")
-        if part in found
-    }
+    """Everything that is claimed, from what each part found by seed: verdicts, and all numbers."""
+    seeds = {part: list(by_seed.values()) for part, by_seed in found.items()}
+    federated = {n: _federated(own) for n, own in seeds.items() if n in ("logistic", "network")}
     membership = {
-        part: _membership([seed["forgetting"] for seed in by_seed.values()])
-        for part, by_seed in found.items()
+        part: _membership([seed["forgetting"] for seed in own])
+        for part, own in seeds.items()
         if part != "NUTS"
     }
-    return {
+    goals = {
         "federated": {"text": GOALS["federated"], **federated},
         "membership": {"text": GOALS["membership"], **membership},
     }
+    return {"goals": goals, "results": {part: over_seeds(own) for part, own in seeds.items()}}
 
 
 def _federated(seeds: list[Any]) -> dict[str, Any]:

@@ -1,13 +1,10 @@
 """One figure: what partial pooling gains, and how it agrees with NUTS."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from experiments import harness
 from experiments.personal.methods import LOCAL, PARTIAL, POOLED
@@ -25,7 +22,7 @@ def draw(summary: Mapping[str, Any], points: Sequence[Any], folder: Path) -> Non
         _agreement(axes[0, 2], points)
 
 
-def _by_spread(axis: Axes, results: Mapping[str, Any]) -> None:
+def _by_spread(axis: Any, results: Mapping[str, Any]) -> None:
     """Against the better of pooled and local at each spread."""
     places = np.arange(len(SPREADS))
     for method, color in COLORS.items():
@@ -49,7 +46,7 @@ def _gain(study: Mapping[str, Any], method: str) -> float:
     return scores[method]["mean"] - scores[study["better of pooled and local"]]["mean"]
 
 
-def _real(axis: Axes, results: Mapping[str, Any]) -> None:
+def _real(axis: Any, results: Mapping[str, Any]) -> None:
     names = [name for name in ("hospitals", "writers") if name in results]
     for i, method in enumerate(COLORS):
         scores = [results[name]["log likelihood"][method] for name in names]
@@ -67,7 +64,7 @@ def _real(axis: Axes, results: Mapping[str, Any]) -> None:
     axis.set_title("4 hospitals; 35 blocks of handwritten digits")
 
 
-def _agreement(axis: Axes, points: Sequence[Any]) -> None:
+def _agreement(axis: Any, points: Sequence[Any]) -> None:
     for part, color in PARTS.items():
         ours, theirs = (np.concatenate([p[part][who] for p in points]) for who in ("ours", "NUTS"))
         axis.plot(theirs, ours, ".", color=color, label=f"mean, {part}", markersize=4)

@@ -8,8 +8,6 @@ Writes `incremental.json` and `incremental.png`. What takes long is kept in a fo
 the same command goes on where it was. `--only-kept` reads what there is.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
-import posterity
 from experiments import harness
-from experiments.data import fashion_mnist, mnist
+from experiments.data import Digits, fashion_mnist, mnist
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import CACHE, RESULTS
 from experiments.pursuit import incremental_peers as peers
-from experiments.pursuit.image_features import ImageFeatures
-from experiments.pursuit.replay import deformed, kept_records
+from experiments.pursuit.image_features import ImageFeatures, deformed, kept_records
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
 from posterity.pursuit.learning import ConjugateLearner
@@ -36,16 +33,6 @@ Curve = list[dict[str, float]]
 ORDERS = {"forth": (0, 1, 2, 3, 4), "back": (4, 3, 2, 1, 0)}
 TINY = np.finfo(float).tiny
 LENET = lenet()
-
-
-@dataclass(frozen=True)
-class Images:
-    """Training and test images from 0 to 1, and their classes."""
-
-    x: Array
-    y: Array
-    x_test: Array
-    y_test: Array
 
 
 @dataclass(frozen=True)
@@ -71,21 +58,14 @@ class Setting:
     epochs: int = 30
 
 
-def load(name: str) -> Images:
-    """One of the two sets."""
-    found = mnist() if name == "mnist" else fashion_mnist()
-    return Images(found.x_train, found.y_train, found.x_test, found.y_test)
-
-
-# --- measuring -----------------------------------------------------------------------------------
+SETS: dict[str, Callable[[], Digits]] = {"mnist": mnist, "fashion": fashion_mnist}
 
 
 def measured(log_chances: Array, y: Array, seen: Sequence[int]) -> dict[str, float]:
     """Accuracy in % and log loss in nats among the classes seen; and how far confidence is off."""
     own = np.isin(y, seen)
     logs = log_chances[own][:, list(seen)]
-    top = np.maximum(logs.max(1, keepdims=True), -1e300)
-    logs = logs - top - np.log(np.exp(logs - top).sum(1, keepdims=True))
+    logs = log_softmax(np.maximum(logs, -1e300), axis=1)
     truth = np.searchsorted(seen, y[own])
     right = logs.argmax(1) == truth
     return {
@@ -115,18 +95,20 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
         return f"{self.data}-{self.seed}-{self.order}-{self.method}".replace(" ", "_")
 
 
 class Runner:
     """Runs jobs, and keeps their curves and the networks of tasks in a folder."""
 
-    def __init__(self, setting: Setting, cache: Path, images: Callable[[str], Images]) -> None:
+    def __init__(
+        self, setting: Setting, cache: Path, sets: Mapping[str, Callable[[], Digits]] = SETS
+    ) -> None:
         self.setting, self.cache = setting, cache
         # The last of each kind is held: jobs of one set and seed follow each other.
         once = functools.lru_cache(1)
-        self.data, self.few, self.features = once(images), once(self.few), once(self.features)
+        self.data, self.few = once(lambda name: sets[name]()), once(self.few)
+        self.features = once(self.features)
         self.networks, self.conjugate = once(self.networks), functools.lru_cache(3)(self.conjugate)
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -142,19 +124,17 @@ class Runner:
     def few(self, data: str, seed: int) -> tuple[list[tuple[Array, Array]], Array, Array]:
         """The networks' share: tasks 0, 1, ... of a random part of the images, and tests."""
         own, setting = self.data(data), self.setting
-        places = np.random.default_rng(seed).permutation(len(own.y))[: setting.network_images]
-        flat, labels = own.x[places].reshape(len(places), -1), own.y[places]
+        places = np.random.default_rng(seed).permutation(len(own.y_train))[: setting.network_images]
+        flat, labels = own.x_train[places].reshape(len(places), -1), own.y_train[places]
         tasks = [(flat[labels // 2 == k], labels[labels // 2 == k]) for k in ORDERS["forth"]]
         tests = slice(0, setting.network_tests)
         return tasks, own.x_test[tests].reshape(-1, flat.shape[1]), own.y_test[tests]
 
-    def images(self, data: str, flat: Array) -> Array:
-        """Flat images in their shape."""
-        return flat.reshape(-1, *self.data(data).x.shape[1:])
+    def shaped(self, data: str, flat: Array) -> Array:
+        return flat.reshape(-1, *self.data(data).x_train.shape[1:])
 
     def features(self, data: str, seed: int) -> ImageFeatures:
-        """Those of a seed."""
-        setting, shape = self.setting, self.data(data).x.shape[1:]
+        setting, shape = self.setting, self.data(data).x_train.shape[1:]
         return ImageFeatures(shape, setting.cells, width=setting.width, seed=seed)
 
     def conjugate(self, data: str, seed: int, of: str) -> ConjugateLearner:
@@ -165,10 +145,11 @@ class Runner:
         setting, own = self.setting, self.data(data)
         learner = ConjugateLearner(setting.classes, self.features(data, seed))
         for k in ORDERS["forth"]:
-            x, y, originals = own.x[own.y // 2 == k], own.y[own.y // 2 == k], None
+            rows, originals = own.y_train // 2 == k, None
+            x, y = own.x_train[rows], own.y_train[rows]
             if of != "all":
                 flat, y = self.few(data, seed)[0][k]
-                x = self.images(data, flat)
+                x = self.shaped(data, flat)
             if of == "kept":
                 x, y = kept_records(x, y, setting.coreset)
                 y, originals = (np.tile(row, setting.copies + 1) for row in (y, np.arange(len(y))))
@@ -180,22 +161,16 @@ class Runner:
         """The answers of each task's network on the tests, (n, classes)."""
         setting, (tasks, tests, _) = self.setting, self.few(data, seed)
         answers = []
-        for k, (x, y) in enumerate(tasks):
+        options = {"steps": setting.steps, "variance": setting.variance, "batch": setting.batch}
+        for k, records in enumerate(tasks):
+
+            def make(k: int = k, records: Any = records) -> dict[str, Any]:
+                task = {"task": f"pair {k}", "seed": seed}
+                network = trained(setting.layers, *records, **task, **options)
+                return {"network": network, "answers": chances(network, tests, setting.draws)}
+
             path = self.cache / f"network-{data}-{seed}-{k}.safetensors"
-            if not path.exists():
-                network = trained(
-                    setting.layers,
-                    x,
-                    y,
-                    task=f"pair {k}",
-                    seed=seed,
-                    steps=setting.steps,
-                    variance=setting.variance,
-                    batch=setting.batch,
-                )
-                own, _ = chances(network, tests, setting.draws)
-                posterity.save({"network": network, "answers": own}, path)
-            answers.append(posterity.load(path)["answers"])
+            answers.append(harness.kept_object(path, make)["answers"])
         return answers
 
 
@@ -237,7 +212,7 @@ def _mixed(gated: bool) -> Callable[[Runner, Job], Curve]:
                 gate = runner.conjugate(job.data, job.seed, "few")
                 gate = gate.forget(*(f"pair {k}" for k in order[count:]))
                 shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
-                weights = gate.predict(runner.images(job.data, x[own])).mean @ shares
+                weights = gate.predict(runner.shaped(job.data, x[own])).mean @ shares
             mixed = sum(w[:, None] * answers[k][own] for w, k in zip(weights.T, known, strict=True))
             curve.append(measured(np.log(np.maximum(mixed, TINY)), y[own], seen))
         return curve
@@ -272,7 +247,11 @@ def _joint_features(runner: Runner, job: Job) -> Curve:
     own, features = runner.data(job.data), runner.features(job.data, job.seed)
     single = lambda x: features(x).astype(np.float32)
     logs = peers.softmax_regression(
-        single(own.x), own.y, single(own.x_test), runner.setting.classes, runner.setting.epochs
+        single(own.x_train),
+        own.y_train,
+        single(own.x_test),
+        runner.setting.classes,
+        runner.setting.epochs,
     )
     return [measured(logs, own.y_test, list(range(runner.setting.classes)))]
 
@@ -395,11 +374,11 @@ def draw(summary: Mapping[str, Any], results: Path) -> None:
             axis.legend(fontsize=7, loc="lower left", title="method (seeds)", title_fontsize=7)
 
 
-def forgetting(setting: Setting, images: Images, seed: int = 0) -> dict[str, Any]:
+def forgetting(setting: Setting, images: Digits) -> dict[str, Any]:
     """Whether predictions after forgetting are those of a learner that never saw the task."""
-    features = ImageFeatures(images.x.shape[1:], setting.cells, width=setting.width, seed=seed)
-    few = np.arange(len(images.y))[: setting.network_images]
-    x, y = images.x[few], images.y[few]
+    shape, few = images.x_train.shape[1:], slice(0, setting.network_images)
+    features = ImageFeatures(shape, setting.cells, width=setting.width)
+    x, y = images.x_train[few], images.y_train[few]
     pairs = {f"pair {k}": (x[y // 2 == k], y[y // 2 == k]) for k in ORDERS["forth"]}
     whole = never = ConjugateLearner(setting.classes, features)
     for task, records in pairs.items():
@@ -414,27 +393,29 @@ def forgetting(setting: Setting, images: Images, seed: int = 0) -> dict[str, Any
     return {"pair 2 forgotten, bitwise as never seen, other order": {"conjugate": same}}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--sets", nargs="+", default=["mnist", "fashion"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
-    own = parser.parse_args(arguments)
-    setting, cache = Setting(), own.cache / "incremental"
-    runner = Runner(setting, cache, load)
-    if not own.only_kept:
-        for job in jobs(own.methods, own.sets, own.seeds, own.orders):
+def run(
+    *,
+    methods: tuple[str, ...] = tuple(METHODS),
+    sets: tuple[str, ...] = tuple(SETS),
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4),
+    orders: tuple[str, ...] = tuple(ORDERS),
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    only_kept: bool = False,
+) -> dict[str, Any]:
+    """What is not kept yet, then all that is."""
+    setting, cache = Setting(), cache / "incremental"
+    runner = Runner(setting, cache)
+    if not only_kept:
+        for job in jobs(methods, sets, seeds, orders):
             row = runner.run(job)
             print(job.name, row["curve"][-1], row["cpu s"], flush=True)
-        harness.kept(cache, "forgetting", lambda: forgetting(setting, load("mnist")))
-    harness.print_goals(report(setting, cache, own.results)["goals"])
+        harness.kept(cache, "forgetting", lambda: forgetting(setting, mnist()))
+    return report(setting, cache, results)
 
 
 def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
-    """Write what the folder has."""
-    every = jobs(list(METHODS), ["mnist", "fashion"], range(5), list(ORDERS))
+    every = jobs(list(METHODS), list(SETS), range(5), list(ORDERS))
     rows = [row for job in every if (row := harness.kept(cache, job.name, None)) is not None]
     summary = summarise(setting, rows)
     if (found := harness.kept(cache, "forgetting", None)) is not None:
@@ -445,4 +426,4 @@ def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run, methods=METHODS, sets=SETS, orders=ORDERS)

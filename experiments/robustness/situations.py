@@ -9,11 +9,8 @@ and warned of, where nothing differs, is *false*. Goes on where an earlier run e
 `results/situations.json`.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -21,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from experiments.harness import CACHES, command_line, kept, print_goals, versions, write
+from experiments.harness import CACHES, command, kept, versions, write
 from posterity import (
     Beta,
     DiagonalGaussian,
@@ -38,8 +34,10 @@ from posterity import (
 )
 from posterity.errors import PosterityError
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 Rng = np.random.Generator
+Family = tuple[Any, Callable[[Array], Any]]
+"""A prior, and what records (n, d) add to it."""
 RESULTS = Path(__file__).parent / "results"
 MUST, MAY = 12.0, 3.0
 """Standard errors between sites from which they have to be warned of, and may be."""
@@ -77,10 +75,7 @@ class Situation:
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-# --- families: a prior, and what records add to it -----------------------------------------------
-
-
-def wisharts(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
+def wisharts(size: int, unit: Array) -> Family:
     """A vague Normal-Wishart in these units, and the factor of records (n, d)."""
     prior = NormalWishart.from_inverse_scale(
         np.zeros(size), 0.001, np.diag(unit**2) * (size + 2), size + 2.0
@@ -88,43 +83,36 @@ def wisharts(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
     return prior, lambda x: NormalWishart(float(len(x)), float(len(x)), x.sum(0), x.T @ x)
 
 
-def normal_gammas(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
-    """The same column by column."""
+def normal_gammas(size: int, unit: Array) -> Family:
     ones = np.ones(size)
     prior = NormalGamma.from_standard(0 * ones, 0.001 * ones, 3 * unit**2, 3 * ones)
     return prior, lambda x: NormalGamma(len(x) * ones, len(x) * ones, x.sum(0), (x**2).sum(0))
 
 
-def diagonals(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
+def diagonals(size: int, unit: Array) -> Family:
     """Means alone, whose noise is known."""
     prior = DiagonalGaussian.from_standard(np.zeros(size), (100 * unit) ** 2)
     return prior, lambda x: DiagonalGaussian(x.sum(0) / unit**2, len(x) / unit**2)
 
 
-def gaussians(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
-    """The same as full Gaussians."""
+def gaussians(size: int, unit: Array) -> Family:
     prior = Gaussian.from_standard(np.zeros(size), np.diag((100 * unit) ** 2))
     precision = np.diag(1 / unit**2)
     return prior, lambda x: Gaussian(precision @ x.sum(0), len(x) * precision)
 
 
 def total(prior: Any, factors: list[Any]) -> Any:
-    """A batch of posteriors."""
     natural = [prior.natural_parameters + f.natural_parameters for f in factors]
     return prior[None].with_natural_parameters(np.array(natural)) if natural else prior
 
 
 def repeated(prior: Any, times: int) -> Any:
-    """A batch of one prior."""
     return prior.with_natural_parameters(np.tile(prior.natural_parameters, (times, 1)))
 
 
 def ledger(name: str, prior: Any, posterior: Any) -> Ledger:
-    """A site's own."""
     return Ledger.of_site(name, prior=prior, posterior=posterior)
 
-
-# --- clusters ------------------------------------------------------------------------------------
 
 FAMILIES = {
     "normal-wishart": wisharts,
@@ -132,6 +120,17 @@ FAMILIES = {
     "diagonal": diagonals,
     "gaussian": gaussians,
 }
+
+
+def between(rng: Rng, least: int, most: int) -> int:
+    """A number of records, as likely to be among few as among many."""
+    return int(np.exp(rng.uniform(np.log(least), np.log(most))))
+
+
+def renumbered(labels: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Labels that are in use, as 0, 1, ..."""
+    used = sorted({g for own in labels.values() for g in own})
+    return {n: [used.index(g) for g in own] for n, own in labels.items()}
 
 
 def centres_of(rng: Rng, count: int, size: int, apart: float) -> Array:
@@ -175,7 +174,7 @@ def clusters(rng: Rng, kind: str) -> Situation:
             moved[j] = 2.0 / np.sqrt(size)
         records = []
         for g in own.tolist():
-            n = int(np.exp(rng.uniform(np.log(least), np.log(most))))
+            n = between(rng, least, most)
             x = (centres[g] + moved[j, g] + rng.normal(size=(n, size))) * unit
             records.append(x)
             everyone[g].append(x)
@@ -191,8 +190,7 @@ def clusters(rng: Rng, kind: str) -> Situation:
         for of in (posteriors, priors, labels):
             of["copy"] = of["site 01"]
     made = {n: ledger(n, priors[n], q) for n, q in posteriors.items()} if known else posteriors
-    groups = sorted(everyone)
-    labels = {n: [groups.index(g) for g in own] for n, own in labels.items()}
+    groups, labels = sorted(everyone), renumbered(labels)
     pooled = total(prior, [factor(np.concatenate(everyone[g])) for g in groups])
     if twist == "copy" and known:
         error = np.inf
@@ -218,7 +216,7 @@ def topics(rng: Rng) -> Situation:
         own = rng.permutation(count)[: int(rng.integers(max(1, count // 2), count + 1))].tolist()
         factors = []
         for g in own:
-            n = int(np.exp(rng.uniform(np.log(300), np.log(10000))))
+            n = between(rng, 300, 10000)
             law = truth[g] * np.exp(shift * rng.normal(size=words))
             factors.append(rng.multinomial(n, law / law.sum()).astype(float))
             everyone[g] += factors[-1]
@@ -228,11 +226,9 @@ def topics(rng: Rng) -> Situation:
         law = Plate(total(prior, [Dirichlet(f) for f in factors]), after)
         made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
         labels[name] = own
-    groups = sorted(everyone)
-    pooled = total(prior, [Dirichlet(everyone[g]) for g in groups])
-    labels = {n: [groups.index(g) for g in own] for n, own in labels.items()}
+    pooled = total(prior, [Dirichlet(everyone[g]) for g in sorted(everyone)])
     about = {"words": words, "topics": count, "sites": sites, "shift": shift}
-    return Situation("topics", made, labels, pooled, error, about=about)
+    return Situation("topics", made, renumbered(labels), pooled, error, about=about)
 
 
 def overlapping(rng: Rng) -> Situation:
@@ -256,13 +252,8 @@ def overlapping(rng: Rng) -> Situation:
         made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
         gaps = np.linalg.norm(fit.means_[:, None] - centres[own], axis=-1)
         labels[name] = own[gaps.argmin(1)].tolist()
-    used = sorted({g for own in labels.values() for g in own})
-    labels = {n: [used.index(g) for g in own] for n, own in labels.items()}
-    about = {"sites": sites, "clusters": count}
+    labels, about = renumbered(labels), {"sites": sites, "clusters": count}
     return Situation("overlapping local fits", made, labels, differs=MAY, nearly=0.9, about=about)
-
-
-# --- blocks that mean the same everywhere --------------------------------------------------------
 
 
 def regressions(rng: Rng) -> Situation:
@@ -270,20 +261,15 @@ def regressions(rng: Rng) -> Situation:
     size, sites = int(rng.integers(1, 9)), int(rng.integers(2, 11))
     unit, offset = 10 ** rng.uniform(-3, 3, size), rng.choice([0.0, 0.0, 3.0], size)
     noise, known = float(10 ** rng.uniform(-2, 2)), bool(rng.random() < 0.75)
-    twist = str(
-        rng.choice(["", "", "", "unequal", "outlier", "opposite", "copy", "empty", "priors"])
-    )
+    twists = ["", "", "", "unequal", "outlier", "opposite", "copy", "empty", "priors"]
+    twist = str(rng.choice(twists))
     slopes = rng.normal(size=size + 1) * noise
     wide = np.concatenate([[100 * noise], 10 * noise / unit])
     prior = Gaussian.from_standard(np.zeros(size + 1), np.diag(wide**2))
     least, most = (5, 20000) if twist == "unequal" else (size + 3, 300)
     made, sums, error = {}, [], 0.0
     for j in range(sites):
-        n = (
-            0
-            if twist == "empty" and j == 0
-            else int(np.exp(rng.uniform(np.log(least), np.log(most))))
-        )
+        n = 0 if twist == "empty" and j == 0 else between(rng, least, most)
         plain = np.hstack([np.ones((n, 1)), offset + rng.normal(size=(n, size))])
         own = slopes.copy()
         if j == 0 and twist == "outlier":
@@ -323,7 +309,7 @@ def numbers(rng: Rng) -> Situation:
     rate, share = 10 ** rng.uniform(-1, 2), rng.uniform(0.05, 0.95)
     table = rng.dirichlet(np.ones(5))
     for j in range(sites):
-        n = int(np.exp(rng.uniform(np.log(5), np.log(5000))))
+        n = between(rng, 5, 5000)
         if kind == "rates":
             prior, own = Gamma.from_standard(1.0, 1.0), rate * (1 + 2 * (far and j == 0))
             factor: Any = Gamma(float(rng.poisson(own * n)), float(n))
@@ -334,10 +320,8 @@ def numbers(rng: Rng) -> Situation:
             factor = Beta(k, n - k)
             error = max(error, abs(own - share) * np.sqrt(n / own / (1 - own)))
         else:
-            prior, own = (
-                Dirichlet.from_standard(np.ones(5)),
-                table[::-1] if far and j == 0 else table,
-            )
+            prior = Dirichlet.from_standard(np.ones(5))
+            own = table[::-1] if far and j == 0 else table
             factor = Dirichlet(rng.multinomial(n, own).astype(float))
             error = max(error, float(np.max(np.abs(own - table) * np.sqrt(n / own))))
         name = f"site {j}"
@@ -350,7 +334,6 @@ def numbers(rng: Rng) -> Situation:
 
 
 def alone(rng: Rng) -> Situation:
-    """A single site."""
     whole = regressions(rng)
     name = next(iter(whole.sites))
     return Situation("one site", {name: whole.sites[name]}, refused=True)
@@ -377,9 +360,6 @@ def situation(seed: int) -> Situation:
     return [*KINDS.values()][kind][1](rng)
 
 
-# --- verdicts ------------------------------------------------------------------------------------
-
-
 def judged(made: Situation) -> dict[str, Any]:
     """What `fuse` makes of it by default, what is wrong with it, and what it warns of."""
     row: dict[str, Any] = {"kind": made.kind, "about": made.about, "differs": made.differs}
@@ -404,9 +384,7 @@ def wrongs(fused: Any, made: Situation) -> list[str]:
         if found and made.strange:
             top = max(map(max, made.labels.values())) + 1
             apart = [top + k for k in range(len(made.labels[made.strange]))]
-            others = {**made.labels, made.strange: apart}
-            used = sorted({g for own in others.values() for g in own})
-            others = {n: [used.index(g) for g in own] for n, own in others.items()}
+            others = renumbered({**made.labels, made.strange: apart})
             if not mismatches(fused, others, made.nearly)[0]:
                 return []
     if made.pooled is not None and not found and fused.plates.keys() <= {""}:
@@ -438,7 +416,6 @@ def mismatches(
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In a few words."""
     if row["wrong"] == ["sites differ"] and row["heard"]:
         return "right, warned of sites that differ"
     if row["wrong"]:
@@ -458,20 +435,16 @@ def summary(rows: list[dict[str, Any]], seeds: str) -> dict[str, Any]:
             table[kind][verdict(row)] += 1
     silent, false = table["all"]["wrong, silent"], table["all"]["right, warned"]
     right = sum(number for what, number in table["all"].items() if what.startswith("right"))
+    share = round(false / max(right, 1), 4)
     return {
         "seeds": seeds,
         "versions": versions(),
         "goals": [
-            {
-                "goal": "at most 1 in 500 wrong and silent",
-                "measured": silent,
-                "met": silent <= SILENT * len(rows),
-            },
-            {
-                "goal": "at most 5 % of right ones warned of",
-                "measured": round(false / max(right, 1), 4),
-                "met": false <= FALSE * right,
-            },
+            {"goal": goal, "measured": measured, "met": met}
+            for goal, measured, met in (
+                ("at most 1 in 500 wrong and silent", silent, silent <= SILENT * len(rows)),
+                ("at most 5 % of right ones warned of", share, false <= FALSE * right),
+            )
         ],
         "counts": {kind: dict(sorted(counts.items())) for kind, counts in sorted(table.items())},
         "silent": [r["seed"] for r in rows if verdict(r) == "wrong, silent"],
@@ -479,23 +452,26 @@ def summary(rows: list[dict[str, Any]], seeds: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure what is not kept yet, and write all down."""
-    parser = command_line(__doc__, RESULTS, CACHES / "situations")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first")
-    parser.add_argument("--count", type=int, default=500)
-    chosen = parser.parse_args()
-    seeds = range(chosen.first, chosen.first + (10 if chosen.quick else chosen.count))
-    rows = []
+def run(
+    *,
+    first: int = 0,
+    count: int = 500,
+    results: Path = RESULTS,
+    cache: Path = CACHES / "situations",
+    only_kept: bool = False,
+    quick: bool = False,
+) -> dict[str, Any]:
+    """Measure what is not kept yet, from number ``first`` on, and write all down."""
+    seeds, rows = range(first, first + (10 if quick else count)), []
     for seed in seeds:
-        make = None if chosen.only_kept else lambda seed=seed: judged(situation(seed))
-        row = kept(chosen.cache, str(seed), make)
+        make = None if only_kept else lambda seed=seed: judged(situation(seed))
+        row = kept(cache, str(seed), make)
         rows += [] if row is None else [{"seed": seed, **row}]
     found = summary(rows, f"{seeds.start} to {seeds.stop - 1}")
-    write(chosen.results, "situations", found)
-    print(json.dumps(found["counts"]["all"], indent=1))
-    print_goals(found["goals"])
+    write(results, "situations", found)
+    print(found["counts"]["all"])
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    command(run)

@@ -9,4 +9,4 @@ RENDERERS = "posterity.summary.html"
 
 def html(value: Any, kind: Literal["law", "ledger", "run", "fusion", "line"]) -> str:
     """A value in HTML: its line, and where its kind has one, its table."""
-    return getattr(importlib.import_module(RENDERERS), f"of_{kind}")(value)
+    return importlib.import_module(RENDERERS).render(value, kind)

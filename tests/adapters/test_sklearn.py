@@ -359,12 +359,6 @@ def test_columns_of_a_mixture_name_its_coordinates(kind, tmp_path):
     np.testing.assert_allclose(again.score_samples(frame), model.score_samples(frame), **CLOSE)
     with pytest.raises(ValueError, match="same order"):  # of scikit-learn: it compares them
         again.predict(frame[COLUMNS[::-1]])
-    turned = to_estimator(ledger, names=COLUMNS[::-1])
-    np.testing.assert_allclose(
-        turned.score_samples(IRIS[:, ::-1]), model.score_samples(frame), **CLOSE
-    )
-    with pytest.raises(StructureError, match="'petal colour'"):
-        to_estimator(ledger, names=[*COLUMNS[:3], "petal colour"])
 
 
 def test_words_of_topics_are_their_names():
@@ -374,12 +368,7 @@ def test_words_of_topics_are_their_names():
     model = LatentDirichletAllocation(2, random_state=0).fit(counts.transform(texts))
     ledger = to_ledger(model, "north", names=words)
     assert ledger.posterior.members.names == ("ball", "goal", "law", "vote")
-    turned = to_estimator(ledger, names=words[::-1])
-    np.testing.assert_allclose(
-        turned.transform(counts.transform(texts).toarray()[:, ::-1]),
-        model.transform(counts.transform(texts)),
-        **CLOSE,
-    )
+    assert to_estimator(ledger).feature_names_in_.tolist() == words.tolist()
     with pytest.raises(StructureError, match="3 names"):
         to_ledger(model, "north", names=words[:3])
     assert from_estimator(model, names=words) == ledger.posterior

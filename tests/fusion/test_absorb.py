@@ -166,25 +166,36 @@ def test_what_several_fits_split_is_one_and_clusters_that_overlap_are_not():
     again = posterity.fuse(dict(reversed(split.items())))
     for one, other in zip(found.posterior.parts(), again.posterior.parts(), strict=True):
         assert (one.natural_parameters == other.natural_parameters).all()
+    passes = posterity.fuse(split, budget=4096)
+    assert passes.absorbed == found.absorbed
+    for one, other in zip(found.posterior.parts(), passes.posterior.parts(), strict=True):
+        np.testing.assert_allclose(one.natural_parameters, other.natural_parameters, rtol=1e-9)
     apart = posterity.fuse(both)
     assert apart.components == 2 and apart.absorbed == {} and not apart.warnings
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_nearly_as_likely_one_is_warned_of():
-    outcomes = []
-    for apart in np.linspace(2.5, 6.0, 15):
-        sites = {"a": fitted("a", *two_of(np.random.default_rng(1), apart, (80, 30)))}
+    outcomes, kinds = [], set()
+    for apart in np.linspace(2.5, 4.25, 8):
+        x, parts = two_of(np.random.default_rng(1), apart, (80, 30))
+        if apart == 3.5:  # a site with as many components as are found
+            x, parts = np.concatenate([x, x + CENTRES[2] * 3]), np.kron(np.eye(2), parts)
+        sites = {"a": fitted("a", x, parts)}
         for name in "bc":
             x = np.random.default_rng(ord(name)).normal(size=(150, 2))
             sites[name] = fitted(
-                name, np.concatenate([x, x + CENTRES[2]]), np.eye(2)[[0] * 150 + [1] * 150]
+                name, np.concatenate([x, x + CENTRES[2] * 3]), np.eye(2)[[0] * 150 + [1] * 150]
             )
         fused = posterity.fuse(sites)
-        warned = any("site 'a' has split" in line for line in fused.warnings)
+        warned = [line for line in fused.warnings if "site 'a' has split" in line]
+        for line in warned[:1]:  # what it advises can be done
+            advice = eval(f"dict({line.split('compare with ')[1]})", {"np": np, "fused": fused})
+            assert posterity.fuse(sites, **advice).components == fused.components - 1
+            kinds.update(advice)
         outcomes.append("one" if fused.absorbed else "unsure" if warned else "two")
     assert outcomes == sorted(outcomes, key=["one", "unsure", "two"].index)
-    assert {*outcomes} == {"one", "unsure", "two"}
+    assert {*outcomes} == {"one", "unsure", "two"} and kinds == {"components", "matching"}
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

@@ -63,20 +63,20 @@ def test_a_limit_is_kept_to_the_hop():
     assert cover_times(TWENTY, ONWARD, limit=19, repetitions=9, key=KEY).tolist() == [19] * 9
 
 
-WEIGHTS = {
-    "zero": ([1, 0, 1], "weight 0.0 of site 1"),
-    "negative": ({"a": 1, "b": -2, "c": 1}, "weight -2.0 of site b"),
-    "NaN": ([1, np.nan, 1], "weight nan"),
-    "infinite": ([1, np.inf, 1], "weight inf"),
-    "matrix": ([[1, 2], [3, 4]], r"weights of shape \(2, 2\)"),
-    "none": ([], "weights of shape"),
-    "far apart": ([1e-7, 1, 1], "weights from 1e-07 to 1"),
-}
+WEIGHTS = [
+    [1, 0, 1],
+    {"a": 1, "b": -2, "c": 1},
+    [1, np.nan, 1],
+    [1, np.inf, 1],
+    [[1, 2], [3, 4]],
+    [],
+    [1e-7, 1, 1],
+]
 
 
-@pytest.mark.parametrize("weights, says", WEIGHTS.values(), ids=list(WEIGHTS))
-def test_weights_that_make_no_sense(weights, says):
-    with pytest.raises(ParameterError, match=says):
+@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
+def test_weights_that_make_no_sense(weights):
+    with pytest.raises(ParameterError, match="within a factor"):
         WeightedMetropolisHastings(weights)
 
 

@@ -50,9 +50,9 @@ def with_site(graph, name):
         (nx.Graph(), "without nodes.*Add a node"),
         ({"a": ["b"]}, "a dict.*Build a networkx.Graph"),
         (with_link(ring(4), "2", "2"), "to itself.*'2'.*selfloop_edges"),
-        (with_site(ring(4), "far"), "1 of 5 sites without links.*'far'.*leave them out"),
-        (two_triangles(), "2 parts.*smallest of 3 of 7 sites.*'x', 'y', 'z'.*Link the parts"),
-        (nx.Graph([(1, "1")]), "nodes 1 and '1', both called '1'.*relabel_nodes"),
+        (with_site(ring(4), "far"), "2 parts.*smallest of 1 of 5 sites.*'far'.*leave them out"),
+        (two_triangles(), "2 parts.*smallest of 3 of 7 sites.*'x', 'y', 'z'.*Link them"),
+        (nx.Graph([(1, "1")]), "nodes that are both called '1'.*relabel_nodes"),
     ],
 )
 def test_what_is_not_a_network_says_so(graph, message):

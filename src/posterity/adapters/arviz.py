@@ -4,6 +4,7 @@ ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come 
 ``from_dict``. Tested with 0.23 and 1.3.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,11 +42,9 @@ def to_arviz(
     ``NAME_dim_0`` and so on, and their coordinates are the names that the law has.
 
     Args:
-        posterior: one proper law, or what has one as its ``posterior``: a ledger, a fusion, the
-            run of a federation or pursuit, what ``from_samples`` gives.
+        posterior: one proper law, or what has one as its ``posterior``, such as a ledger.
         key: of the draws; equal keys give equal draws.
-        chains: how many the draws are shared out to. They are independent throughout, so the
-            diagnostics of chains say what they say of the best of samplers.
+        chains: how many the draws are shared out to; they are independent throughout.
         draws: of each chain.
         names: of the numbers of an event that is one vector, such as the columns of a regression;
             each is then a variable of its own. Without, names of the law label one variable.
@@ -64,8 +63,7 @@ def to_arviz(
         raise UsageError(
             found=f"an improper {type(posterior).__name__}" if one else f"{posterior!r}",
             expected="one law, a distribution, which can be drawn from",
-            fix="Pass a posterior: found.posterior of a pursuit, ledger.posterior, or one member "
-            "of a batch; to a factor add a proper prior first.",
+            fix="Pass a posterior, or one member of a batch; to a factor add a proper prior first.",
         )
     import jax
 
@@ -114,8 +112,8 @@ def labels_of(law: Distribution, path: str = "") -> dict[str, Axes]:
     if isinstance(law, Mixture):
         return labels_of(law.components, path)
     if isinstance(law, Product):
-        parts = [labels_of(block, under(name)) for name, block in law.blocks.items()]
-        return {name: axes for part in parts for name, axes in part.items()}
+        parts = (labels_of(block, under(name)).items() for name, block in law.blocks.items())
+        return dict(itertools.chain(*parts))
     if isinstance(law, Plate):
         own = law.names if isinstance(law.names, tuple) else law.names.get("", ())
         inner = labels_of(law.members, under(0))

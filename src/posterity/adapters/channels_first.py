@@ -41,8 +41,7 @@ def check_layers(student: Student) -> Layers:
         raise UsageError(
             found=f"{student!r}, whose network is a {type(student.network).__name__}",
             expected="a student whose network is posterity.networks.Layers",
-            fix="Distill into Layers.dense(...) or other Layers: what a function of one's own "
-            "does cannot be written down; export it by the tools of its library.",
+            fix="Distill into Layers.dense(...), or export it by the tools of its library.",
         )
     if not np.isfinite(student.parameters).all():
         raise ParameterError(

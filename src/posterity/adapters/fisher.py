@@ -21,7 +21,7 @@ from typing import Any, Required, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from posterity.adapters.laplace import check_mode
 from posterity.adapters.shared import Laws, check_one, numbers
@@ -110,11 +110,9 @@ class Task:
         only = [self.only] if isinstance(self.only, str) else list(self.only)
         fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
         if not only or not all(any(fits(name, wanted) for name in names) for wanted in only):
-            raise UsageError(
-                found=f"only={some(list(map(str, only)))}",
-                expected=f"tensors, or what their names begin with, of {some(names)}",
-                fix="Name them as the library does.",
-            )
+            expected = f"tensors, or what their names begin with, of {some(names)}"
+            found, fix = f"only={some(list(map(str, only)))}", "Name them as the library does."
+            raise UsageError(found=found, expected=expected, fix=fix)
         return [name for name in names if any(fits(name, wanted) for wanted in only)]
 
 
@@ -126,13 +124,10 @@ def laws(
     Raises:
         StructureError: for outputs and labels that do not fit, outputs that are chances instead of
             logits, and a full covariance of too many.
-        ParameterError: for NaN and infinity, in weights, outputs or labels, and for weights that
-            are further from the mode of these data under the prior than a draw of the posterior is:
-            one standard deviation in the root mean square over weights.
-
-    Warns:
-        ConvergenceWarning: of weights that are a tenth of one from it, and of a network that
-            predicts these data no better than a constant.
+        ParameterError: for NaN and infinity, and for weights that are further from the mode of
+            these data under the prior than a draw of the posterior is: one standard deviation in
+            the root mean square over weights. Of a tenth, and of a network that predicts these data
+            no better than a constant, there is a ``ConvergenceWarning``.
     """
     size = sum(tensor.size for tensor in tensors.values())
     full = task.curvature == FULL
@@ -140,7 +135,7 @@ def laws(
         raise StructureError(
             found=f"{size} weights with curvature='full'",
             expected=f"at most {MOST_FULL}, whose covariance fits into memory",
-            fix="Pass only=[...], the names of the last layer's weights, or curvature='diagonal'.",
+            fix="Pass only=[...], the last layer's tensors, or curvature='diagonal'.",
         )
     flat = [numbers(tensor, f"the weights {n!r}").reshape(-1) for n, tensor in tensors.items()]
     outputs = np.asarray(outputs, np.float64)
@@ -162,17 +157,15 @@ def laws(
     apply = np.matmul if full else np.multiply
     ends = np.cumsum([tensor.size for tensor in tensors.values()])[:-1]
 
+    named, shapes = size <= MOST_NAMED, {n: np.shape(tensor) for n, tensor in tensors.items()}
+
     def law(slope: Array, precision: Array) -> Gaussian | Product:
-        named = size <= MOST_NAMED
         if full:
             q = Gaussian(slope, precision)
-            return q.named(entries_of({n: np.shape(t) for n, t in tensors.items()})) if named else q
+            return q.named(entries_of(shapes)) if named else q
         parts = zip(tensors, np.split(slope, ends), np.split(precision, ends), strict=True)
-        blocks = {n: DiagonalGaussian(s.copy(), p.copy()) for n, s, p in parts}
-        if named:
-            own = {n: entries_of({"": np.shape(tensors[n])}) for n in tensors}
-            blocks = {n: block.named(own[n]) for n, block in blocks.items()}
-        return Product(blocks)
+        q = Product({n: DiagonalGaussian(s.copy(), p.copy()) for n, s, p in parts})
+        return q.named({n: entries_of({"": shape}) for n, shape in shapes.items()}) if named else q
 
     factor = law(apply(information, mean) + gradient, information)
     return Laws(law(apply(total, mean), total), law(zeros, base), factor)
@@ -201,10 +194,8 @@ def tensors_of(
     if wrong or not names:
         raise StructureError(
             found=f"{law!r} of tensors {some(names)}, of which {some(wrong)} do not fit",
-            expected="a Product of DiagonalGaussian by tensor, or a Gaussian of all weights, of "
-            f"tensors among {some([f'{n} {shape}' for n, shape in shapes.items()])}",
-            fix="Pass a law that this adapter made, and a network of the same layers and widths "
-            "as like=.",
+            expected=f"tensors among {some([f'{n} {shape}' for n, shape in shapes.items()])}",
+            fix="Pass a law that this adapter made, and as like= a network of the same layers.",
         )
     check_one(law)
     values: Any
@@ -234,9 +225,9 @@ def _curvature(
 ) -> tuple[Array, Array]:
     """Curvature of some records, (p,) or (p, p), and gradient of their log likelihood, (p,)."""
     if task.likelihood == CLASSIFICATION:
-        chances = _chances(outputs)
         if outputs.shape[1] == 1:  # of log odds, beside a class whose outputs are zero
-            jacobian = np.concatenate([np.zeros_like(jacobian), jacobian], axis=1)
+            outputs, jacobian = (np.insert(v, 0, 0.0, axis=1) for v in (outputs, jacobian))
+        chances = softmax(outputs, axis=1)
         slopes = np.eye(chances.shape[1])[y] - chances
         centred = jacobian - np.einsum("nk,nkp->np", chances, jacobian)[:, None]
         rows = np.sqrt(chances)[..., None] * centred
@@ -247,12 +238,6 @@ def _curvature(
     rows = gradients if task.fisher == EMPIRICAL else rows.reshape(-1, rows.shape[-1])
     curved = rows.T @ rows if task.curvature == FULL else np.square(rows).sum(0)
     return curved, gradients.sum(0)
-
-
-def _chances(outputs: Array) -> Array:
-    if outputs.shape[1] == 1:
-        outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
-    return softmax(outputs, axis=1)
 
 
 def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
@@ -276,12 +261,8 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
         noise, what = task.noise_variance or float(left), "values no better than their mean"
         POSITIVE.check(noise_variance=float(noise))
     if not trained:
-        warnings.warn(
-            f"The network predicts {what}, on these data: it is not trained, or on other data, and "
-            "Laplace's approximation holds around a mode alone.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        text = f"The network predicts {what}, on these data: it is not trained, or on other data."
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
     return target, float(noise)
 
 
@@ -291,11 +272,9 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     target = target[:, 0] if shape == (len(target), 1) else target
     numeric = target.ndim == 1 and target.dtype.kind in "biuf"
     if not (numeric and np.isin(target, np.arange(classes)).all()):
-        raise StructureError(
-            found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
-            expected=f"whole numbers (n,) from 0 to {classes - 1}",
-            fix="Number the classes as the outputs do.",
-        )
+        found = f"labels of shape {shape} and type {target.dtype}, for {classes} classes"
+        expected = f"whole numbers (n,) from 0 to {classes - 1}"
+        raise StructureError(found=found, expected=expected, fix="Number classes as the outputs.")
     codes = target.astype(int)
     several = len(set(codes.tolist())) > 1
     sums = outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1
@@ -305,6 +284,7 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
             expected="log odds of class 1" if single else "logits",
             fix=f"Leave the {'sigmoid' if single else 'softmax'} out, as losses of logits do.",
         )
-    chances = _chances(outputs)[np.arange(len(codes)), codes]
+    logits = np.insert(outputs, 0, 0.0, axis=1) if single else outputs
+    likely = log_softmax(logits, axis=1)[np.arange(len(codes)), codes].mean()
     plain = np.log((np.bincount(codes, minlength=classes) / len(codes))[codes]).mean()
-    return codes, bool(not several or np.log(np.maximum(chances, 1e-300)).mean() >= plain)
+    return codes, bool(not several or likely >= plain)

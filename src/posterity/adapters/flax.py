@@ -34,10 +34,9 @@ def from_module(
             1), or values.
         x: inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        variables: of a linen module, what ``init`` gave and training changed: ``{"params": ...}``,
-            with collections such as ``batch_stats`` if it has them; or the parameters alone.
-        task: ``likelihood``, ``prior_precision``, ``noise_variance``, ``curvature``, ``fisher``
-            and ``only``, as :class:`~posterity.adapters.fisher.Task` explains them.
+        variables: of a linen module ``{"params": ...}``, with collections such as ``batch_stats``
+            if it has them; or the parameters alone.
+        task: as :class:`~posterity.adapters.fisher.Task` explains it.
 
     Returns:
         The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
@@ -83,15 +82,11 @@ def from_params(
 def to_params(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> Any:
-    """A law's mean, or with a JAX ``key`` a draw, as parameters.
+    """A law's mean (``at="variance"``: its variances), or with a JAX ``key`` a draw, as parameters.
 
-    Args:
-        law: of :func:`from_module`, perhaps by way of a file.
-        like: the parameters of a linen module, or any tree; or a module of nnx, of which a copy
-            comes back. What the law does not hold is as there, and all is of its types. Other
-            tensors or shapes are a StructureError.
-        at: ``"mean"`` or ``"variance"``.
-        key: of JAX.
+    They are like those of ``like``, a linen module's parameters, any tree, or a module of nnx, of
+    which a copy comes back: what the law does not hold is as there, and all is of its types. Other
+    tensors or shapes are a StructureError.
     """
     import jax
 
@@ -131,13 +126,11 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
 
         return nnx.to_pure_dict(params), apply
     if not isinstance(module, linen.Module) or not isinstance(variables, Mapping) or not variables:
-        raise unsupported(
-            module,
-            "a module of flax.linen or flax.nnx, and of linen its variables: it does not hold its "
-            "weights",
-            "Pass variables={'params': params}, as they are after training. For parameters without "
-            "a module: from_params(params, apply, x, y, ...).",
+        expected = (
+            "flax.linen or flax.nnx, with variables= of linen, which does not hold its weights"
         )
+        fix = "Pass variables={'params': params}, or call from_params(params, apply, x, y, ...)."
+        raise unsupported(module, expected, fix)
     params = variables.get("params", variables)
     rest = {name: v for name, v in variables.items() if "params" in variables and name != "params"}
     return params, lambda tree, x: module.apply({"params": tree, **rest}, x)
@@ -152,11 +145,9 @@ def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
     leaves = {name(path): leaf for path, leaf in pairs}
     strange = [n for n, leaf in leaves.items() if not _is_float(leaf)]
     if strange or not leaves:
-        raise StructureError(
-            found=f"parameters {strange} that are no floating-point arrays, of {list(leaves)}",
-            expected="a tree of arrays of weights",
-            fix="Pass the parameters alone, without counters and keys.",
-        )
+        found = f"parameters {strange} that are no floating-point arrays, of {list(leaves)}"
+        fix = "Pass the parameters alone, without counters and keys."
+        raise StructureError(found=found, expected="a tree of arrays of weights", fix=fix)
     return leaves, structure
 
 
@@ -170,8 +161,7 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
     inputs = jnp.asarray(x, next(iter(own.values())).dtype if _is_float(x) else None)
 
     def compute(weights: dict[str, Any], batch: Any) -> Any:
-        tree = [weights.get(n, leaf) for n, leaf in leaves.items()]
-        return apply(jax.tree.unflatten(structure, tree), batch)
+        return apply(jax.tree.unflatten(structure, list((leaves | weights).values())), batch)
 
     def one(weights: dict[str, Any], record: Any) -> Any:
         made = compute(weights, record[None])[0]
@@ -190,6 +180,6 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
 
 def _is_float(x: object) -> bool:
     """True of numbers with fractions, half precision of JAX among them."""
-    import jax.numpy as jnp
+    import jax
 
-    return bool(jnp.issubdtype(np.asarray(x).dtype, jnp.floating))
+    return bool(jax.numpy.issubdtype(np.asarray(x).dtype, jax.numpy.floating))

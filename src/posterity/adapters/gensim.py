@@ -12,15 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from posterity.adapters import shared
 from posterity.adapters.plates import MEMBERS
-from posterity.adapters.shared import (
-    Laws,
-    at_site,
-    check_undetermined,
-    library,
-    prior_and_law,
-    unsupported,
-)
 from posterity.errors import UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.families.names import checked
@@ -44,7 +37,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
     ('ship', 'sea', 'moon')
     """
     if not isinstance(model, _lda_model()):
-        raise unsupported(
+        raise shared.unsupported(
             model,
             "a fitted gensim.models.LdaModel",
             "Other topic models of gensim are no Dirichlet posteriors over topics.",
@@ -57,10 +50,10 @@ def to_ledger(model: Any, site: str) -> Ledger:
         )
     counts = np.asarray(model.state.sstats, dtype=np.float64)
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
-    with at_site(site):
+    with shared.at_site(site):
         before = Plate(Dirichlet.from_standard(prior))
         after = Plate(Dirichlet.from_standard(prior + counts))
-    ledger = Laws(after, before).ledger(site)
+    ledger = shared.Laws(after, before).ledger(site)
     words = [model.id2word[index] for index in range(model.num_terms)]
     # Without a dictionary gensim calls words by their numbers, which mean nothing elsewhere.
     known = any(str(word) != str(index) for index, word in enumerate(words))
@@ -78,20 +71,18 @@ def to_model(
         words: the name of each category; the posterior's own if None, or numbers as text.
         parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
             over the number of topics without it), ``random_state`` or ``dtype`` (``float64``
-            here without it, so that nothing is lost).
+            here without it); others are a UsageError.
 
-    Raises:
-        UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such model can hold, or words that do not fit.
+    A posterior that no such model can hold, or words that do not fit, are a StructureError.
 
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
     >>> model = to_model(topics, ["ship", "sea", "moon"])
     >>> model.get_document_topics([(0, 9)], minimum_probability=0.5)[0][0]
     0
     """
-    check_undetermined(parameters, DETERMINED)
+    shared.check_undetermined(parameters, DETERMINED)
     topics = lambda law: isinstance(law.members, Dirichlet) and law.weights is None
-    prior, plate = prior_and_law(
+    prior, plate = shared.prior_and_law(
         posterior,
         lambda law: isinstance(law, Plate) and topics(law),
         "gensim",
@@ -115,4 +106,4 @@ def to_model(
 
 
 def _lda_model() -> type:
-    return library("gensim.models", extra="gensim").models.LdaModel
+    return shared.library("gensim.models", extra="gensim").models.LdaModel

@@ -11,27 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from posterity import families
+from posterity.adapters import shared
 from posterity.adapters.plates import Gaussians
-from posterity.adapters.shared import (
-    Laws,
-    at_site,
-    check_fitted,
-    check_undetermined,
-    library,
-    prior_and_law,
-    unsupported,
-)
 from posterity.checks import check_proper
 from posterity.errors import StructureError
-from posterity.families import (
-    Dirichlet,
-    ExponentialFamily,
-    HiddenMarkov,
-    NormalGamma,
-    NormalWishart,
-    Plate,
-    at_rest,
-)
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -61,39 +45,35 @@ def to_ledger(model: Any, site: str) -> Ledger:
     """
     gaussian, categorical = _models()
     if not isinstance(model, gaussian | categorical):
-        raise unsupported(
+        raise shared.unsupported(
             model,
             "a fitted VariationalGaussianHMM or VariationalCategoricalHMM",
             "Other models of hmmlearn are point estimates: fit the variational ones.",
         )
-    check_fitted(model, "startprob_posterior_", "transmat_")
+    shared.check_fitted(model, "startprob_posterior_", "transmat_")
     if isinstance(model, gaussian) and model.covariance_type not in KINDS:
         raise StructureError(
             found=f"covariance_type={model.covariance_type!r}",
             expected=f"one of {KINDS}: a conjugate posterior for each state",
             fix="Fit again with covariance_type='full', or 'diag' if data are scarce.",
         )
-    with at_site(site):
+    with shared.at_site(site):
         prior, posterior = _law(model, "prior"), _law(model, "posterior")
         check_proper(prior, "the prior")
         check_proper(posterior, "the posterior")
-    return Laws(posterior, prior).ledger(site)
+    return shared.Laws(posterior, prior).ledger(site)
 
 
-def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
+def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) -> Any:
     """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
 
-    Args:
-        posterior: a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
-            Without a ledger the model has hmmlearn's default priors, with the mean of the states
-            in place of that of the data.
-        parameters: constructor arguments that no posterior holds, such as ``algorithm``,
-            ``random_state`` or ``tol``.
+    The posterior is a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
+    Without a ledger the model has hmmlearn's default priors, with the mean of the states in place
+    of that of the data. Parameters are those of the constructor that no posterior holds, such as
+    ``algorithm``, ``random_state`` or ``tol``; others are a UsageError, and a posterior that no
+    such model can hold is a StructureError.
 
-    Raises:
-        UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such model can hold.
-
+    >>> from posterity.families import Dirichlet, HiddenMarkov, Plate
     >>> rows = Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]])
     >>> start = Dirichlet.from_standard([1.0, 1.0])
     >>> q = HiddenMarkov(emissions=Plate(rows), initial=start, transitions=Plate(rows))
@@ -101,11 +81,11 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     [0, 0, 1, 1]
     """
     gaussian, categorical = _models()
-    kinds = (NormalWishart, NormalGamma, Dirichlet)
+    kinds = (families.NormalWishart, families.NormalGamma, families.Dirichlet)
     emitted: Any = lambda law: law.blocks["emissions"].members
-    prior, q = prior_and_law(
+    prior, q = shared.prior_and_law(
         posterior,
-        lambda law: isinstance(law, HiddenMarkov) and isinstance(emitted(law), kinds),
+        lambda law: isinstance(law, families.HiddenMarkov) and isinstance(emitted(law), kinds),
         "hmmlearn",
         expected="one HiddenMarkov that emits NormalWishart, NormalGamma or Dirichlet, or a "
         "Ledger of one",
@@ -113,12 +93,12 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
     )
     members = emitted(q)
     priors = [name for name in parameters if name.endswith("_prior")]
-    check_undetermined(parameters, (*DETERMINED, *priors))
-    own, symbols = _parts(q), isinstance(members, Dirichlet)
+    shared.check_undetermined(parameters, (*DETERMINED, *priors))
+    own, symbols = _parts(q), isinstance(members, families.Dirichlet)
     if not symbols:
-        full = isinstance(members, NormalWishart)
+        full = isinstance(members, families.NormalWishart)
         parameters["covariance_type"] = "full" if full else "diag"
-    start = _default_prior(q, own) if prior is None else _parts(at_rest(prior))
+    start = _default_prior(q, own) if prior is None else _parts(families.at_rest(prior))
     given = {f"{name}_prior": value for name, value in start.items()}
     model = (categorical if symbols else gaussian)(n_components=q.states, **given, **parameters)
     fitted = {f"{name}_": value for name, value in given.items()}
@@ -137,22 +117,22 @@ def to_model(posterior: ExponentialFamily | Ledger, **parameters: Any) -> Any:
 
 def _models() -> tuple[type, type]:
     """The two classes, if hmmlearn is installed."""
-    vhmm = library("hmmlearn.vhmm", extra="hmm").vhmm
+    vhmm = shared.library("hmmlearn.vhmm", extra="hmm").vhmm
     return vhmm.VariationalGaussianHMM, vhmm.VariationalCategoricalHMM
 
 
-def _law(model: Any, which: str) -> HiddenMarkov:
+def _law(model: Any, which: str) -> families.HiddenMarkov:
     """``which`` is the prior or the posterior."""
     read = lambda name: np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
-    members: ExponentialFamily
+    members: families.ExponentialFamily
     if hasattr(model, "emissionprob_posterior_"):
-        members = Dirichlet.from_standard(read("emissionprob"))
+        members = families.Dirichlet.from_standard(read("emissionprob"))
     else:
         members = Gaussians(*map(read, GAUSSIAN)).law
-    return HiddenMarkov(
-        emissions=Plate(members),
-        initial=Dirichlet.from_standard(read("startprob")),
-        transitions=Plate(Dirichlet.from_standard(read("transmat"))),
+    return families.HiddenMarkov(
+        emissions=families.Plate(members),
+        initial=families.Dirichlet.from_standard(read("startprob")),
+        transitions=families.Plate(families.Dirichlet.from_standard(read("transmat"))),
     )
 
 
@@ -163,25 +143,20 @@ def _parts(law: Any) -> dict[str, Array]:
         "startprob": np.asarray(law.initial.concentration),
         "transmat": np.asarray(law.transitions.members.concentration),
     }
-    if isinstance(members, Dirichlet):
+    if isinstance(members, families.Dirichlet):
         return {**result, "emissionprob": np.asarray(members.concentration)}
     return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 
 
-def _default_prior(posterior: HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
+def _default_prior(posterior: families.HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
     """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
-    states = posterior.states
-    names = [name for name in ("startprob", "transmat", "emissionprob") if name in own]
-    result = {name: np.full_like(own[name], 1 / own[name].shape[-1]) for name in names}
+    rows = ("startprob", "transmat", "emissionprob")
+    result = {k: np.full_like(v, 1 / v.shape[-1]) for k, v in own.items() if k in rows}
     if "emissionprob" in own:
         return result
-    means, size = own["means"], own["means"].shape[1]
+    states, size = own["means"].shape
     share = posterior.occupancy() / posterior.occupancy().sum()
-    one = np.eye(size) if own["scale"].ndim == 3 else np.ones(size)
-    return {
-        **result,
-        "means": np.tile(share @ means, (states, 1)),
-        "beta": np.ones(states),
-        "dof": np.full(states, float(size)),
-        "scale": np.stack([SMALL * one] * states),
-    }
+    one = SMALL * (np.eye(size) if own["scale"].ndim == 3 else np.ones(size))
+    means, beta, dof = np.tile(share @ own["means"], (states, 1)), np.ones(states), float(size)
+    moments = (means, beta, np.full(states, dof), np.stack([one] * states))
+    return result | dict(zip(GAUSSIAN, moments, strict=True))

@@ -49,18 +49,16 @@ def of_covariance(
     """
     mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
     if mean.shape != (size,) or matrix.shape != (size, size):
+        shapes = f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape}"
         raise StructureError(
-            found=f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape} for "
-            f"{size} coordinates of {place}",
+            found=f"{shapes} for {size} coordinates of {place}",
             expected=f"one of each of {some(names)}",
             fix="Fit again, and pass the results as they are.",
         )
     if (wrong := ~np.isfinite(mean)).any():
-        raise ParameterError(
-            found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
-            expected="finite estimates",
-            fix="Leave records with missing values out, and fit again.",
-        )
+        found = f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}"
+        fix = "Leave records with missing values out, and fit again."
+        raise ParameterError(found=found, expected="finite estimates", fix=fix)
     diagonal, inverted = np.diagonal(matrix), None
     why = f"no positive {'curvature' if inverse else 'variance'}"
     unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)
@@ -76,9 +74,8 @@ def of_covariance(
         raise ParameterError(
             found=f"{why} at {some(at(names, wrong))} in {place}",
             expected="a positive definite covariance",
-            fix="Leave out columns that are constant or that others add up to (one class of each "
-            "factor where there is an intercept), or fit with a prior or penalty; then fit again. "
-            "A covariance by clusters needs more clusters than coefficients.",
+            fix="Leave out columns that are constant or that others add up to, or fit with a prior "
+            "or penalty. A covariance by clusters needs more clusters than coefficients.",
         )
     precision = matrix if inverse else inverted / scale / scale[:, None]
     precision = (precision + precision.T) / 2
@@ -151,10 +148,7 @@ def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], pla
     columns = separating(x, classes)
     if columns.any():
         raise ParameterError(
-            found=f"classes that {some(at(names, columns))} "
-            f"tell apart without error, wholly or for some records, in {place}",
-            expected="classes that overlap: the estimate is at infinity, and its covariance is "
-            "where the optimiser stopped",
-            fix="Fit with a prior: posterity.federate with models.LogisticRegression, or "
-            "scikit-learn's LogisticRegression, whose penalty is one.",
+            found=f"classes that {some(at(names, columns))} tell apart without error in {place}",
+            expected="classes that overlap: the estimate is at infinity",
+            fix="Fit with a prior, as posterity.federate and scikit-learn's penalty do.",
         )

@@ -46,12 +46,12 @@ def to_onnx(
 ) -> Any:
     """A student as an ONNX graph (a ``ModelProto``), written to ``path`` if there is one.
 
-    Its metadata name the ``likelihood``, whether it tells uncertainties apart (``split``), the
-    ``noise_variance`` where it is known, the version of posterity, and what is passed as
-    ``provenance``: of a student of ``posterity distill`` its columns and recipe. A file is written
-    whole or not at all. Errors are those of
-    :func:`~posterity.adapters.channels_first.check_layers`, a StructureError for a network of more
-    than 2 GiB, which one such file cannot hold, and an ArtifactError if it cannot be written.
+    Its metadata are ``provenance`` (of a student of ``posterity distill`` its columns and recipe),
+    the ``likelihood``, whether it tells uncertainties apart (``split``), the ``noise_variance``
+    where it is known and the version of posterity. A file is written whole or not at all; one that
+    cannot be written is an ArtifactError. Other errors are those of
+    :func:`~posterity.adapters.channels_first.check_layers`, and a StructureError for a network of
+    more than 2 GiB.
 
     >>> from posterity.distillation.heads import Head
     >>> from posterity.networks import Layers
@@ -62,12 +62,9 @@ def to_onnx(
     """
     onnx = library("onnx.checker", "onnx.helper", "onnx.numpy_helper", extra="onnx")
     layers = check_layers(student)
-    if 4 * layers.size > BYTES:
-        raise StructureError(
-            found=f"{4 * layers.size} bytes of weights",
-            expected=f"at most {BYTES}: one file of ONNX holds no more",
-            fix="Distill into a smaller network, or export by to_torch.",
-        )
+    if (size := 4 * layers.size) > BYTES:
+        fix = "Distill into a smaller network, or export by to_torch."
+        raise StructureError(found=f"{size} bytes of weights", expected=f"at most {BYTES}", fix=fix)
     graph = _Graph(onnx)
     flow = _inputs(graph, student)
     if isinstance(layers.layers[0], Conv):
@@ -117,20 +114,18 @@ class _Graph:
 
     def cast(self, what: str, dtype: DTypeLike) -> str:
         """The same in another precision."""
-        return self.add("Cast", what, to=self._kind(dtype))
+        return self.add("Cast", what, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def columns(self, what: str, start: int, stop: int) -> str:
         """Some columns of a table."""
-        ends = [self.constant([end], np.int64) for end in (start, stop, 1)]
-        return self.add("Slice", what, *ends)
+        return self.add(
+            "Slice", what, *(self.constant([end], np.int64) for end in (start, stop, 1))
+        )
 
     def described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
         """An input or output of the graph: rows of this shape."""
-        kind = self._kind(dtype)
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])
-
-    def _kind(self, dtype: DTypeLike) -> int:
-        return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
 def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> Any:
@@ -164,21 +159,17 @@ def _inputs(graph: _Graph, student: Student) -> str:
 
 
 def _layer(graph: _Graph, flow: str, own: ChannelsFirst, index: int) -> str:
-    layer, arrays = own.layer, [graph.constant(own.kernel, name=f"layer_{index}.kernel")]
-    if own.bias is not None:
-        arrays.append(graph.constant(own.bias, name=f"layer_{index}.bias"))
+    layer, parts = own.layer, {"kernel": own.kernel, "bias": own.bias}
+    known = {name: value for name, value in parts.items() if value is not None}
+    arrays = [graph.constant(v, name=f"layer_{index}.{n}") for n, v in known.items()]
     if not isinstance(layer, Conv):
-        if own.flattens:
-            flow = graph.add("Flatten", flow, axis=1)
+        flow = graph.add("Flatten", flow, axis=1) if own.flattens else flow
         return _activation(graph, graph.add("Gemm", flow, *arrays, transB=1), layer.activation)
-    strides = [layer.stride, layer.stride]
+    strides, sides = [layer.stride] * 2, [layer.pool] * 2
     flow = graph.add("Conv", flow, *arrays, strides=strides, pads=list(own.pads))
     flow = _activation(graph, flow, layer.activation)
-    if layer.pool > 1:
-        kind = "MaxPool" if layer.pooling == "max" else "AveragePool"
-        sides = [layer.pool, layer.pool]
-        flow = graph.add(kind, flow, kernel_shape=sides, strides=sides)
-    return flow
+    kind = "MaxPool" if layer.pooling == "max" else "AveragePool"
+    return graph.add(kind, flow, kernel_shape=sides, strides=sides) if layer.pool > 1 else flow
 
 
 SIMPLE = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "softplus": "Softplus"}
@@ -226,19 +217,16 @@ def _classes(graph: _Graph, flow: str, student: Student) -> None:
 def _values(graph: _Graph, flow: str, student: Student) -> None:
     head, scaling = student.head, student.scaling
     k, dtype = head.targets, scaling.precision(scaling.y_shift, scaling.y_scale)
-    parts = [graph.columns(flow, start, start + k) for start in range(0, head.size, k)]
+    mean, *logs = (graph.columns(flow, start, start + k) for start in range(0, head.size, k))
     if dtype is np.float64:
-        parts = [graph.cast(part, dtype) for part in parts]
-    mean = parts[0]
+        mean, *logs = (graph.cast(part, dtype) for part in (mean, *logs))
+    floor = lambda part: graph.add("Add", graph.add("Exp", part), graph.constant(FLOOR, dtype))
+    variances = list(map(floor, logs))
     if scaling.y_shift is not None and scaling.y_scale is not None:
         mean = graph.add("Mul", mean, graph.constant(scaling.y_scale, dtype, "y_scale"))
         mean = graph.add("Add", mean, graph.constant(scaling.y_shift, dtype, "y_shift"))
-    variances = []
-    for part in parts[1:]:
-        part = graph.add("Add", graph.add("Exp", part), graph.constant(FLOOR, dtype))
-        if scaling.y_scale is not None:
-            part = graph.add("Mul", part, graph.constant(scaling.y_scale**2, dtype))
-        variances.append(part)
+        square = graph.constant(scaling.y_scale**2, dtype)
+        variances = [graph.add("Mul", part, square) for part in variances]
     if head.noise_variance is not None:
         known = graph.constant(head.noise_variance, dtype)
         variances.append(graph.add("Expand", known, graph.add("Shape", mean)))

@@ -66,8 +66,7 @@ class Gaussians(NamedTuple):
                 raise StructureError(
                     found=f"a NormalGamma whose {unshared[0]} differs between features",
                     expected=f"one value a component: {library} has no more of its diagonal type",
-                    fix="Use the law itself, or fuse with rule='product' or "
-                    "divergence='reverse', which keep it shared.",
+                    fix="Fuse with rule='product' or divergence='reverse', which keep it shared.",
                 )
         return cls(*(np.asarray(part, np.float64) for part in (members.mean, kappa, nu, inverse)))
 

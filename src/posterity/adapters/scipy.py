@@ -19,38 +19,22 @@ from typing import Any
 
 import numpy as np
 
+from posterity import families
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.shared import check_one, numbers, unsupported
 from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError
-from posterity.families import (
-    Beta,
-    DiagonalGaussian,
-    Dirichlet,
-    Gamma,
-    Gaussian,
-    Transformed,
-    Wishart,
-)
 from posterity.families.distribution import Distribution
 from posterity.families.supports import PositiveNumbers
 
 NEAREST = {
-    **dict.fromkeys(
-        ("t", "cauchy", "laplace", "logistic", "skewnorm", "truncnorm", "multivariate_t"),
-        "Gaussian, whose tails are lighter",
-    ),
-    **dict.fromkeys(
-        ("weibull_min", "halfnorm", "halfcauchy", "chi", "rayleigh", "genextreme", "pareto"),
-        "Gamma, or the exponential of a Gaussian",
-    ),
-    "invgamma": "Gamma, exactly, of the inverse: scipy.stats.gamma(a, scale=1/scale)",
-    "invwishart": "Wishart, exactly, of the inverse: scipy.stats.wishart(df, inverse of the scale)",
-    "matrix_normal": "Gaussian, of the entries",
-    "uniform": "Beta, of (z - loc)/scale",
-    "triang": "Beta, of (z - loc)/scale",
+    "Gaussian, whose tails are lighter": "t cauchy laplace logistic skewnorm multivariate_t",
+    "Gamma": "weibull_min halfnorm halfcauchy chi rayleigh genextreme pareto",
+    "Beta, of (z - loc)/scale": "triang",
+    "Gamma, exactly, of the inverse: scipy.stats.gamma(a, scale=1/scale)": "invgamma",
+    "Wishart, exactly, of the inverse: scipy.stats.wishart(df, inverse of scale)": "invwishart",
 }
-"""By SciPy's name, the family that comes nearest."""
+"""By the family that comes nearest, SciPy's names."""
 UNIVARIATE = ("norm", "lognorm", "gamma", "erlang", "expon", "chi2", "beta", "uniform")
 
 
@@ -62,8 +46,7 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
 
     Raises:
         UsageError: for what is not frozen, and what is no distribution of ``scipy.stats``.
-        StructureError: for a family that no law here holds, which names the one that comes nearest,
-            and for a ``loc`` or ``scale`` that moves a law out of its family.
+        StructureError: for what no law here holds: the nearest family is named, if there is one.
         ParameterError: for NaN, infinity, parameters out of range, and a singular covariance.
 
     >>> from scipy import stats
@@ -74,24 +57,24 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
     kind = _kind(frozen)
     if kind == "multivariate_normal":
         mean, covariance = np.atleast_1d(frozen.mean), np.atleast_2d(frozen.cov)
-        place = f"scipy.stats.{kind}"
-        law = of_covariance(mean, covariance, [f"z{k}" for k in range(len(mean))], place)
-        law = Gaussian(law.precision_mean, law.precision)
+        coordinates = [f"z{k}" for k in range(len(mean))]
+        law = of_covariance(mean, covariance, coordinates, f"scipy.stats.{kind}")
+        law = families.Gaussian(law.precision_mean, law.precision)
     elif kind == "dirichlet":
-        law = Dirichlet.from_standard(np.asarray(frozen.alpha, np.float64))
+        law = families.Dirichlet.from_standard(np.asarray(frozen.alpha, np.float64))
     elif kind == "wishart":
         scale = np.atleast_2d(np.asarray(frozen.scale, np.float64))
-        law = Wishart.from_standard(scale, float(frozen.df))
+        law = families.Wishart.from_standard(scale, float(frozen.df))
     elif kind in UNIVARIATE:
         law = _univariate(kind, frozen)
     else:
-        near = f"The nearest is {NEAREST[kind]}." if kind in NEAREST else "None comes near."
+        near = [f"The nearest is {own}." for own, kinds in NEAREST.items() if kind in kinds.split()]
         known = sorted([*UNIVARIATE, "multivariate_normal", "dirichlet", "wishart"])
         raise StructureError(
             found=f"scipy.stats.{kind}",
             expected=f"one of {known}, which a law here holds exactly",
-            fix=f"{near} To approximate, draw: from_samples of posterity.adapters.samples fits "
-            "a family to frozen.rvs(10_000) and says how well it fits.",
+            fix=f"{' '.join(near) or 'None comes near.'} To approximate, fit a family to draws: "
+            "from_samples(frozen.rvs(10_000)) of posterity.adapters.",
         )
     return law if names is None else law.named(names)
 
@@ -102,6 +85,7 @@ def to_frozen(law: object) -> Any:
     Names stay behind. A batch of numbers becomes a distribution with arrays of parameters; batches
     of vectors or matrices, and other laws, are a StructureError.
 
+    >>> from posterity.families import Gamma
     >>> float(to_frozen(Gamma.from_standard(shape=2.0, rate=4.0)).mean())
     0.5
     """
@@ -110,31 +94,35 @@ def to_frozen(law: object) -> Any:
     if not isinstance(law, Distribution):
         raise unsupported(law, "a law of posterity", "Pass a posterior: ledger.posterior, say.")
     check_proper(law, "the law for SciPy")
-    if isinstance(law, Gamma):
+    if isinstance(law, families.Gamma):
         return stats.gamma(np.asarray(law.shape), scale=1 / np.asarray(law.rate))
-    if isinstance(law, Beta):
+    if isinstance(law, families.Beta):
         return stats.beta(np.asarray(law.a), np.asarray(law.b))
-    positive = isinstance(law, Transformed) and law.supports.tree == PositiveNumbers()
+    positive = isinstance(law, families.Transformed) and law.supports.tree == PositiveNumbers()
     inner: Any = law.law if positive else law  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(inner, Gaussian | DiagonalGaussian) and inner.event_shape == (1,):
+    if isinstance(inner, families.Gaussian | families.DiagonalGaussian) and inner.event_shape == (
+        1,
+    ):
         precision = np.asarray(inner.precision)
-        precision = precision[..., 0, 0] if isinstance(inner, Gaussian) else precision[..., 0]
+        precision = (
+            precision[..., 0, 0] if isinstance(inner, families.Gaussian) else precision[..., 0]
+        )
         mean, sd = np.asarray(inner.precision_mean)[..., 0] / precision, np.sqrt(1 / precision)
         return stats.lognorm(sd, scale=np.exp(mean)) if positive else stats.norm(mean, sd)
-    if not isinstance(law, Gaussian | DiagonalGaussian | Dirichlet | Wishart):
+    if not isinstance(
+        law, families.Gaussian | families.DiagonalGaussian | families.Dirichlet | families.Wishart
+    ):
         raise StructureError(
             found=f"{law!r}",
-            expected="a Gaussian, Gamma, Beta, Dirichlet or Wishart, or the exponential of one "
-            "Gaussian coordinate",
-            fix="scipy.stats has no counterpart. Pass one part of it, such as a block of a "
-            "Product, or its draws to what takes draws: posterity.adapters.arviz.to_arviz.",
+            expected="a Gaussian, Gamma, Beta, Dirichlet or Wishart, or exp of one Gaussian number",
+            fix="scipy.stats has no counterpart: pass one part of it, such as a Product's block.",
         )
     check_one(law)
-    if isinstance(law, Dirichlet):
+    if isinstance(law, families.Dirichlet):
         return stats.dirichlet(np.asarray(law.concentration))
-    if isinstance(law, Wishart):
+    if isinstance(law, families.Wishart):
         return stats.wishart(float(law.degrees_of_freedom), np.asarray(law.scale))
-    diagonal = isinstance(law, DiagonalGaussian)
+    diagonal = isinstance(law, families.DiagonalGaussian)
     covariance: Any = law.variance if diagonal else law.covariance
     covariance = stats.Covariance.from_diagonal(covariance) if diagonal else covariance
     return stats.multivariate_normal(np.asarray(law.mean), covariance)
@@ -152,34 +140,33 @@ def _kind(frozen: Any) -> str:
     raise unsupported(frozen, "a frozen distribution of scipy.stats", fix)
 
 
-def _univariate(kind: str, frozen: Any) -> Gaussian | Gamma | Beta | Transformed:
+def _univariate(
+    kind: str, frozen: Any
+) -> families.Gaussian | families.Gamma | families.Beta | families.Transformed:
     """A batch of laws of numbers, of the shape that their parameters broadcast to."""
     shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
     what = f"the parameters of scipy.stats.{kind}"
     *shapes, loc, scale = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
-    given = f"scipy.stats.{kind} of shapes {[v.tolist() for v in shapes]} with loc={loc.tolist()}, "
-    given += f"scale={scale.tolist()}"
+    asked = f"scipy.stats.{kind} of shapes {[v.tolist() for v in shapes]} with loc={loc.tolist()}, "
+    asked += f"scale={scale.tolist()}"
     if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
-        raise ParameterError(  # where SciPy would give NaN: it takes any parameters unasked
-            found=given,
-            expected="parameters in its range, and a positive scale",
-            fix="SciPy's scale is a standard deviation, or what its documentation says there.",
-        )
+        # Where SciPy would give NaN: it takes any parameters unasked.
+        expected = "parameters in its range, and a positive scale"
+        raise ParameterError(found=asked, expected=expected, fix="See SciPy's documentation.")
     stretched = kind in ("beta", "uniform")
     if kind != "norm" and (np.any(loc != 0) or (stretched and np.any(scale != 1))):
         raise StructureError(
-            found=given,
+            found=asked,
             expected="loc=0" + " and scale=1" * stretched,
-            fix="Take the law of z - loc, over the scale too if that is named, or move what "
-            "depends on it.",
+            fix="Take the law of z - loc, over the scale too if that is named.",
         )
     ones = np.ones_like(scale)
     if kind in ("norm", "lognorm"):
         mean, sd = (loc, scale) if kind == "norm" else (np.asarray(np.log(scale)), shapes[0])
-        law = Gaussian.from_standard(mean[..., None], (sd**2)[..., None, None])
-        return law if kind == "norm" else Transformed.from_standard(law, PositiveNumbers())
+        law = families.Gaussian.from_standard(mean[..., None], (sd**2)[..., None, None])
+        return law if kind == "norm" else families.Transformed.from_standard(law, PositiveNumbers())
     if stretched:
-        return Beta.from_standard(*(shapes or (ones, ones)))
+        return families.Beta.from_standard(*(shapes or (ones, ones)))
     if kind == "chi2":
-        return Gamma.from_standard(shapes[0] / 2, 1 / (2 * scale))
-    return Gamma.from_standard(ones if kind == "expon" else shapes[0], 1 / scale)
+        return families.Gamma.from_standard(shapes[0] / 2, 1 / (2 * scale))
+    return families.Gamma.from_standard(ones if kind == "expon" else shapes[0], 1 / scale)

@@ -59,8 +59,7 @@ class Laws(NamedTuple):
         if (self.prior is None) == (prior is None):
             raise UsageError(
                 found=f"a {type(model).__name__} with {'no prior' if prior is None else 'two'}",
-                expected="the prior of the model, or a Gaussian over its coefficients, the same at "
-                "all sites",
+                expected="the model's own, or one over its coefficients, the same at all sites",
                 fix="Pass prior= of a model that has none, or take the posterior alone.",
             )
         factor, outline = self.factor, getattr(prior, "outline", lambda: None)
@@ -72,8 +71,7 @@ class Laws(NamedTuple):
             raise StructureError(
                 found=f"prior={prior!r}",
                 expected=f"one like the factor, {factor!r}, with coordinates {names_of(factor)}",
-                fix="Make it so, the same at every site: Gaussian.from_standard(zeros, "
-                "covariance), with a variance of each column that is wide in that column's units.",
+                fix="Make one for all sites, whose variances are wide in the columns' units.",
             )
         wanted = names_of(prior) or names_of(factor)
         factor = in_order(factor, wanted, f"site {site!r}", "the prior")
@@ -159,11 +157,8 @@ def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -
 def check_one(law: Distribution) -> None:
     """Raise a StructureError for a batch of laws."""
     if law.batch_shape:
-        raise StructureError(
-            found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
-            expected="one law: other libraries have no arrays of these",
-            fix="Take them one by one: law[0].",
-        )
+        found = f"a batch of shape {law.batch_shape} of {type(law).__name__}"
+        raise StructureError(found=found, expected="one law", fix="Take them one by one: law[0].")
 
 
 def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
@@ -175,11 +170,9 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
     try:
         made = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"{what} that are no array of numbers ({str(error)[:80]})",
-            expected="numbers, in rows of one length",
-            fix="Encode texts as the fit had them, or leave them out.",
-        ) from error
+        found, fix = f"{what} that are no array of numbers ({str(error)[:80]})", "Encode texts."
+        expected = "numbers, in rows of one length"
+        raise ParameterError(found=found, expected=expected, fix=fix) from error
     wrong = ~np.isfinite(made)
     if wrong.any():
         columns = at(names, wrong.any(0)) if made.shape[1:] == (len(names),) else []

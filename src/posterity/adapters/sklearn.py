@@ -13,30 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from posterity import families
+from posterity.adapters import shared
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.plates import MEMBERS
-from posterity.adapters.shared import (
-    Data,
-    Laws,
-    Names,
-    check_fitted,
-    columns_of,
-    library,
-    prior_and_law,
-    split,
-    table,
-    unsupported,
-)
 from posterity.errors import StructureError, UsageError
-from posterity.families import (
-    Dirichlet,
-    ExponentialFamily,
-    Gaussian,
-    NormalGamma,
-    NormalWishart,
-    Plate,
-)
-from posterity.families.names import in_order, names_of
+from posterity.families.names import names_of
 from posterity.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -49,18 +31,17 @@ def from_estimator(
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,
-    names: Names = None,
-) -> Gaussian | Plate:
+    names: shared.Names = None,
+) -> families.Gaussian | families.Plate:
     """The posterior that a fitted estimator holds, by the names of its columns.
 
     Args:
         estimator: a fitted ``BayesianRidge``, ``ARDRegression`` or ``LogisticRegression``, by
             itself or at the end of a ``Pipeline`` of scalers, whose coefficients come in the units
-            of the raw columns; a ``GaussianProcessRegressor``; or one of :func:`to_ledger`'s
-            mixtures and topic models.
-        x: the data that it was fitted with, which it does not keep: of a ``LogisticRegression`` for
-            the curvature at the mode (mackay1992), of the others for how well the intercept is
-            known. Of a Gaussian process the points (m, d) whose values the law is of.
+            of the raw columns; a ``GaussianProcessRegressor``; a ``BayesianGaussianMixture`` with
+            ``covariance_type`` ``"full"`` or ``"diag"``; or a ``LatentDirichletAllocation``.
+        x: the data of the fit, which estimators do not keep: for the curvature at a logistic mode
+            (mackay1992), and how well an intercept is known. Of a Gaussian process points (m, d).
         y: the labels of a ``LogisticRegression``.
         sample_weight: where it was fitted with weights.
         names: of a Gaussian process's points, of a mixture's columns or a topic's words; by
@@ -73,8 +54,8 @@ def from_estimator(
         the function, without noise; of mixtures and topics a :class:`Plate`.
 
     Raises:
-        UsageError: for an estimator that is not fitted or another one, data that are missing or not
-            those it was fitted with, and an l1 penalty.
+        UsageError: for an estimator that is not fitted or another one, missing or other data than
+            those of the fit, and an l1 penalty.
         StructureError: for steps of a pipeline that are no scaling, and data of other columns.
         ParameterError: for NaN, a singular covariance (the columns are named), separated classes
             without a penalty, and coefficients more than a standard deviation from their mode; of
@@ -86,7 +67,7 @@ def from_estimator(
     >>> q.names, q.mean.round(2)
     (('intercept', 'x0'), array([-0.22,  0.6 ]))
     """
-    made = _laws(estimator, Data(x, y, sample_weight, names))
+    made = _laws(estimator, shared.Data(x, y, sample_weight, names))
     # Of a model with a prior as its ledger has it, to the last bit.
     return made.posterior if made.prior is None else made.ledger("here").posterior  # pyright: ignore
 
@@ -98,23 +79,16 @@ def to_ledger(
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,
-    prior: Gaussian | None = None,
-    names: Names = None,
+    prior: families.Gaussian | None = None,
+    names: shared.Names = None,
 ) -> Ledger:
     """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
 
-    Args:
-        estimator: as of :func:`from_estimator`, or a fitted ``BayesianGaussianMixture`` with
-            ``covariance_type`` ``"full"`` or ``"diag"``, or a ``LatentDirichletAllocation``. A
-            mixture's default priors are taken from each site's data: to fuse sites by
-            ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
-        site: the name that the factor goes by.
-        x: as of :func:`from_estimator`.
-        y: of a linear model, whose factor is what the data said without the estimator's own prior;
-            of linear regression exactly, with its noise taken as known.
-        sample_weight: where it was fitted with weights.
-        prior: of a linear model, a :class:`Gaussian` that all sites share. Others have their own.
-        names: as of :func:`from_estimator`.
+    Arguments are those of :func:`from_estimator`, and ``site``, the name that the factor goes by.
+    The factor of a linear model, which takes ``x`` and ``y``, is its likelihood (of linear
+    regression exactly, with its noise taken as known) beside a ``prior`` that all sites share; all
+    others have priors of their own. A mixture's default priors are taken from each site's data: to
+    fuse sites by ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
 
     Returns:
         A ledger over a :class:`Gaussian`, or over a :class:`Plate`: of :class:`NormalWishart` or
@@ -128,15 +102,14 @@ def to_ledger(
     >>> ledger.sites, ledger.posterior.size
     (('north',), 2)
     """
-    data = Data(x, y, sample_weight, names, site)
+    data = shared.Data(x, y, sample_weight, names, site)
     return _laws(estimator, data).ledger(site, prior, model=estimator)
 
 
 def to_estimator(
-    posterior: ExponentialFamily | Ledger,
+    posterior: families.ExponentialFamily | Ledger,
     *,
     like: "BaseEstimator | None" = None,
-    names: Names = None,
     classes: Sequence[Any] | np.ndarray | None = None,
     noise_precision: float | None = None,
     **parameters: Any,
@@ -146,26 +119,24 @@ def to_estimator(
     Args:
         posterior: a :class:`Plate` of one of the layouts that :func:`to_ledger` makes, or a
             ledger, whose prior becomes the estimator's; or a :class:`Gaussian` over named
-            coefficients, ``intercept`` among them.
-        like: what a Gaussian is to become: ``LogisticRegression(...)`` or ``BayesianRidge(...)``.
-        names: the columns in the order in which data will come. By default the posterior's names
-            become ``feature_names_in_``, which scikit-learn compares with those of data frames.
+            coefficients, ``intercept`` among them. Names become ``feature_names_in_``.
+        like: what a Gaussian is to become: ``LogisticRegression(...)``, which has the mean alone,
+            or ``BayesianRidge(...)``, which has the covariance too, but for the intercept.
         classes: of a ``LogisticRegression``, that of reference first; 0 and 1 by default.
         noise_precision: of a ``BayesianRidge``, its ``alpha_``.
         parameters: constructor arguments of the estimator that no posterior holds, such as
             ``random_state``, ``tol`` or the ``doc_topic_prior`` of a topic model.
 
     Returns:
-        A ``BayesianGaussianMixture`` or a ``LatentDirichletAllocation``. Of a plate without
-        ledger the priors are scikit-learn's defaults, with mean and covariance of the mixture in
-        place of those of the data; bounds are NaN. Of a Gaussian one like ``like``: a
-        ``LogisticRegression`` has the mean alone, a ``BayesianRidge`` the covariance of the
-        coefficients too, but for the intercept.
+        One like ``like``, a ``BayesianGaussianMixture`` or a ``LatentDirichletAllocation``. Of a
+        plate without ledger the priors are scikit-learn's defaults, with mean and covariance of the
+        mixture in place of those of the data; bounds are NaN.
 
     Raises:
         UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such estimator can hold, and names that differ.
+        StructureError: a posterior that no such estimator can hold.
 
+    >>> from posterity.families import Dirichlet, Plate
     >>> topics = Plate(Dirichlet.from_standard(np.array([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]])))
     >>> to_estimator(topics).transform(np.array([[8, 1, 0]])).round(1)
     array([[0.9, 0.1]])
@@ -173,31 +144,25 @@ def to_estimator(
     _library()
     from posterity.adapters import sklearn_linear, sklearn_plates
 
-    law = split(posterior)[1]
-    if like is not None or isinstance(law, Gaussian):
-        made = sklearn_linear.to_linear(law, like, classes, noise_precision, names)
+    law = shared.split(posterior)[1]
+    if like is not None or isinstance(law, families.Gaussian):
+        made = sklearn_linear.to_linear(law, like, classes, noise_precision)
         return made.set_params(**parameters)
-    known = (NormalWishart, NormalGamma, Dirichlet)
-    prior, plate = prior_and_law(
+    known = (families.NormalWishart, families.NormalGamma, families.Dirichlet)
+    prior, plate = shared.prior_and_law(
         posterior,
-        lambda own: isinstance(own, Plate) and isinstance(own.members, known),
+        lambda own: isinstance(own, families.Plate) and isinstance(own.members, known),
         "scikit-learn",
         expected="a Plate of NormalWishart, NormalGamma or Dirichlet, or a Ledger of one",
         fix="For a block of a Product pass that block: posterior.blocks[name].",
     )
-    if names is not None:
-        wanted = {MEMBERS: tuple(map(str, names))}
-        if MEMBERS not in names_of(plate):
-            plate = plate.named(wanted)
-        plate = in_order(plate, wanted, "the posterior", "names")
-        prior = None if prior is None else in_order(prior, wanted, "the prior", "names")
     made = sklearn_plates.to_estimator(plate, prior, parameters)
-    if names is None and (own := names_of(plate).get(MEMBERS)):
+    if own := names_of(plate).get(MEMBERS):
         made.feature_names_in_ = np.array(list(own), dtype=object)
     return made
 
 
-def _laws(estimator: Any, data: Data) -> Laws:
+def _laws(estimator: Any, data: shared.Data) -> shared.Laws:
     """Read a fitted estimator, by the module that knows its kind."""
     sklearn = _library()
     from posterity.adapters import sklearn_linear, sklearn_plates
@@ -208,16 +173,13 @@ def _laws(estimator: Any, data: Data) -> Laws:
         return _gaussian_process(estimator, data)
     if isinstance(estimator, sklearn_plates.KNOWN):
         return sklearn_plates.laws(estimator, data)
-    raise unsupported(
-        estimator,
-        "a fitted BayesianGaussianMixture, LatentDirichletAllocation, BayesianRidge, "
-        "ARDRegression, LogisticRegression or GaussianProcessRegressor",
-        "Other estimators of scikit-learn are point estimates, or posteriors without an adapter: "
-        "build the family yourself, and Ledger.of_site from it.",
-    )
+    expected = "a fitted BayesianGaussianMixture, LatentDirichletAllocation, BayesianRidge, "
+    expected += "ARDRegression, LogisticRegression or GaussianProcessRegressor"
+    fix = "Others are point estimates, or without an adapter: build the family by hand."
+    raise shared.unsupported(estimator, expected, fix)
 
 
-def _gaussian_process(model: Any, data: Data) -> Laws:
+def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
     """Prior and posterior of a function's values at points (m, d), in the units of the response.
 
     Values at points that two sites share, such as inducing points, have one meaning at both; a
@@ -226,7 +188,7 @@ def _gaussian_process(model: Any, data: Data) -> Laws:
     taken from the data, so there is no ledger.
     """
     place = "the Gaussian process"
-    check_fitted(model, "X_train_")
+    shared.check_fitted(model, "X_train_")
     if data.x is None:
         raise UsageError(
             found="a Gaussian process without points",
@@ -234,15 +196,14 @@ def _gaussian_process(model: Any, data: Data) -> Laws:
             fix="Choose points that all sites share, such as inducing points.",
         )
     if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
+        normed = f"with normalize_y={model.normalize_y}"
         raise StructureError(
-            found=f"a Gaussian process of responses {np.shape(model.alpha_)} with "
-            f"normalize_y={model.normalize_y}",
+            found=f"a Gaussian process of responses {np.shape(model.alpha_)} {normed}",
             expected="one response, and for a ledger a prior that looks at nobody's data",
-            fix="Fit one process a response; for a ledger with normalize_y=False and "
-            "optimizer=None, after moving the response by a number that sites agree on.",
+            fix="Fit one process a response; for a ledger with normalize_y=False, optimizer=None.",
         )
-    columns = columns_of(model, np.shape(model.X_train_)[1])
-    x = table(data.x, columns, place, by_name=hasattr(model, "feature_names_in_"))
+    columns = shared.columns_of(model, np.shape(model.X_train_)[1])
+    x = shared.table(data.x, columns, place, by_name=hasattr(model, "feature_names_in_"))
     names: Any = data.names and list(data.names)
     if names is None:
         names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]
@@ -255,10 +216,10 @@ def _gaussian_process(model: Any, data: Data) -> Laws:
     half = solve_triangular(model.L_, across.T, lower=True)
     scale, level = (float(np.ravel(v)[0]) for v in (model._y_train_std, model._y_train_mean))
     covariance = scale**2 * (around - half.T @ half)
-    return Laws(of_covariance(scale * mean + level, covariance, names, place), prior)
+    return shared.Laws(of_covariance(scale * mean + level, covariance, names, place), prior)
 
 
 def _library() -> Any:
     modules = ("mixture", "decomposition", "pipeline", "gaussian_process")
     named = [f"sklearn.{module}" for module in modules]
-    return library(*named, extra="sklearn", package="scikit-learn")
+    return shared.library(*named, extra="sklearn", package="scikit-learn")

@@ -21,24 +21,14 @@ from sklearn.linear_model import (
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
+from posterity.adapters import shared
 from posterity.adapters.laplace import of_covariance
-from posterity.adapters.shared import (
-    Data,
-    Laws,
-    Names,
-    at,
-    check_fitted,
-    columns_of,
-    numbers,
-    table,
-    unsupported,
-)
 from posterity.adapters.sklearn_logistic import laplace, to_logistic
 from posterity.arguments import POSITIVE
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
-from posterity.families.names import order, some
+from posterity.families.names import some
 
 Array = np.ndarray
 INTERCEPT = "intercept"
@@ -88,45 +78,67 @@ class Fitted(NamedTuple):
         return UsageError(found=f"{self.place} without its data", expected=expected, fix=AS_FITTED)
 
 
-class Records(NamedTuple):
-    """Scaled columns (n, d), weights (n,) and responses (n,), None where there were none."""
-
-    x: Array
-    weights: Array
-    y: Any
-
-
-def laws(estimator: Any, data: Data) -> Laws:
+def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     """The posterior over the coefficients, and with data what these said without the prior."""
     known = _fitted(estimator, data)
     logistic, model = isinstance(known.model, LogisticRegression), known.model
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
         raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
-    records = None if data.x is None else _records(known, data)
-    if logistic and records is not None:
-        x, weights, y = records
-        made = laplace(model, x, y, weights, data.weight, known.names, known.place)
-        rows = max(len(model.classes_) - 1, 1)
-        posterior, factor = (known.in_raw_units(law, rows) for law in made)
-        return Laws(posterior, factor=factor)
-    if records is not None and records.y is not None:
-        _check_coefficients(known, records)
-    posterior = known.in_raw_units(_posterior(known, records))  # refuses other data
-    if records is None or records.y is None:
-        return Laws(posterior)
-    x, weights, y = records
-    x = np.column_stack([np.ones(len(x)), x]) if model.fit_intercept else x
-    weighted = float(model.alpha_) * weights[:, None] * x
-    factor = Gaussian(weighted.T @ y, weighted.T @ x).named(known.names)
-    return Laws(posterior, factor=known.in_raw_units(factor))
+    if data.x is None:
+        raise known.without_data("x: how many records there were tells of the intercept")
+    x, weights, y = _records(known, data)
+    if not logistic:
+        return _ridge(known, x, weights, y)
+    made = laplace(model, x, y, weights, data.weight, known.names, known.place)
+    rows = max(len(model.classes_) - 1, 1)
+    posterior, factor = (known.in_raw_units(law, rows) for law in made)
+    return shared.Laws(posterior, factor=factor)
+
+
+def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
+    """The posterior of linear regression, given the noise and the prior's precisions.
+
+    With responses it is checked that the coefficients are those of these data:
+    ``(α XᵀX + Λ) coef = α Xᵀy``. Columns that ARD pruned have their prior's variance.
+    """
+    model, mean, z = known.model, np.asarray(known.model.coef_, np.float64), x
+    prior = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(mean))
+    kept = prior < getattr(model, "threshold_lambda", np.inf)
+    if model.fit_intercept:  # of centred columns it is known apart from the coefficients
+        centre = np.average(x, axis=0, weights=weights)
+        scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
+        far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
+        if far.any():
+            names = some(shared.at(known.columns, far))
+            raise UsageError(
+                found=f"columns {names} have another mean than those that {known.place} saw",
+                expected="the data that it was fitted with, in the same units",
+                fix=AS_FITTED,
+            )
+        known = known._replace(shift=known.shift + known.scale * centre)
+        z, kept = np.column_stack([np.ones(len(x)), x - centre]), np.r_[True, kept]
+        mean, prior = np.r_[float(model.intercept_) + centre @ mean, mean], np.r_[0.0, prior]
+    weighted = float(model.alpha_) * weights[:, None] * z
+    curvature = weighted.T @ z
+    precision = curvature * np.outer(kept, kept) + np.diag(prior)
+    posterior = of_covariance(mean, precision, known.names, known.place, inverse=True)
+    if y is None:
+        return shared.Laws(known.in_raw_units(posterior))
+    left = (weighted.T @ (y - z @ mean)) * kept - prior * mean
+    away = np.sqrt(left @ np.linalg.solve(precision, left))
+    if not away <= AWAY:
+        where = f"{away:.2g} posterior standard deviations elsewhere"
+        raise UsageError(
+            found=f"data under which the coefficients of {known.place} would be {where}",
+            expected="the data that it was fitted with",
+            fix=f"{AS_FITTED} Fit in float64, with columns that are not far from zero.",
+        )
+    factor = Gaussian(weighted.T @ y, curvature).named(known.names)
+    return shared.Laws(known.in_raw_units(posterior), factor=known.in_raw_units(factor))
 
 
 def to_linear(
-    law: object,
-    like: Any,
-    classes: Sequence[Any] | Array | None,
-    noise_precision: Any,
-    columns: Names,
+    law: object, like: Any, classes: Sequence[Any] | Array | None, noise_precision: Any
 ) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
@@ -149,14 +161,6 @@ def to_linear(
         _to_ridge(law, model, float(noise_precision))
     else:
         to_logistic(law, model, classes, INTERCEPT)
-    if columns is not None:  # in the order in which data come, without names to compare
-        own, wanted = list(model.feature_names_in_), list(map(str, columns))
-        places = order(own, wanted, "the posterior", "names")
-        del model.feature_names_in_
-        model.coef_ = np.ascontiguousarray(model.coef_[..., places])
-        if ridge:
-            model.sigma_ = model.sigma_[np.ix_(places, places)]
-            model.X_offset_ = model.X_offset_[places]
     return model
 
 
@@ -178,7 +182,7 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     model.feature_names_in_ = np.array([names[k] for k in places], dtype=object)
 
 
-def _fitted(estimator: Any, data: Data) -> Fitted:
+def _fitted(estimator: Any, data: shared.Data) -> Fitted:
     """The model at the end of a pipeline, or the estimator itself, and the scaling before it.
 
     Raises:
@@ -190,31 +194,28 @@ def _fitted(estimator: Any, data: Data) -> Fitted:
     if data.names is not None:
         raise UsageError(
             found=f"names= for a {type(estimator).__name__}",
-            expected="none: its coefficients go by the columns of the data that it was fitted with",
+            expected="none: its coefficients go by the columns that it was fitted with",
             fix="Fit with a data frame that has them, or name the law: q.named([...]).",
         )
     if not isinstance(model, KNOWN) or isinstance(model, LogisticRegressionCV):
-        raise unsupported(
-            model,
-            "a fitted BayesianRidge, ARDRegression or LogisticRegression",
-            "Point estimates have no posterior: fit BayesianRidge in place of Ridge or "
-            "LinearRegression, or OLS of statsmodels; of a LogisticRegressionCV fit a "
-            "LogisticRegression with the C that it chose.",
-        )
-    check_fitted(model, "coef_")
+        fix = "Point estimates have no posterior: fit BayesianRidge, or OLS of statsmodels; of a "
+        fix += "LogisticRegressionCV fit a LogisticRegression with the C that it chose."
+        kinds = "a fitted BayesianRidge, ARDRegression or LogisticRegression"
+        raise shared.unsupported(model, kinds, fix)
+    shared.check_fitted(model, "coef_")
     size = np.shape(model.coef_)[-1]
-    columns, shift, scale = columns_of(estimator, size), np.zeros(size), np.ones(size)
+    columns, shift, scale = shared.columns_of(estimator, size), np.zeros(size), np.ones(size)
     for step in steps[:-1]:
         own_shift, own_scale = _scaling(step)
         shift, scale = shift + scale * own_shift, scale * own_scale
-    if INTERCEPT in columns if model.fit_intercept else np.any(shift != 0):
+    twice = model.fit_intercept and INTERCEPT in columns
+    if twice or (not model.fit_intercept and np.any(shift != 0)):
+        two = f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}"
         raise StructureError(
-            found=f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}"
-            if model.fit_intercept
-            else "a scaling that centres, before a model without an intercept",
+            found=two if twice else "a scaling that centres, before a model without an intercept",
             expected="one intercept: in raw units there is one",
-            fix="Fit with fit_intercept=False if the column is that of ones, or rename it; to fit "
-            "without an intercept, scale by StandardScaler(with_mean=False).",
+            fix="Fit with fit_intercept=False, or rename the column; without an intercept scale by "
+            "StandardScaler(with_mean=False).",
         )
     return Fitted(model, shift, scale, columns, hasattr(estimator, "feature_names_in_"))
 
@@ -232,29 +233,27 @@ def _scaling(step: Any) -> tuple[Any, Any]:
     if not isinstance(step, SCALERS) or clips:
         raise StructureError(
             found=f"a step {type(step).__name__}{clips} before the linear model",
-            expected="steps that scale each column by itself: StandardScaler, MinMaxScaler, "
-            "MaxAbsScaler, RobustScaler",
-            fix="Apply the other steps first, and pass the model with the columns that they made: "
-            "pipeline[-1], pipeline[:-1].transform(x).",
+            expected=f"scalers of columns: {', '.join(one.__name__ for one in SCALERS)}",
+            fix="Pass pipeline[-1] with the columns that the others made: "
+            "pipeline[:-1].transform(x).",
         )
-    if getattr(step, "scale_", None) is None:
-        check_fitted(step, "n_features_in_")
-    if isinstance(step, MinMaxScaler):  # u = x scale + min
-        return -step.min_ / step.scale_, 1 / step.scale_
-    centre = getattr(step, "mean_" if isinstance(step, StandardScaler) else "center_", None)
-    centred = getattr(step, "with_mean", getattr(step, "with_centering", True))
-    scale = 1.0 if step.scale_ is None else step.scale_
-    return 0.0 if centre is None or not centred else centre, scale
+    shared.check_fitted(step, "n_features_in_", "scale_")
+    own: Any = step
+    shift = own.inverse_transform(np.zeros((1, own.n_features_in_)))[0]
+    scale = 1.0 if own.scale_ is None else own.scale_
+    return shift, 1 / scale if isinstance(step, MinMaxScaler) else scale  # u = x scale + min
 
 
-def _records(known: Fitted, data: Data) -> Records:
-    """The data of the fit, as far as they were passed."""
-    x = table(data.x, known.columns, known.place, by_name=known.by_name)
+def _records(known: Fitted, data: shared.Data) -> tuple[Array, Array, Any]:
+    """Scaled columns (n, d), weights (n,) and responses (n,), None where there were none."""
+    x = shared.table(data.x, known.columns, known.place, by_name=known.by_name)
     y: Any = data.y
-    weights = np.ones(len(x)) if data.weight is None else numbers(data.weight, "sample_weight")
+    weights = (
+        np.ones(len(x)) if data.weight is None else shared.numbers(data.weight, "sample_weight")
+    )
     if y is not None:
         logistic = isinstance(known.model, LogisticRegression)
-        y = np.asarray(y) if logistic else numbers(y, f"values y of {known.place}")
+        y = np.asarray(y) if logistic else shared.numbers(y, f"values y of {known.place}")
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     wrong = weights.shape != (len(x),) or not np.all(weights >= 0) or not weights.sum() > 0
     if wrong or (y is not None and y.shape != (len(x),)):
@@ -264,66 +263,4 @@ def _records(known: Fitted, data: Data) -> Records:
             expected="a response, and a weight that is not negative, for each record",
             fix=AS_FITTED,
         )
-    return Records((x - known.shift) / known.scale, weights, y)
-
-
-def _posterior(known: Fitted, records: Records | None) -> Gaussian:
-    """The posterior of scaled columns, given the noise and the prior's precisions."""
-    model, (mean, covariance, _) = known.model, _coefficients(known.model)
-    if model.fit_intercept:
-        if records is None:
-            raise known.without_data(
-                "x: how many records there were says how well the intercept is known"
-            )
-        x, weights, _ = records
-        centre = np.average(x, axis=0, weights=weights)
-        scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
-        far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
-        if far.any():
-            raise UsageError(
-                found=f"data whose columns {some(at(known.columns, far))} have another mean than "
-                f"those that {known.place} saw",
-                expected="the data that it was fitted with, in the same units",
-                fix=AS_FITTED,
-            )
-        # The centred intercept is known to 1/(α n), apart from the coefficients.
-        level = 1 / (float(model.alpha_) * weights.sum())
-        across = -covariance @ centre
-        corner = np.atleast_2d(level - across @ centre)
-        covariance = np.block([[corner, across[None]], [across[:, None], covariance]])
-        mean = np.r_[float(model.intercept_), mean]
-    return of_covariance(mean, covariance, known.names, known.place)
-
-
-def _coefficients(model: Any) -> tuple[Array, Array, Array]:
-    """Coefficients, covariance and which are kept; of what ARD pruned, what its prior says."""
-    mean, own = np.asarray(model.coef_, np.float64), np.asarray(model.sigma_, np.float64)
-    if not isinstance(model, ARDRegression):
-        return mean, own, np.ones(len(mean), bool)
-    kept = np.asarray(model.lambda_) < model.threshold_lambda
-    covariance = np.diag(1 / np.asarray(model.lambda_, np.float64))
-    covariance[np.ix_(kept, kept)] = own
-    return mean, covariance, kept
-
-
-def _check_coefficients(known: Fitted, records: Records) -> None:
-    """Raise unless ``(α XᵀX + Λ) coef = α Xᵀy`` of these data, and the intercept is theirs."""
-    model, (data, weights, target) = known.model, records
-    alpha, away, (coef, _, kept) = float(model.alpha_), 0.0, _coefficients(model)
-    if model.fit_intercept:
-        centre, level = (np.average(v, axis=0, weights=weights) for v in (data, target))
-        off = level - centre @ coef - float(model.intercept_)
-        away = alpha * weights.sum() * off**2
-        data, target = data - centre, target - level
-    weighted = alpha * weights[:, None] * data[:, kept]
-    penalty = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(coef))[kept]
-    left = weighted.T @ (target - data @ coef) - penalty * coef[kept]
-    away += left @ np.linalg.solve(weighted.T @ data[:, kept] + np.diag(penalty), left)
-    if not away <= AWAY**2:
-        raise UsageError(
-            found=f"data under which the coefficients of {known.place} would be "
-            f"{np.sqrt(away):.2g} posterior standard deviations elsewhere",
-            expected="the data that it was fitted with",
-            fix=f"{AS_FITTED} If they are, fit in float64, and move columns that are far from "
-            "zero.",
-        )
+    return (x - known.shift) / known.scale, weights, y

@@ -44,11 +44,9 @@ def laplace(
     prior = _prior_precision(model, place)
     classes = np.asarray(model.classes_)
     if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
-        raise UsageError(
-            found=f"labels that y and {place} do not have in common: {strange[:10]}",
-            expected=f"the labels it was fitted with: {classes.tolist()}",
-            fix="Pass y as it was given to fit.",
-        )
+        found = f"labels that y and {place} do not have in common: {strange[:10]}"
+        expected = f"the labels it was fitted with: {classes.tolist()}"
+        raise UsageError(found=found, expected=expected, fix="Pass y as it was given to fit.")
     codes = np.searchsorted(classes, y)
     if model.class_weight is not None:
         own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}
@@ -84,8 +82,8 @@ def laplace(
         slope @ np.linalg.solve(curvature + penalty, slope),
         "coefficients",
         f"these data, in {place}",
-        "Pass x, y and sample_weight as they were given to fit; if they are, scale the columns (a "
-        "StandardScaler in the pipeline), lower tol and raise max_iter.",
+        "Pass x, y and sample_weight as they were given to fit; else scale the columns (by a "
+        "StandardScaler), lower tol and raise max_iter.",
     )
     factor = Gaussian(np.asarray(posterior.precision_mean), curvature).named(rows)
     return posterior, factor

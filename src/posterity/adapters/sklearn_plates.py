@@ -12,13 +12,12 @@ last steps left of them, and with ``partial_fit`` it counts ``total_samples`` do
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from sklearn.decomposition import LatentDirichletAllocation
 
-# The estimator's own digamma, which is a few 1e-9 off: with another one, the topics of a
-# document would not be to the last digit those of the estimator that travelled.
+# Whose digamma is a few 1e-9 off: with another one topics would differ in their last digits.
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -150,9 +149,9 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     if prior is not None:
         alike: Any = shared_member(prior)
         one, mixing = Gaussians.of(alike, LIBRARY), _weights(prior)
-        sticks = isinstance(mixing, Beta)
-        shared = shared_value(mixing.b if sticks else mixing.concentration)
-        if shared is None or (sticks and not np.allclose(mixing.a, 1.0)):
+        first = mixing.a if isinstance(mixing, Beta) else 1.0
+        shared = shared_value(mixing.b if isinstance(mixing, Beta) else mixing.concentration)
+        if shared is None or not np.allclose(first, 1.0):
             raise unequal(
                 "over mixing weights that prefers some components",
                 "equal concentrations, or sticks Beta(1, c) with one c",
@@ -160,44 +159,34 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
         centre, *others = one
         own = (float(shared), centre, *map(float, others[:2]), others[2])
         known = dict(zip(PRIORS, own, strict=True))
-    full = inverse.ndim == 3
-    model = BayesianGaussianMixture(
+    model: Any = BayesianGaussianMixture(
         n_components=plate.size,
-        covariance_type="full" if full else "diag",
+        covariance_type="full" if inverse.ndim == 3 else "diag",
         weight_concentration_prior_type=PROCESS if isinstance(weights, Beta) else DISTRIBUTION,
         **known,
         **parameters,
     )
-    covariances = gaussians.covariance
-    if full:  # U with U Uᵀ the precision, upper triangular
-        identity, lower = np.eye(size), np.linalg.cholesky(covariances)
-        factors = np.stack([solve_triangular(root, identity, lower=True).T for root in lower])
-    else:
-        factors = 1 / np.sqrt(covariances)
-    shares = np.asarray(plate.mean_weights())
+    kind = model.covariance_type
+    covariances, shares = gaussians.covariance, np.asarray(plate.mean_weights())
     default = known
     if prior is None:  # scikit-learn's defaults, with the mixture's moments in place of the data's
         centre = shares @ mean
         gap = mean - centre
-        spread = covariances + (outer(gap) if full else gap**2)
+        spread = covariances + (outer(gap) if kind == "full" else gap**2)
         around = np.tensordot(shares, spread, axes=1)
         default = dict(zip(PRIORS, (1.0 / plate.size, centre, 1.0, size, around), strict=True))
+    if isinstance(weights, Beta):
+        concentration: Any = (weights.a, weights.b)
+    else:
+        concentration = weights.concentration
+    roots = _compute_precision_cholesky(covariances, kind)
+    model._set_parameters((concentration, kappa, mean, nu, covariances, roots))
     return model, {
-        "means_": mean,
-        "mean_precision_": kappa,
-        "degrees_of_freedom_": nu,
-        "covariances_": covariances,
-        "precisions_cholesky_": factors,
-        "precisions_": factors @ np.swapaxes(factors, -1, -2) if full else factors**2,
         "n_features_in_": size,
         "converged_": True,
         "n_iter_": 0,
         "lower_bound_": float("nan"),
         "lower_bounds_": [],
-        "weight_concentration_": (weights.a, weights.b)
-        if isinstance(weights, Beta)
-        else weights.concentration,
-        "weights_": shares,
         **{f"{name}_": value for name, value in default.items()},
     }
 

@@ -39,15 +39,12 @@ def from_results(
 
     Args:
         results: what ``fit`` returned: of OLS, WLS, GLS, a GLM, Logit, Probit, MNLogit, a count
-            model, GEE, or any other that has ``params`` and ``cov_params``. Of a mixed model only
-            fixed effects are taken. The covariance is the one that results report: robust, if they
-            were fitted with ``cov_type``, and with an estimated dispersion where they have one.
-        noise: of a linear regression, the precision of the noise too: what is left of the joint
-            posterior under the prior ``1/σ²`` when the two are taken to be independent, a
-            :class:`Product` of ``coefficients`` and ``noise``, a :class:`Gamma` of shape
-            ``(n - d)/2`` and rate ``RSS/2`` over ``1/σ²``.
-        names: other names for some coefficients, such as ``{"const": "intercept"}`` where another
-            library's sites call it so.
+            model, GEE, or any other that has ``params`` and ``cov_params``; of a mixed model the
+            fixed effects. The covariance is the one that results report, such as a robust one.
+        noise: of a linear regression, the precision of the noise too: of the joint posterior under
+            the prior ``1/σ²``, the two taken to be independent, a :class:`Product` of
+            ``coefficients`` and ``noise``, a :class:`Gamma` of shape ``(n-d)/2``, rate ``RSS/2``.
+        names: other names for some coefficients, such as ``{"const": "intercept"}``.
 
     Raises:
         UsageError: for a model that is not fitted, a penalised fit, and what is no results.
@@ -75,10 +72,9 @@ def to_ledger(
 
     The likelihood, as the Gaussian that it was approximated by, is the factor of the site; of
     linear regression exactly, with its noise taken as known. The ``prior`` is a :class:`Gaussian`
-    over the coefficients, the same at all sites, in its own order of names; one without names takes
-    those of the results, and one of another family, size or names is a StructureError. For the
+    over the coefficients, the same at all sites, in its own order of names, if it has any; for the
     noise too, it is a :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma`
-    ``noise``.
+    ``noise``. Another family, size or other names are a StructureError.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
@@ -102,44 +98,35 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     known = hasattr(results, "params") and callable(getattr(results, "cov_params", None))
     penalised = kind.startswith(("L1", "Regularized"))
     if not known or penalised or not type(model).__module__.startswith("statsmodels."):
-        raise unsupported(
-            results,
-            "results of a statsmodels model by maximum likelihood, with params and cov_params",
-            "Call its fit(), and pass what that returns. Say a penalty as a prior: l2 with weight "
-            "w is a Gaussian of mean zero and precision w.",
-        )
+        fix = "Call its fit(), and pass what that returns; an l2 penalty of weight w is a prior, "
+        fix += "a Gaussian of mean zero and precision w."
+        expected = "results of a statsmodels model by maximum likelihood, not penalised"
+        raise unsupported(results, expected, fix)
     place = f"{type(model).__name__} results of statsmodels"
     left = getattr(results, "df_resid", None)
     if left is not None and hasattr(results, "ssr"):
         response = getattr(model, "wendog", None)
         total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
         if left < 1 or results.ssr <= PERFECT * total:
+            sizes = f"{int(results.nobs)} records and {len(results.params)} coefficients"
             raise ParameterError(
-                found=f"{int(results.nobs)} records and {len(results.params)} coefficients, with "
-                f"a sum of squared residuals of {results.ssr:.3g}, in {place}",
+                found=f"{sizes} with squared residuals of {results.ssr:.3g}, in {place}",
                 expected="residuals, which say how far the coefficients are known",
                 fix="Fit to more records than coefficients, without the response among them.",
             )
     names, mean, covariance = _numbers(results, model)
     other = other or {}
     if unknown := [name for name in other if name not in names]:
-        raise UsageError(
-            found=f"other names for {some(unknown)}",
-            expected=f"for some of {some(names)}",
-            fix="Name coefficients as statsmodels does.",
-        )
+        found, fix = f"other names for {some(unknown)}", "Name coefficients as statsmodels does."
+        raise UsageError(found=found, expected=f"for some of {some(names)}", fix=fix)
     converged = getattr(results, "converged", None)
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")
     _check_classes(results, model, names, covariance, converged, place)
     law = of_covariance(mean, covariance, [other.get(name, name) for name in names], place)
     if converged is not None and not np.all(converged):
-        warnings.warn(
-            f"{place} has not converged, so its estimate is no mode and its covariance that of "
-            "another place. Fit with a larger maxiter or another method.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+        text = f"{place} has not converged, so its estimate is no mode. Fit with a larger maxiter."
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
     return law
 
 
@@ -182,12 +169,9 @@ def _check_classes(
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
     elif far.any():
-        warnings.warn(
-            f"{place} know next to nothing of {some(at(columns, far))}: records of one kind had no "
-            "events, or all, so that the estimate is at infinity, or columns depend on each other.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        text = f"{place} know next to nothing of {some(at(columns, far))}: records of one kind had "
+        text += "no events, or all, so that the estimate is at infinity, or columns are dependent."
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
 
 def _noise(results: Any) -> tuple[float, float]:

@@ -4,9 +4,9 @@ The module is a ``torch.nn.Sequential`` of three parts, by these names:
 
 * ``inputs`` rescales and reshapes, with buffers ``inputs.shift`` and ``inputs.scale`` where the
   student rescales;
-* ``layers`` is a ``Sequential`` of torch's own modules and nothing else (``Conv2d``, ``Linear``,
-  activations, ``ZeroPad2d``, pooling, ``Flatten``), so that what begins with ``layers.`` in the
-  state dict loads into such a network without posterity; images have channels first there;
+* ``layers`` is a ``Sequential`` of torch's own modules and nothing else, so that what begins with
+  ``layers.`` in the state dict loads into such a network without posterity; images have channels
+  first there;
 * ``head`` makes of the outputs what they mean: a dictionary of the names that
   :mod:`posterity.adapters.onnx` gives, of tensors shaped as there.
 
@@ -33,9 +33,7 @@ def to_torch(student: Student) -> Any:
     Of classes ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,) and, of a
     student that tells them apart, ``mutual_information`` (n,), in nats; of values ``mean``,
     ``variance`` and ``noise_variance`` (n, k). It is in evaluation mode, a copy of the student's
-    weights, and may be moved, traced, exported, saved and trained further.
-
-    A student that cannot be exported is an error of
+    weights, and may be moved, traced, exported, saved and trained further. Errors are those of
     :func:`~posterity.adapters.channels_first.check_layers`. To serve one, with ``x`` a tensor::
 
         module = to_torch(student)
@@ -47,9 +45,7 @@ def to_torch(student: Student) -> Any:
 
     layers, head = check_layers(student), student.head
     images = isinstance(layers.layers[0], Conv)
-    parts: list[Any] = []
-    for own in channels_first(student):
-        parts += _layer(torch, own)
+    parts = [module for own in channels_first(student) for module in _layer(torch, own)]
     gaussian = head.likelihood == "gaussian"
     return torch.nn.Sequential(
         OrderedDict(
@@ -72,28 +68,23 @@ def to_state_dict(student: Student) -> dict[str, Any]:
 
 def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
     """Torch's modules of one layer, in order."""
-    layer, modules, biased = own.layer, [], own.bias is not None
+    layer, before, nn = own.layer, [], torch.nn
     if isinstance(layer, Conv):
         top, left, bottom, right = own.pads
         even = (top, left) == (bottom, right)
-        if not even:
-            modules.append(torch.nn.ZeroPad2d((left, right, top, bottom)))
+        before = [] if even else [nn.ZeroPad2d((left, right, top, bottom))]
         sizes = layer.inputs, layer.outputs, layer.window, layer.stride
-        main = torch.nn.Conv2d(*sizes, (top, left) if even else (0, 0), bias=biased)
+        main = nn.Conv2d(*sizes, (top, left) if even else (0, 0), bias=own.bias is not None)
     else:
-        if own.flattens:
-            modules.append(torch.nn.Flatten())
-        main = torch.nn.Linear(layer.inputs, layer.outputs, bias=biased)
-    with torch.no_grad():
-        main.weight.copy_(torch.tensor(own.kernel))
-        if biased:
-            main.bias.copy_(torch.tensor(own.bias))
-    modules.append(main)
+        before = [nn.Flatten()] if own.flattens else []
+        main = nn.Linear(layer.inputs, layer.outputs, bias=own.bias is not None)
+    arrays = {"weight": own.kernel, "bias": own.bias}
+    main.load_state_dict({n: torch.tensor(v) for n, v in arrays.items() if v is not None})
+    after = []
     if layer.activation == "gelu":  # as JAX has it unless told otherwise
-        modules.append(torch.nn.GELU(approximate="tanh"))
+        after.append(nn.GELU(approximate="tanh"))
     elif layer.activation != "identity":
-        modules.append(getattr(torch.nn, ACTIVATIONS[layer.activation])())
+        after.append(getattr(nn, ACTIVATIONS[layer.activation])())
     if isinstance(layer, Conv) and layer.pool > 1:
-        kinds = {"max": torch.nn.MaxPool2d, "mean": torch.nn.AvgPool2d}
-        modules.append(kinds[layer.pooling](layer.pool))
-    return modules
+        after.append({"max": nn.MaxPool2d, "mean": nn.AvgPool2d}[layer.pooling](layer.pool))
+    return [*before, main, *after]

@@ -27,10 +27,9 @@ class Inputs(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         """Flattened; images with channels first."""
-        shift: Any = self.shift
         x = x.reshape(-1, self.size)
-        if shift is not None:
-            x = (x.double() - shift) / self.scale
+        if self.shift is not None:
+            x = (x.double() - self.shift) / self.scale
         x = x.to(torch.float32)
         return x.reshape(-1, *self.shape).permute(0, 3, 1, 2) if self.images else x
 
@@ -80,17 +79,13 @@ class Values(torch.nn.Module):
 
     def forward(self, outputs: Any) -> Any:
         """Tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
-        shift: Any = self.shift
-        scale: Any = self.scale
-        known: Any = self.noise_variance
-        parts: Any = list(torch.split(outputs, self.targets, 1))
+        shift, scale, known = self.shift, self.scale, self.noise_variance
+        parts: Any = torch.split(outputs, self.targets, 1)
         if shift is not None:
             parts = [part.double() for part in parts]
-        variances = [part.exp() + FLOOR for part in parts[1:]]
-        mean = parts[0]
+        mean, variances = parts[0], [part.exp() + FLOOR for part in parts[1:]]
         if shift is not None:
-            mean = shift + scale * mean
-            variances = [part * scale**2 for part in variances]
+            mean, variances = shift + scale * mean, [part * scale**2 for part in variances]
         if known is not None:
             variances.append(known.to(mean).expand(mean.shape))
         return {"mean": mean, **dict(zip(self.names, variances, strict=True))}

@@ -27,12 +27,10 @@ def from_module(
     Args:
         module: a ``torch.nn.Module`` that gives a row of outputs for each input: logits of the
             classes (one column: log odds of class 1), or values. It is taken in evaluation mode,
-            and is not changed. Tensors that need no gradient and buffers, such as running means,
-            are no part of the law.
+            and is not changed. Tensors that need no gradient and buffers are no part of the law.
         x: a tensor or array of inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        task: ``likelihood``, ``prior_precision``, ``noise_variance``, ``curvature``, ``fisher``
-            and ``only``, as :class:`~posterity.adapters.fisher.Task` explains them.
+        task: as :class:`~posterity.adapters.fisher.Task` explains it.
 
     Returns:
         The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
@@ -87,33 +85,21 @@ def to_state_dict(
 def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
     torch = library("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
-        raise unsupported(
-            module,
-            "a torch.nn.Module",
-            "Load its state dict into a module first: a dictionary does not say what it computes.",
-        )
+        fix = "Load its state dict into a module first: that does not say what it computes."
+        raise unsupported(module, "a torch.nn.Module", fix)
     own = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not own:
-        raise UsageError(
-            found="a module without parameters that need a gradient",
-            expected="some, which the law is of",
-            fix="Call requires_grad_(True) on those.",
-        )
+        found, fix = "a module without parameters that need a gradient", "requires_grad_(True)"
+        raise UsageError(found=found, expected="some, which the law is of", fix=f"Call {fix}.")
     own = {name: own[name].detach() for name in task.tensors(own)}
     try:
         inputs: Any = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
     except (TypeError, ValueError) as error:
-        raise unsupported(
-            x,
-            "inputs (n, ...) as one tensor or array",
-            "Of a data set or loader, put the batches together: torch.cat([x for x, _ in loader]).",
-        ) from error
+        fix = "Put a loader's batches together: torch.cat([x for x, _ in loader])."
+        raise unsupported(x, "inputs (n, ...) as one tensor or array", fix) from error
     if not inputs.ndim or not len(inputs):
-        raise StructureError(
-            found=f"inputs of shape {tuple(inputs.shape)}",
-            expected="a record at least, along the first axis",
-            fix="Pass the data that the module was trained on.",
-        )
+        found, expected = f"inputs of shape {tuple(inputs.shape)}", "a record at least"
+        raise StructureError(found=found, expected=expected, fix="Pass the data of the training.")
     like = next(iter(own.values()))  # where the weights are, and of their type if it has fractions
     inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
     training = {part: part.training for part in module.modules()}
@@ -126,8 +112,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
             raise StructureError(
                 found=f"outputs of shape {shape}",
                 expected="one tensor, with a row (n, K) for each of n records",
-                fix="Keep the last axis, also where it has one column, and wrap a module that "
-                "gives more than its logits or values.",
+                fix="Keep the last axis; wrap a module that gives more than logits or values.",
             )
         jacobians = _jacobians(torch, module, own, inputs)
         tensors = {name: _numpy(value) for name, value in own.items()}

@@ -6,6 +6,9 @@ So equal sums have equal layers, to the last bit, in whatever order they came ab
 are the rule; there are as many as the numbers need.
 """
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 
 from posterity.arrays.leaves import frozen
@@ -16,8 +19,6 @@ FEW = 8
 """Terms that are added up one by one; more are condensed first."""
 LARGE = 2.0**960
 """Below this no step on the way overflows, were there 2^50 terms."""
-SUBNORMAL = 1074
-"""Every float64 is a multiple of two to the power of minus this."""
 
 
 def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "layers size"]:
@@ -46,7 +47,7 @@ def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "laye
         unsettled = _unsettled(layers)
     odd |= unsettled
     if odd.any():
-        layers = _trimmed(_replaced(layers, odd, _by_whole_numbers(terms[:, odd])))
+        layers = _trimmed(_replaced(layers, odd, _by_fractions(terms[:, odd])))
     return frozen(layers + 0.0)  # no zero has a sign
 
 
@@ -101,41 +102,31 @@ def _unsettled(layers: np.ndarray) -> np.ndarray:
 
 def _trimmed(layers: np.ndarray) -> np.ndarray:
     """Without the rows of zeros at the end, but for the first row."""
-    count = len(layers)
-    while count > 1 and not layers[count - 1].any():
-        count -= 1
-    return layers[:count]
+    while len(layers) > 1 and not layers[-1].any():
+        layers = layers[:-1]
+    return layers
 
 
 # --- what is rare: ranges beyond LARGE, and ties of three layers ---------------------------------
 
 
-def _by_whole_numbers(terms: np.ndarray) -> np.ndarray:
+def _by_fractions(terms: np.ndarray) -> np.ndarray:
     """The layers of each column, slowly and in any range."""
     if not np.isfinite(terms).all():
         raise _beyond("NaN or infinity among numbers to be added")
-    columns = [_layers(sum(map(_whole, column))) for column in terms.T.tolist()]
-    layers = np.zeros((max(map(len, columns)), len(columns)))
-    for k, column in enumerate(columns):
-        layers[: len(column), k] = column
-    return layers
+    columns = map(_layers, terms.T.tolist())
+    return np.array(list(itertools.zip_longest(*columns, fillvalue=0.0)))
 
 
-def _whole(number: float) -> int:
-    """A number as a multiple of the smallest float64."""
-    numerator, denominator = number.as_integer_ratio()
-    return (numerator << SUBNORMAL) // denominator
-
-
-def _layers(total: int) -> list[float]:
-    layers = [0.0]
+def _layers(numbers: list[float]) -> list[float]:
+    total, layers = sum(map(Fraction, numbers), Fraction()), []
     try:
         while total:
-            layers.append(total / 2**SUBNORMAL)  # Python rounds this quotient to nearest
-            total -= _whole(layers[-1])
+            layers.append(float(total))  # which rounds to nearest
+            total -= Fraction(layers[-1])
     except OverflowError:
         raise _beyond("a sum beyond the range of float64") from None
-    return layers[1:] or layers
+    return layers or [0.0]
 
 
 def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -146,9 +137,7 @@ def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.n
     return out
 
 
-def _beyond(result: str) -> ParameterError:
-    return ParameterError(
-        found=result,
-        expected="finite natural parameters, and sums up to 1.8e308 in size",
-        fix="Scale the data, or check that the fits which made them converged.",
-    )
+def _beyond(found: str) -> ParameterError:
+    expected = "finite natural parameters, and sums up to 1.8e308 in size"
+    fix = "Scale the data, or check that the fits which made them converged."
+    return ParameterError(found=found, expected=expected, fix=fix)

@@ -44,14 +44,13 @@ class Namespace:
 
     def cholesky(self, matrices: Real) -> Real:
         """Lower Cholesky factors; NaN, never an exception, where there is none."""
-        try:
+        with contextlib.suppress(np.linalg.LinAlgError):
             return np.linalg.cholesky(matrices)
-        except np.linalg.LinAlgError:
-            factors = np.full_like(np.asarray(matrices), np.nan)
-            for index in np.ndindex(factors.shape[:-2]):
-                with contextlib.suppress(np.linalg.LinAlgError):
-                    factors[index] = np.linalg.cholesky(matrices[index])
-            return factors
+        factors = np.full_like(np.asarray(matrices), np.nan)
+        for index in np.ndindex(factors.shape[:-2]):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                factors[index] = np.linalg.cholesky(matrices[index])
+        return factors
 
     def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
         """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""

@@ -18,8 +18,6 @@ THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 """Rotations of rounds of the two kinds, in bits."""
 PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
-
-
 KEY = Constraint(
     "a key of jax.random",
     lambda key: isinstance(key, Words) or is_jax(key),
@@ -59,10 +57,8 @@ def plain(key: KeyArray) -> KeyArray:
 
 def of_jax(key: KeyArray) -> Any:
     """The same as a key of JAX's."""
-    if not isinstance(key, Words):
-        return key
-    words: Any = key.array
-    return jax.random.wrap_key_data(words, impl=THREEFRY)
+    words: Any = key.array if isinstance(key, Words) else None
+    return key if words is None else jax.random.wrap_key_data(words, impl=THREEFRY)
 
 
 def generator(key: KeyArray) -> str:

@@ -22,13 +22,10 @@ def as_leaf(value: Any) -> Real:
     """
     if is_jax(value):
         return value if value.dtype in (np.float32, np.float64) else _widened(value)
-    if type(value) is np.ndarray and _of_bytes(value):
-        array = value
-    else:
-        try:
-            array = np.array(value)  # a copy: views and buffers can be written to elsewhere
-        except ValueError as error:
-            raise _unreal(f"parameters that are no array ({error})") from error
+    try:  # a copy: views and buffers can be written to elsewhere
+        array = value if type(value) is np.ndarray and _of_bytes(value) else np.array(value)
+    except ValueError as error:
+        raise _unreal(f"parameters that are no array ({error})") from error
     if array.dtype not in (np.float32, np.float64):
         if array.dtype.kind not in "biuf":
             raise _unreal(f"parameters of dtype {array.dtype}")
@@ -94,9 +91,6 @@ def _widened(value: Any) -> Any:
     return value.astype(float)  # float32 or float64, as JAX is set
 
 
-def _unreal(result: str) -> ParameterError:
-    return ParameterError(
-        found=result,
-        expected="real numbers, as many in every row",
-        fix="Convert them to an array of floating point first.",
-    )
+def _unreal(found: str) -> ParameterError:
+    fix = "Convert them to an array of floating point first."
+    return ParameterError(found=found, expected="real numbers, as many in every row", fix=fix)

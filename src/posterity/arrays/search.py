@@ -113,7 +113,7 @@ def search(
         close: half the squared length of the slope at which the search ends.
     """
     xp = namespace(*leaves(start))
-    step = _straight if move is None else move
+    step = (lambda at, way, rate: at + rate[..., None] * way) if move is None else move
 
     def turn(state: Search) -> Search:
         best = state.best
@@ -136,17 +136,11 @@ def search(
     return xp.repeat(lambda state: (state.looks < most) & ~state.done.all(), turn, begin)
 
 
-def _straight(at: PyTree, direction: PyTree, rate: Any) -> Any:
-    return at + rate[..., None] * direction
-
-
 class Mode(NamedTuple):
-    """The end of Newton's method."""
+    """The end of Newton's method, ``distance`` standard deviations of its curvature away."""
 
     at: Float[np.ndarray, " d"]
-    """After the last step, whose length is ``distance``."""
     distance: float
-    """From the mode, in standard deviations of the Gaussian with the curvature there."""
     steps: int
 
 
@@ -157,14 +151,11 @@ def newton(
     *,
     most: int,
 ) -> Mode:
-    """The mode of a log density by Newton's method with shortened steps.
+    """The mode of a log density by Newton's method with shortened steps, from ``start`` (d,).
 
-    Args:
-        value: the log density in nats, up to a constant; of what is not finite, anything.
-        step: the step to the top of the parabola at a point, and its squared length in units of
-            its curvature (twice what the step gains there).
-        start: (d,).
-        most: points to look at.
+    ``value`` is the log density in nats, up to a constant, and ``step`` the step to the top of the
+    parabola at a point, beside its squared length in units of the curvature (twice what it gains
+    there); at most ``most`` points are looked at.
 
     Source: nocedal2006, section 3.3.
     """

@@ -10,7 +10,7 @@ import functools
 import importlib.abc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, dataclass_transform
 
 import numpy as np
@@ -102,11 +102,9 @@ def _set_once(node: Node, name: str, value: Any) -> None:
 
 def leaves(tree: PyTree) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
-    if isinstance(tree, Node):
-        return [leaf for child in tree.children() for leaf in leaves(child)]
     if not is_branch(tree):
         return [tree]
-    return [leaf for _, child in _items(tree) for leaf in leaves(child)]
+    return [leaf for child in _children(tree) for leaf in leaves(child)]
 
 
 def leaves_with_path(
@@ -157,8 +155,8 @@ def tree_leaves(tree: PyTree) -> list[Any]:
     return leaves(tree) if jax is None else jax.tree.leaves(tree)
 
 
-def _children(tree: PyTree) -> list[Any]:
-    return [child for _, child in _items(tree)]
+def _children(tree: PyTree) -> Sequence[Any]:
+    return tree.children() if isinstance(tree, Node) else [child for _, child in _items(tree)]
 
 
 def labelled(node: Any, names: tuple[str, ...]) -> Any:

@@ -59,9 +59,9 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
         return value
     words = own.get("members", ()), wanted.get("members", ())
     if is_topics(value) and all(words) and set(words[0]) != set(words[1]):
+        odd = some(sorted(set(words[0]) ^ set(words[1])))
         raise StructureError(
-            found=f"other words at {place}: not in both are "
-            f"{some(sorted(set(words[0]) ^ set(words[1])))}",
+            found=f"other words at {place}: not in both are {odd}",
             expected=f"the words of {of}, in any order",
             fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
         )
@@ -92,12 +92,9 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
         first = first or (place if own else "")
         wanted = {**own, **wanted}
     labels = {place: labels_in(value) for place, value in laws.items()}
-    laws = {
-        place: ordered(named(q, names[place]), wanted, repr(place), repr(first))
-        if names[place]
-        else q
-        for place, q in laws.items()
-    }
+    for place, own in names.items():
+        if own:
+            laws[place] = ordered(named(laws[place], own), wanted, repr(place), repr(first))
     return {p: named(q, {**names_in(q), **labels[p]}) for p, q in laws.items()}, wanted
 
 

@@ -23,11 +23,8 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
     ArtifactError if another function already has the name.
     """
     if _BUILDERS.setdefault(name, build) is not build:
-        raise ArtifactError(
-            found=f"a second architecture named {name!r}",
-            expected="one function a name",
-            fix="Rename the new one.",
-        )
+        found, fix = f"a second architecture named {name!r}", "Rename the new one."
+        raise ArtifactError(found=found, expected="one function a name", fix=fix)
     return build
 
 
@@ -56,11 +53,9 @@ class Architecture:
 
     def __post_init__(self) -> None:
         if self.name not in _BUILDERS:
-            raise ArtifactError(
-                found=f"an architecture {self.name!r} that this installation does not know",
-                expected=f"one of {sorted(_BUILDERS)}",
-                fix="Import the package that registers it.",
-            )
+            found = f"an architecture {self.name!r} that this installation does not know"
+            known, fix = f"one of {sorted(_BUILDERS)}", "Import the package that registers it."
+            raise ArtifactError(found=found, expected=known, fix=fix)
         if not (isinstance(self.options, Mapping) and _is_json(dict(self.options))):
             raise UsageError(
                 found=f"options {self.options!r} of architecture {self.name!r}",

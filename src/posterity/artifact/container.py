@@ -65,21 +65,14 @@ class Header(NamedTuple):
 
 def altered(what: str) -> ArtifactError:
     """The error for contents that ``save`` does not write."""
-    return ArtifactError(
-        found=what,
-        expected="a file as posterity.save wrote it",
-        fix="The file was truncated, altered or is not a posterity file: fetch it again from "
-        "its sender.",
-    )
+    fix = "The file was truncated, altered or is not posterity's: fetch it again from its sender."
+    return ArtifactError(found=what, expected="a file as posterity.save wrote it", fix=fix)
 
 
 def unknown_type(name: str, dtype: object) -> ArtifactError:
     """The error for types of arrays that files do not hold."""
-    return ArtifactError(
-        found=f"array {name!r} of type {dtype}",
-        expected=f"one of {sorted(CODES)}",
-        fix="Convert it to float64 before saving.",
-    )
+    found, expected = f"array {name!r} of type {dtype}", f"one of {sorted(CODES)}"
+    return ArtifactError(found=found, expected=expected, fix="Convert it to float64 first.")
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -142,11 +135,8 @@ def read_header(file: File, size: int) -> Header:
     if not 2 <= length <= size - 8 or start[8:] != b"{":
         raise altered(f"{size} bytes that are no safetensors content")
     if length > MAX_HEADER:
-        raise ArtifactError(
-            found=f"a header of {length} bytes",
-            expected=f"at most {MAX_HEADER}",
-            fix="Keep long texts elsewhere; save fewer sites a file.",
-        )
+        found, fix = f"a header of {length} bytes", "Save fewer sites a file; keep texts elsewhere."
+        raise ArtifactError(found=found, expected=f"at most {MAX_HEADER}", fix=fix)
     file.seek(8)
     text = _filled(file, bytearray(length))
     if b"\0" in text:
@@ -163,10 +153,8 @@ def read_header(file: File, size: int) -> Header:
     for name in sorted(slots, key=lambda name: slots[name][1]):  # one after the other, to the end
         spec, (first, last) = slots[name]
         if first + 8 + length != end or last - first != spec.size:
-            raise altered(
-                f"array {name!r} of type {spec.dtype} and shape {spec.shape} at bytes "
-                f"{first} to {last}, which is not its place or not its size"
-            )
+            what = f"array {name!r} of type {spec.dtype} and shape {spec.shape}"
+            raise altered(f"{what} at bytes {first} to {last}: not its place, or not its size")
         starts[name], end = end, last + 8 + length
     if end != size:
         raise altered(f"{size} bytes where the header speaks of {end}")
@@ -180,11 +168,9 @@ def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
     if not isinstance(dtype, str) or dtype not in _TYPES:
         raise unknown_type(name, dtype)
     if not is_shape(shape):
-        raise ArtifactError(
-            found=f"array {name!r} of shape {shape!r}",
-            expected=f"at most {MAX_AXES} axes, each of length one or more",
-            fix="Leave empty arrays out.",
-        )
+        expected = f"at most {MAX_AXES} axes, each of length one or more"
+        found, fix = f"array {name!r} of shape {shape!r}", "Leave empty arrays out."
+        raise ArtifactError(found=found, expected=expected, fix=fix)
     if not is_shape(offsets, 0) or len(offsets) != 2:
         raise altered(f"array {name!r} at bytes {offsets!r}")
     return Spec(_TYPES[dtype], tuple(shape)), (offsets[0], offsets[1])
@@ -204,13 +190,11 @@ def read_arrays(file: File, header: Header, size: int) -> dict[str, np.ndarray]:
     content = file.read()
     if len(content) != size - start:
         raise altered("a file that changed while it was read")
-    arrays = {}
-    for name, spec in header.specs.items():
-        little = np.dtype(spec.dtype).newbyteorder("<")
-        at = header.starts[name] - start
-        flat = np.frombuffer(content, little, math.prod(spec.shape), at)
-        arrays[name] = flat.reshape(spec.shape)
-    return arrays
+    little = lambda spec: np.dtype(spec.dtype).newbyteorder("<")
+    return {
+        name: np.ndarray(spec.shape, little(spec), content, header.starts[name] - start)
+        for name, spec in header.specs.items()
+    }
 
 
 def is_sparse(file: File, size: int) -> bool:

@@ -147,8 +147,7 @@ def _digest(data: bytes) -> bytes:
 def _content(path: str) -> bytes:
     """The bytes of a regular file; none where there is something else, or it cannot be read."""
     with contextlib.suppress(ArtifactError), opened(path) as (file, size):
-        content = file.read(size)
-        return content if len(content) == size else b""
+        return content if len(content := file.read(size)) == size else b""
     return b""
 
 

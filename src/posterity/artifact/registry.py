@@ -16,6 +16,7 @@ from posterity.families.coordinates import common_batch, common_size, symmetrize
 ARRAY = "array"
 """The type of a node that stands for an array beside the tree."""
 
+RELEASE = "Read it with the release of posterity that wrote it."
 Kind = TypeVar("Kind", bound=type[Node])
 
 
@@ -62,16 +63,13 @@ def enrol_data(
     """Let artifacts hold a dataclass, field by field; its constructor checks what a file says.
 
     Args:
-        kind: the dataclass; tuples among its fields are lists in files.
+        kind: the dataclass, whose name no other type may have; tuples are lists in files.
         types: what fields must be, as ``isinstance`` takes it.
         arrays: fields that are arrays of floats, or nothing, or dictionaries of them.
         write: the fields that a file holds, where they are not those of the dataclass.
         read: the fields of the dataclass, from those that a file holds.
         check: as ``build`` of :class:`Codec`, where that takes less time.
         whole: whether a file can be of it alone.
-
-    Raises:
-        ArtifactError: if another type already has the name.
     """
     names = [field.name for field in dataclasses.fields(kind)]
 
@@ -96,24 +94,18 @@ def enrol_data(
 
 def unfit(kind: type, why: str) -> ArtifactError:
     """The error for fields of which no value of this type can be made."""
-    return ArtifactError(
-        found=f"a {kind.__name__} that is none: {why}",
-        expected="one as this release of posterity describes it",
-        fix="Read it with the release of posterity that wrote it.",
-    )
+    expected = "one as this release of posterity describes it"
+    found = f"a {kind.__name__} that is none: {why}"
+    return ArtifactError(found=found, expected=expected, fix=RELEASE)
 
 
 def register(kind: Kind) -> Kind:
     """Let artifacts hold a family of your own, or another node; usable as a decorator; an
     ArtifactError if another type already has the name.
     """
-
-    def fields_of(node: Node) -> dict[str, Any]:
-        names = field_names(type(node)) + static_names(type(node))
-        return dict(zip(names, (*node.children(), *node.kept()), strict=True))
-
-    build, check = functools.partial(_node, kind), functools.partial(_sound, kind)
-    enrol(kind, fields_of, build, check)
+    names = field_names(kind) + static_names(kind)
+    fields_of = lambda node: dict(zip(names, (*node.children(), *node.kept()), strict=True))
+    enrol(kind, fields_of, functools.partial(_node, kind), functools.partial(_sound, kind))
     return kind
 
 
@@ -127,21 +119,15 @@ def enrol(
     """Let artifacts hold a type; an ArtifactError if another one already has the name."""
     codec = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
     if codec.of is not kind or kind.__name__ == ARRAY:
-        raise ArtifactError(
-            found=f"a second family named {kind.__name__!r}",
-            expected="one type a name",
-            fix="Rename the new one.",
-        )
+        found, fix = f"a second family named {kind.__name__!r}", "Rename the new one."
+        raise ArtifactError(found=found, expected="one type a name", fix=fix)
 
 
 def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None:
     """Raise an ArtifactError unless a node has these fields, and no other."""
     if fields.keys() != set(names):
-        raise ArtifactError(
-            found=f"a {kind} of {sorted(fields)}",
-            expected=f"{sorted(names)}",
-            fix="Read it with the release of posterity that wrote it.",
-        )
+        found = f"a {kind} of {sorted(fields)}"
+        raise ArtifactError(found=found, expected=f"{sorted(names)}", fix=RELEASE)
 
 
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
@@ -173,21 +159,16 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
     for path, leaf in leaves_with_path(fields):
         if not (isinstance(leaf, np.ndarray) and leaf.dtype in (np.float32, np.float64)):
             what = f"array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-            raise ArtifactError(
-                found=f"{what} for {'.'.join(path)} of a {kind.__name__}",
-                expected="an array of float32 or float64",
-                fix="Make the family by its constructor, which converts its arguments.",
-            )
+            found = f"{what} for {'.'.join(path)} of a {kind.__name__}"
+            fix = "Make the family by its constructor, which converts its arguments."
+            raise ArtifactError(found=found, expected="an array of float32 or float64", fix=fix)
 
 
 def _with_names(mapping: dict[Any, Any]) -> dict[str, Any]:
     """The dictionary; an ArtifactError unless its keys are texts."""
     if strange := [key for key in mapping if type(key) is not str]:
-        raise ArtifactError(
-            found=f"a dictionary with the keys {strange[:3]}",
-            expected="names as keys",
-            fix="Use text, or a list.",
-        )
+        found, fix = f"a dictionary with the keys {strange[:3]}", "Use text, or a list."
+        raise ArtifactError(found=found, expected="names as keys", fix=fix)
     return mapping
 
 

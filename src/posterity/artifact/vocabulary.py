@@ -62,21 +62,16 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     """
     words = words_of(posterior)
     if why := unfit(wanted):
-        raise StructureError(
-            found=f"the words that are wanted: {why}",
-            expected="distinct words, none of them empty",
-            fix="Name every category once, by text.",
-        )
+        found, fix = f"the words that are wanted: {why}", "Name every category once, by text."
+        raise StructureError(found=found, expected="distinct words, none of them empty", fix=fix)
     CONCENTRATION.check(unseen=unseen)
     if tuple(words) == tuple(wanted):
         return posterior
     places = {word: index for index, word in enumerate(wanted)}
     if lost := [word for word in words if word not in places]:
-        raise StructureError(
-            found=f"words that would be lost: {some(lost)}",
-            expected="all words of the topics among those that are wanted",
-            fix="Take the union: see posterity.artifact.one_vocabulary.",
-        )
+        expected = "all words of the topics among those that are wanted"
+        found, fix = f"words that would be lost: {some(lost)}", "Take the union: one_vocabulary."
+        raise StructureError(found=found, expected=expected, fix=fix)
     labels = np.array([places[word] for word in words], dtype=int)
     if not isinstance(posterior, Ledger):
         return _spread(posterior, labels, wanted, unseen)
@@ -84,11 +79,9 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
         prior: Any = posterior.prior
         values = np.asarray(prior.members.concentration)
         if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
-            raise StructureError(
-                found="a prior over words that prefers some of them, or differs between topics",
-                expected="one concentration, which words that were not seen have too",
-                fix="Pass unseen=, the concentration of a word that the site has not seen.",
-            )
+            found = "a prior over words that prefers some of them, or differs between topics"
+            fix = "Pass unseen=, the concentration of a word that the site has not seen."
+            raise StructureError(found=found, expected="one concentration of words", fix=fix)
         unseen = float(values.flat[0])
     wider = lambda factor: factor.relabel(labels, len(wanted), (1,))
     prior = _spread(posterior.prior, labels, wanted, unseen)
@@ -129,11 +122,9 @@ def one_vocabulary(
         sites = Counter(word for own in words.values() for word in own)
         strangers = [site for site, own in words.items() if all(sites[word] == 1 for word in own)]
         if strangers:
-            warnings.warn(
-                f"{some(strangers)} share no word with any other site: nothing can tell which of "
-                "their topics are others'. Are words spelt, stemmed and cased alike?",
-                stacklevel=2,
-            )
+            text = f"{some(strangers)} share no word with any other site: nothing tells which of "
+            text += "their topics are others'. Are words spelt, stemmed and cased alike?"
+            warnings.warn(text, stacklevel=2)
     return over_words(posteriors, union, unseen), union
 
 
@@ -161,30 +152,23 @@ def words_of(posterior: object) -> tuple[str, ...]:
     no topics, and topics whose words have no names.
     """
     if not is_topics(posterior):
-        raise StructureError(
-            found=f"{posterior!r}",
-            expected="topics: a Plate of Dirichlet, or a Ledger over one",
-            fix="Only categories of a Dirichlet go by words.",
-        )
+        expected = "topics: a Plate of Dirichlet, or a Ledger over one"
+        fix = "Only categories of a Dirichlet go by words."
+        raise StructureError(found=f"{posterior!r}", expected=expected, fix=fix)
     family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
     if not family.members.names:
-        raise StructureError(
-            found=f"{posterior!r} without names of its words",
-            expected="a word for each category",
-            fix="Name them in the order of the columns that the topics were fitted on: "
-            'topics.named({"members": words}).',
-        )
+        found = f"{posterior!r} without names of its words"
+        fix = 'Name them in the order of the columns: topics.named({"members": words}).'
+        raise StructureError(found=found, expected="a word for each category", fix=fix)
     return family.members.names
 
 
 def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float | None) -> Plate:
     """Each category in its place among the words; the others have the concentration ``unseen``."""
     if len(words) > len(labels) and unseen is None:
-        raise StructureError(
-            found="words that a posterior without its prior has not seen",
-            expected="the concentration that the prior gives to each word",
-            fix="Pass unseen=, or the ledger in place of the posterior.",
-        )
+        found = "words that a posterior without its prior has not seen"
+        fix = "Pass unseen=, or the ledger in place of the posterior."
+        raise StructureError(found=found, expected="the prior's concentration of words", fix=fix)
     # Where no word is new, nothing takes the concentration of those.
     members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)
     topics = Plate(members, plate.weights)

@@ -11,14 +11,7 @@ import numpy as np
 from posterity import distillation, models
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.provenance import unnamed
-from posterity.artifact.recipe import (
-    Recipe,
-    as_provenance,
-    kept,
-    recipe_in,
-    sites_in,
-    together,
-)
+from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in, together
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
@@ -27,7 +20,6 @@ from posterity.cli.records import Table, read_inputs, reordered
 from posterity.cli.schema import places_of
 from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, Pool, Teacher
 from posterity.errors import PosterityError, StructureError, UsageError
-from posterity.families import Gaussian
 from posterity.federation import specification
 from posterity.federation.specification import build
 from posterity.fitting.given import TIMES, inputs_of, offset_of
@@ -183,7 +175,8 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
         check_outputs(posterior.layers, likelihood)
         return model
     kinds = [k for k in specification.REGRESSIONS if hasattr(specification.MODELS[k], "likelihood")]
-    if kind not in kinds or not isinstance(posterior, Gaussian):
+    full = getattr(posterior, "gaussian", False) and not posterior.diagonal
+    if kind not in kinds or not full:
         raise UsageError(
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
             expected="a network, a regression with its recipe, as posterity fit writes it, or a "

@@ -289,10 +289,7 @@ def taught(
     if "bias" in last:
         outputs["bias"] = (last["bias"].mean(0) - shift) / scale
     kept = parameters[-1]
-    return [
-        *grown,
-        {n: kept[n].at[..., : head.targets].set(outputs.get(n, 0.0)) for n in kept},
-    ]
+    return [*grown, {n: kept[n].at[..., : head.targets].set(outputs.get(n, 0.0)) for n in kept}]
 
 
 def finish(

@@ -225,6 +225,11 @@ class Distribution(Node, abc.ABC):
         return self.named_size or 1
 
     @property
+    def unmapped(self) -> tuple["Distribution", Any]:
+        """The law of unconstrained numbers and the supports they are mapped onto, or None."""
+        return self, None
+
+    @property
     def network_layers(self) -> Layers | None:
         """The layers whose weights it is over; None for what is over no network."""
         return None

@@ -241,6 +241,11 @@ class Transformed(Distribution):
             supports = Supports(supports)
         return cls(law, supports)
 
+    @property
+    def unmapped(self) -> tuple[Distribution, Any]:
+        """The law of ``u``, and the supports."""
+        return self.law, self.supports
+
     @classmethod
     def onto(cls, like: Distribution, law: Distribution) -> Self:
         """The law of ``u`` on the support of another law, such as a prior.

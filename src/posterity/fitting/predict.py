@@ -8,18 +8,10 @@ from scipy.special import entr, expit, logsumexp, ndtr, ndtri
 
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe
 from posterity.errors import StructureError
-from posterity.families import Mixture, Transformed
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design, covariates
-from posterity.fitting.given import (
-    CHANCES,
-    bounded,
-    cumulative,
-    log_hazard,
-    log_ratio,
-    surviving,
-)
+from posterity.fitting.given import CHANCES, bounded, cumulative, log_hazard, log_ratio, surviving
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
 from posterity.models.nodes import log_normal_mean, normal_pairs
@@ -75,11 +67,12 @@ def predictor(posterior: Any, data: Design) -> Predictor:
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     """The weights of a mixture of Gaussians, or one, its components, and their names."""
-    mixture = isinstance(posterior, Mixture)
+    mixture = getattr(posterior, "is_mixture", False)
     whole: Any = posterior.components if mixture else posterior
     names = tuple(names_of(whole).get("", ()))
-    identity = isinstance(whole, Transformed) and isinstance(whole.support, RealNumbers)
-    parts: Any = whole.law if identity else whole
+    law, supports = getattr(whole, "unmapped", (whole, None))
+    identity = supports is not None and isinstance(supports.tree, RealNumbers)
+    parts: Any = law if identity else whole
     if not getattr(parts, "gaussian", False):
         raise StructureError(
             found=f"{posterior!r}",

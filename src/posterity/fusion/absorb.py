@@ -18,14 +18,14 @@ parts of one component have learnt adds up: where the prior is known their union
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from posterity.arrays.canonical import canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families import ExponentialFamily
+from posterity.families import ExponentialFamily, stack
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
@@ -45,8 +45,6 @@ HELD = 2
 """Sites that hold a group which tells apart what one site's fit does not."""
 DRAWS = 256
 """Pairs of opposite draws from each component for the entropy of responsibilities."""
-AMID = object()
-"""The origin in the middle of all components."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +71,15 @@ class Absorbing:
         """Which components are not part of another."""
         return self.into == np.arange(len(self.into))
 
-    @property
+    @functools.cached_property
     def counts(self) -> Float[Array, " n"]:
         """Expected observations; those of parts are with what absorbed them."""
-        own = self.block.counts[:, None]
-        return canonical_sums(own, self.into, len(self.into))[:, 0]
+        own = self.block.counts
+        if self.whole.all():
+            return own
+        return canonical_sums(own[:, None], self.into, len(self.into))[:, 0]
 
-    @property
+    @functools.cached_property
     def members(self) -> ExponentialFamily:
         """All components (N,), the union in place of what absorbed others."""
         members, parts = self.block.members, np.bincount(self.into, minlength=len(self.into))
@@ -89,42 +89,37 @@ class Absorbing:
         of = np.isin(self.into, joined)
         natural = members.natural_parameters
         total = canonical_sums(natural[of], self.into[of], len(natural))[joined]
-        prior = self._priors(joined).natural_parameters
+        prior = self.block.priors.at(self.block.site[joined]).natural_parameters
         out = natural.copy()
         out[joined] = total - (parts[joined] - 1)[:, None] * prior
         return members.with_natural_parameters(out)
-
-    def _priors(self, rows: Int[Array, " m"]) -> ExponentialFamily:
-        """The prior of each row."""
-        return self.block.priors.at(self.block.site[rows])
 
     @classmethod
     def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
         """Put together those of these rows that are one by their own sites' evidence alone, the
         likeliest first, until there are none.
         """
-        found = cls.of(block)
+        found, fresh = cls.of(block), np.ones(len(block.site), bool)
         rows = found.counted(rows[~found.known[rows]])
         origin = middle(block.members[rows]) if len(rows) else None
-        while len(rows):
-            one, other = found.pairs(rows, origin)
+        while fresh[rows].any():
+            one, other = found.beside(fresh, rows, origin)
             enough = found.enough(one, other)
             one, other = one[enough], other[enough]
             parts = found._joined(one, other, found.evidence(one, other, origin))
-            changed = block.site[found.into != parts.into]
-            rows = rows[np.isin(block.site[rows], changed) & parts.whole[rows]]
-            found = parts
+            # What is left to gain is to be gained by those that changed.
+            fresh[:] = False
+            fresh[parts.into[found.into != parts.into]] = True
+            rows, found = rows[parts.whole[rows]], parts
         return found
 
-    def less(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
-        """Return the table without unions of components that are each nearest to a group of their
-        own that several sites hold, as these rows were matched; None if there are none.
+    def less(self, clustering: Clustering, origin: Any) -> "Absorbing | None":
+        """Leave out unions of components that are each nearest to a group of their own that several
+        sites hold, as all were clustered, seen from the ``origin``; None if there are none.
         """
-        clustering, part = matched.result.clustering, np.flatnonzero(~self.whole)
-        held = clustering.counts >= HELD
+        part, held = np.flatnonzero(~self.whole), clustering.counts >= HELD
         if not len(part) or held.sum() < HELD:
             return None
-        origin = middle(self.members[rows[np.argsort(matched.rows)]])
         centroids = clustering.centroids.take(np.flatnonzero(held))
         near = [
             Points.of(moved(self.block.members[own], origin), clustering.local.points.divergence)
@@ -136,30 +131,18 @@ class Absorbing:
         into[away] = away
         return Absorbing(self.block, into) if len(away) else None
 
-    def more(
-        self, matched: Matched, rows: Int[Array, " n"], origin: Any = AMID
-    ) -> "Absorbing | None":
-        """Return the table with what the matching of these rows leaves alone and should not; None
-        if nothing.
-
-        Components were matched as they are seen from the ``origin``, by default the middle of all.
+    def more(self, matched: Matched, rows: Int[Array, " n"], origin: Any) -> "Absorbing | None":
+        """Put together what the matching of these rows, seen from the ``origin``, leaves alone and
+        should not; None if nothing.
         """
         clustering, place = matched.result.clustering, np.empty(len(self.into), int)
         place[rows] = matched.rows
-        if origin is AMID:
-            origin = middle(self.members[rows[np.argsort(matched.rows)]])
         alone = np.zeros(len(self.into), bool)
         alone[rows] = clustering.counts[clustering.labels[matched.rows]] == 1
-        site, rows = self.block.site, self.counted(rows)
-        rows = rows[np.isin(site[rows], site[alone])]
-        if not len(rows):
+        one, other = self.beside(alone, rows, origin)
+        if not len(one):
             return None
-        one, other = self.pairs(rows, origin)
-        either = alone[one] | alone[other]
-        if not either.any():
-            return None
-        one, other = one[either], other[either]
-        union = self._halves(one, other, origin).union
+        union = self.block.members.with_natural_parameters(self._pairs(one, other, origin).union)
         against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
         explained = np.where(self.enough(one, other), union.degrees_of_variation / 2, 0.0)
         against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
@@ -178,7 +161,7 @@ class Absorbing:
         seen = self.counts[one] + self.counts[other]
         return seen >= ENOUGH * self.block.members.degrees_of_variation
 
-    @property
+    @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
         """True where counts at a component's site are whole numbers, as of records with labels."""
         block, counts = self.block, self.block.counts
@@ -191,11 +174,12 @@ class Absorbing:
         """Pairs of these rows that are of one site, and no further apart than parts of one are."""
         site, members, columns = self.block.site[rows], self.members[rows], []
         if isinstance(members, NormalPrecision):
-            _, *columns = _density(moved(members, origin))
-            columns = [x.T if x.ndim < 3 else np.diagonal(x, axis1=1, axis2=2).T for x in columns]
+            mean, spread = _spread(moved(members, origin))
+            spread = spread if spread.ndim < 3 else np.diagonal(spread, axis1=1, axis2=2)
+            columns = [np.ascontiguousarray(x.T) for x in (mean, spread)]
         more = np.searchsorted(site, site, side="right") - np.arange(len(site)) - 1
         pairs = [(rows[:0], rows[:0])]
-        for some in chunks(len(rows), 16 * int(more.max()), PIECE):
+        for some in chunks(len(rows), 16 * int(more.max(initial=0)), PIECE):
             own = more[some]
             one = np.repeat(np.arange(some.start, some.stop), own)
             other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(own) - own, own)
@@ -206,20 +190,34 @@ class Absorbing:
         first, second = map(np.concatenate, zip(*pairs, strict=True))
         return first, second
 
-    def _halves(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Halves":
+    def beside(
+        self, alone: Bool[Array, " n"], rows: Int[Array, " some"], origin: Any
+    ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
+        """The :meth:`pairs` of these rows of which one, or both, are alone."""
+        site = self.block.site
+        rows = self.counted(rows)
+        one, other = self.pairs(rows[np.isin(site[rows], site[alone])], origin)
+        either = alone[one] | alone[other]
+        return one[either], other[either]
+
+    def _pairs(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Pairs":
         """These pairs of rows, as they are seen from an origin."""
-        laws = self.members[one], self.members[other], self._priors(one)
-        first, second, prior = (moved(law, origin) for law in laws)
-        seen = self.counts[one], self.counts[other], self.known[one]
-        return Halves(first, second, prior, *seen)
+        rows, place = np.unique([one, other], return_inverse=True)
+        laws, block = moved(self.members[rows], origin), self.block
+        priors, own = np.unique(block.priors.own[block.site[one]], return_inverse=True)
+        prior = moved(stack([block.priors.laws[index] for index in priors.tolist()]), origin)
+        first, second = place.reshape(2, -1)
+        return Pairs(laws, prior, first, second, own)
 
     def evidence(
         self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
     ) -> Float[Array, " m"]:
         """Nats by which each of these pairs of rows is likelier to be one than two."""
         gain = np.zeros(len(one))
-        for some in chunks(len(one), 32 * self.block.members.dimension):
-            gain[some] = self._halves(one[some], other[some], origin).evidence_of_one()
+        for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
+            i, j = one[some], other[some]
+            seen = self.counts[i], self.counts[j], self.known[i]
+            gain[some] = self._pairs(i, j, origin).evidence(*seen)
         return gain
 
     def _joined(
@@ -249,58 +247,74 @@ def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
     return np.repeat(np.cumsum(block.sizes) - block.sizes, block.sizes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Halves:
-    """Pairs of components (m,) that might be one: their site's prior, their counts, and whether it
-    is known which observations are of which.
+class Pairs(NamedTuple):
+    """Pairs of components that might be one: all ``laws`` and priors, and which each pair has.
+
+    Attributes:
+        laws: components (n,).
+        priors: what sites started from (k,).
+        first, second, own: (m,) the two components of each pair and the prior of their site.
     """
 
-    first: ExponentialFamily
-    second: ExponentialFamily
-    prior: ExponentialFamily
-    many: Float[Array, " m"]
-    few: Float[Array, " m"]
-    known: Bool[Array, " m"]
+    laws: ExponentialFamily
+    priors: ExponentialFamily
+    first: Int[Array, " m"]
+    second: Int[Array, " m"]
+    own: Int[Array, " m"]
 
-    @functools.cached_property
-    def union(self) -> ExponentialFamily:
-        """One component in place of the two, with what both have learnt."""
-        return self.first.with_natural_parameters(
-            self.first.natural_parameters
-            + (self.second.natural_parameters - self.prior.natural_parameters)
-        )
+    @property
+    def union(self) -> Float[Array, "m dim"]:
+        """Natural parameters of one component in place of the two, with what both have learnt."""
+        natural, prior = self.laws.natural_parameters, self.priors.natural_parameters
+        return natural[self.first] + (natural[self.second] - prior[self.own])
 
-    def evidence_of_one(self) -> Float[Array, " m"]:
+    def evidence(
+        self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
+    ) -> Float[Array, " m"]:
         """Nats of log evidence by which a site's data are likelier of one component than of two.
 
         Log normalisers are log evidences up to what data share. Two components also have to say
         whose each observation is, but for the entropy of what they leave open. That is left out
         where nothing says how observations lie.
 
+        Args:
+            many: observations of the first component of each pair.
+            few: of the second.
+            known: whether it is known which observations are of which.
+
         Source: heller2005, equation 2; bishop2006, equation 10.70.
         """
-        together = self.union.log_normalizer() + self.prior.log_normalizer()
-        gain = together - self.first.log_normalizer() - self.second.log_normalizer()
-        if not isinstance(self.first, NormalPrecision):
+        alone = self.laws.log_normalizer()
+        together = self.laws.evaluated(self.union)[0] + self.priors.log_normalizer()[self.own]
+        gain = together - alone[self.first] - alone[self.second]
+        if not isinstance(self.laws, NormalPrecision):
             return gain
-        gammaln, both = scipy.special.gammaln, self.many + self.few
-        gain = gain + gammaln(both + 1) - gammaln(self.many + 1) - gammaln(self.few + 1)
-        likelier = np.flatnonzero((gain > 0) & ~self.known)
-        laws = [(self.many, *_density(self.first)), (self.few, *_density(self.second))]
-        for some in chunks(len(likelier), 64 * DRAWS * self.first.own_size):
+        gammaln, both = scipy.special.gammaln, many + few
+        gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
+        likelier = np.flatnonzero((gain > 0) & ~known)
+        for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
             rows = likelier[some]
-            gain[rows] -= entropy(*([part[rows] for part in law] for law in laws))
+            sides = (many, self.first), (few, self.second)
+            laws = [(count[rows], *_density(self.laws[own[rows]])) for count, own in sides]
+            gain[rows] -= entropy(*laws)
         return gain
 
 
-def _density(members: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"], Array]:
-    """The expected log density (n,) of an observation at the mean, without ``log(2π)``; the mean;
-    and the covariance (n, d, d), or variances (n, d), by which it falls off.
+def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
+    """The mean of an observation, and the covariances (n, d, d), or variances (n, d), by which its
+    expected log density falls off.
     """
     degrees, scatter = members.degrees_of_freedom, members.inverse_scale
-    spread = scatter / degrees.reshape(*degrees.shape, *[1] * (scatter.ndim - degrees.ndim))
+    more = [1] * (scatter.ndim - degrees.ndim)
+    return members.mean, scatter / degrees.reshape(*degrees.shape, *more)
+
+
+def _density(members: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"], Array]:
+    """The expected log density (n,) of an observation at the mean, without ``log(2π)``, and
+    :func:`_spread`.
+    """
     at_mean = moved(members, members.location()).mean_parameters
-    return at_mean[:, : 2 * members.mean_precision[0].size].sum(1), members.mean, spread
+    return at_mean[:, : 2 * members.mean_precision[0].size].sum(1), *_spread(members)
 
 
 def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m"]:
@@ -312,17 +326,20 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
     half = np.random.default_rng(0).standard_normal((DRAWS, first[2].shape[-1]))
     draws, full = np.concatenate([half, -half]), first[3].ndim > first[2].ndim
     times, laws, total = np.matmul if full else np.multiply, [], np.zeros(len(first[0]))
+    own = (draws**2).sum(-1)
     for count, at_mean, mean, spread in (first, second):
         scale, axes = np.linalg.eigh(spread) if full else (spread, 1.0)
         scale = np.sqrt(np.maximum(scale, np.finfo(float).tiny))[:, None]
         out = np.swapaxes(axes * scale, 1, 2) if full else scale
         weight = scipy.special.digamma(count) + at_mean
         laws.append((count, mean[:, None], out, axes / scale, weight[:, None]))
-    for count, mean, out, *_ in laws:
-        x = mean + times(draws, out)
-        log = [w - (times(x - m, inner) ** 2).sum(-1) / 2 for _, m, _, inner, w in laws]
-        log = np.array(log) - np.logaddexp(*log)
-        total -= count * (np.exp(log) * log).sum(0).mean(-1)
+    for one, two in (laws, laws[::-1]):
+        (count, mean, out, _, weight), (_, other, _, inner, against) = one, two
+        # Draws of the one, in the standard coordinates of the other.
+        there = times(draws, times(out, inner)) + times(mean - other, inner)
+        odds = np.abs(weight - against + (np.einsum("mnd,mnd->mn", there, there) - own) / 2)
+        share = np.exp(-odds)
+        total += count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
     return total
 
 

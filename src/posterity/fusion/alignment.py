@@ -16,8 +16,8 @@ from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.divergences import Discrepancy
-from posterity.fusion.geometry import Divergence
-from posterity.fusion.judged_passes import PassConfidence, absorbed, joined
+from posterity.fusion.geometry import Divergence, middle
+from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
 from posterity.fusion.passes import Passes, Stages
 from posterity.fusion.topics import (
@@ -233,7 +233,7 @@ class Aligner:
             parts = Absorbing(block, of_one_label(block.site, known))
         elif absorb:
             parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
-        first = absorb
+        first = True
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
@@ -242,9 +242,12 @@ class Aligner:
             matched = match(
                 members, starts, self.matching, self.divergence, self.components, counts, own
             )
-            more = parts.less(matched, left) if first else None
+            if not absorb:
+                break
+            origin = middle(members[np.argsort(matched.rows)])
+            more = parts.less(matched.result.clustering, origin) if first else None
             first = False
-            if (more := more or (parts.more(matched, left) if absorb else None)) is None:
+            if (more := more or parts.more(matched, left, origin)) is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
@@ -289,8 +292,9 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
+            if absorb := self.absorb and self.free:
+                within_sites(passes, self.divergence, into)
             result, trace = passes.search(self.components, self.stages)
-            absorb = self.absorb and self.free
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
         part = np.flatnonzero(into != np.arange(len(into), dtype=np.int32))

@@ -163,19 +163,13 @@ class BlockTable:
         """The site of each component."""
         return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
-    def keep(self, kept: Bool[Array, " n"], block_rows: Mapping[int, Array] | None = None) -> None:
-        """Drop rows; of those that stay, put others in place of some, by their index."""
-        changed = block_rows or {}
+    def keep(self, kept: Bool[Array, " n"]) -> None:
+        """Drop rows."""
         for block in self.store.blocks():
-            mine, rows = kept[block.span], block.rows
-            here = [index for index in changed if block.row <= index < block.row + len(rows)]
-            if mine.all() and not here:
-                continue
-            rows = rows.copy()
-            for index in here:
-                rows[index - block.row] = changed[index]
-            sizes = np.add.reduceat(mine, block.starts[:-1], dtype=int)
-            self.store.replace(block, rows[mine], sizes)
+            mine = kept[block.span]
+            if not mine.all():
+                sizes = np.add.reduceat(mine, block.starts[:-1], dtype=int)
+                self.store.replace(block, block.rows[mine], sizes)
         self.used = self.used.copy()
         self.used[np.flatnonzero(self.used)[~kept]] = False
 

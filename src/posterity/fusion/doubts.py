@@ -6,7 +6,8 @@ every site says of a number is compared with what the others together say, by th
 each gives to values as far out as the other's (presanis2013).
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,11 @@ ROUGHLY = 1.5
 """The same of their means, below which tails are not computed."""
 UNDECIDED = 6.0
 """Nats by which a site's own fit of two components is better than of one, up to which they may be
-one all the same where no other site has both."""
-SPLIT = ". Fit it again with fewer components or more starts, or compare with components="
+one all the same where no site that has both tells them apart."""
+FEW = 3
+"""Sites that have a component, up to which it may be part of another that these have split."""
+READ = 40
+"""Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
 """Nats beyond its prior below which a site has nothing to say."""
 TIMES = 2.0
@@ -327,10 +331,10 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "their posteriors allow. Look at their units, or say components="
         )
         return
-    if line := _undecided(parts, rows, labels, sizes):
-        yield f"{line}{block.place}{SPLIT}{alignment.components - 1}"
     holds = np.zeros((len(block.names), alignment.components), bool)
     holds[block.site[rows], labels[rows]] = True
+    compare = functools.partial(_compared, block, alignment)
+    yield from _undecided(parts, rows, labels, holds, compare)
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
     if not len(one) or len(one) > MOST_PAIRS or not _in_closed_form(block.members):
         return
@@ -351,7 +355,7 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
         yield (
             f"fused components {one[least]} and {other[least]}{_more(len(near) - 1)}{block.place} "
             "may be one: no site has both, and what is known of them is no contradiction. Compare "
-            f"with components={alignment.components - 1}"
+            f"with {compare((int(one[least]), int(other[least])))}"
         )
         return
     beside = np.flatnonzero(_beside(fused, holds, np.stack([one, other])))
@@ -362,28 +366,58 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             f"fused component {own}{_more(len(beside) - 1)}{block.place}, which site "
             f"{block.names[int(holds[:, own].argmax())]!r} alone has, lies beside {rest}, "
             "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
-            f"at its records, or compare with components={alignment.components - len(beside)}"
+            f"at its records, or compare with {compare((int(rest), int(own)))}"
         )
 
 
+def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
+    """The argument of a fusion in which these two fused components are one.
+
+    A site's own components stay apart where their number is chosen, so that it can be no less than
+    those of the largest site; a matching can have several of a site as one, whose prior is known.
+    """
+    size, least = alignment.components - 1, np.bincount(block.site[block.used]).max()
+    if size >= least or size >= READ:
+        return f"components={size}"
+    kept, gone = sorted(pair)
+    to = [kept if g == gone else g - (g > gone) for g in range(size + 1)]
+    return f"matching={{s: np.array({[*to, -1]})[g] for s, g in fused.matching.items()}}"
+
+
 def _undecided(
-    parts: Absorbing, rows: Int[Array, " n"], labels: Int[Array, " all"], sizes: Int[Array, " g"]
-) -> str:
-    """A line on a site's two components that are nearly as likely one, where one is alone."""
-    if not len(rows := parts.counted(rows)):
-        return ""
+    parts: Absorbing,
+    rows: Int[Array, " n"],
+    labels: Int[Array, " all"],
+    holds: Bool[Array, "sites g"],
+    compare: Callable[[tuple[int, int]], str],
+) -> Iterator[str]:
+    """A line on two components, one of which few sites have, that no site which has both tells
+    apart: their records, of all these sites, are nearly as likely of one.
+    """
+    sizes, block = holds.sum(0), parts.block
+    few = (labels >= 0) & (sizes[labels] <= FEW)
+    if not len(rows := parts.counted(rows)) or not few.any():
+        return
     origin = middle(parts.members[rows])
-    one, other = pairs = np.stack(parts.pairs(rows, origin))
-    one, other = pairs[:, (sizes[labels[pairs]] == 1).any(0)]
-    gain = parts.evidence(one, other, origin)
-    if not gain.max(initial=-np.inf) > -UNDECIDED:
-        return ""
-    best, block = int(gain.argmax()), parts.block
-    own = np.sort([labels[one[best]], labels[other[best]]])
-    return (
-        f"fused components {own[0]} and {own[1]}{_more(int((gain > -UNDECIDED).sum()) - 1)} may be "
-        f"one that site {block.names[int(block.site[one[best]])]!r} has split: its records are "
-        f"only {max(-gain[best], 0):.1f} nats likelier of two"
+    one, other = parts.beside(few, rows, origin)
+    groups = np.sort(np.stack([labels[one], labels[other]]), axis=0)
+    pairs, place = np.unique(groups, axis=1, return_inverse=True)
+    gain = np.bincount(place.ravel(), parts.evidence(one, other, origin), pairs.shape[1])
+    # Parts that are far from each other at some site are none of the pairs there.
+    both = (holds[:, pairs[0]] & holds[:, pairs[1]]).sum(0) == np.bincount(place.ravel())
+    near = np.flatnonzero(both & (gain > -UNDECIDED))
+    if not len(near):
+        return
+    best = int(near[gain[near].argmax()])
+    first, second = pairs[:, best].tolist()
+    sites = [block.names[j] for j in np.flatnonzero(holds[:, first] & holds[:, second]).tolist()]
+    likelier = f"only {-gain[best]:.1f} nats likelier of two"
+    if gain[best] >= 0:
+        likelier = f"{gain[best]:.1f} nats likelier of one"
+    yield (
+        f"fused components {first} and {second}{_more(len(near) - 1)}{block.place} may be one that "
+        f"site {sites[0]!r}{_more(len(sites) - 1)} has split: its records are {likelier}. Fit it "
+        f"again with fewer components or more starts, or compare with {compare((first, second))}"
     )
 
 

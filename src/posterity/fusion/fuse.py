@@ -108,11 +108,10 @@ def fuse(
             equal weights, whose total concentration is kept.
         weights: for the barycentre, a positive weight for each site; equal if None.
         absorb: whether components that a local fit split are put together: those that are one by
-            the lower bound of the site's own fit (in passes, of those only what is alone), and
-            what is alone, where the other sites do not contradict; topics, where their words are
-            likelier of one. It takes mixing weights or topics, and a known prior, so ledgers or
-            ``prior``, and ``matching="evidence"`` that finds the number. None absorbs wherever
-            there are these.
+            the lower bound of the site's own fit, and what is alone, where the other sites do not
+            contradict; topics, where their words are likelier of one. It takes mixing weights or
+            topics, and a known prior, so ledgers or ``prior``, and ``matching="evidence"`` that
+            finds the number. None absorbs wherever there are these.
         budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
             is given, sites are read once and matched in passes that keep only sums: parameters
             are in memory up to the budget (512 MiB if None), beyond it in a temporary file.

@@ -17,10 +17,10 @@ from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
 from posterity.fusion.components import Judged, LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
-from posterity.fusion.geometry import Centroids, moved, opposite
-from posterity.fusion.matching import Matched
+from posterity.fusion.geometry import Centroids, middle, moved, opposite
+from posterity.fusion.matching import Matched, Matching, match
 from posterity.fusion.passes import Passes, PassResult
-from posterity.fusion.rows import GroupSums
+from posterity.fusion.rows import GroupSums, Rows
 from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
@@ -113,13 +113,45 @@ class PassConfidence(Confidence):
                 yield len(current.counts), passes.objective(current)
 
 
+def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> None:
+    """Put components together that are one by their own sites' evidence, before the matching.
+
+    Unions come apart, as of a clustering in memory, where that of the sample shows each part
+    nearest to a group of its own. The table holds unions in place of their parts, and ``into``
+    (N,), which has the component that each one is part of, is changed in place.
+    """
+    table, store = passes.table, passes.store
+    if not table.weighted:
+        return
+    parts = np.arange(len(store), dtype=into.dtype)
+    for rows in store.blocks():
+        own = np.arange(len(rows.rows))
+        found = Absorbing.within_sites(_piece(table, rows), own)
+        parts[rows.span] += found.into - own
+    if (parts == np.arange(len(parts), dtype=into.dtype)).all():
+        return
+    rows, starts, places = table.rows_of(sampled := np.sort(passes.sampled))
+    whole = Absorbing(
+        _where_they_were(table, rows, sampled), np.searchsorted(places, parts[places])
+    )
+    left = np.flatnonzero(whole.whole)
+    kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
+    members, how = whole.members[left], (Matching.EVIDENCE, divergence, None, whole.counts[left])
+    matched = match(members, kept, *how)
+    origin = middle(members[np.argsort(matched.rows)])
+    for rows in store.blocks():
+        one = Absorbing(_piece(table, rows), parts[rows.span] - rows.row)
+        if (less := one.less(matched.result.clustering, origin)) is not None:
+            parts[rows.span] = rows.row + less.into
+    joined(passes, parts, into)
+
+
 def absorbed(
-    passes: Passes, result: PassResult, into: Int[Array, " n"]
+    passes: Passes, result: PassResult, into: Int[Array, " all"]
 ) -> tuple[PassResult, list[float]] | None:
     """The matching once more, where components that are alone were put into others of their site.
 
-    Their rows are dropped, those of the others replaced by the union, and ``into`` (N,), which has
-    the component that each one is part of, is changed in place. None if there are no such.
+    None if there are no such; ``into`` is changed as by :func:`within_sites`.
     """
     table = passes.table
     alone = np.flatnonzero(result.counts[result.labels] == 1)
@@ -132,25 +164,47 @@ def absorbed(
     part = PassConfidence(passes, result, {}, free=True).part(rows, starts, result.labels[places])
     order = np.arange(len(rows))
     matched = Matched(part.labels, SearchResult(part, []), order)
-    parts = Absorbing.of(block).more(matched, order, table.origin)
-    if parts is None:
+    found = Absorbing.of(block).more(matched, order, table.origin)
+    if found is None:
         return None
-    kept = _replaced(passes, rows, places, parts, into)
+    parts = np.arange(len(passes.store), dtype=into.dtype)
+    parts[places] = places[found.into]
+    kept = joined(passes, parts, into)
     left = np.bincount(result.labels[kept], minlength=len(result.counts)) > 0
     return passes.fewer(passes.refine(passes.sweep(result.matched[left]).packed()))
 
 
 def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) -> Bool[Array, " n"]:
-    """Which rows are left where each is part of another of its site, or of none: its own index."""
-    table, sizes = passes.table, passes.store.sizes
-    part = np.flatnonzero(parts != np.arange(len(parts)))
-    if not len(part):
-        return np.ones(len(parts), bool)
-    sites = np.unique(np.searchsorted(np.cumsum(sizes), part, side="right"))
-    rows, _, places = table.rows_of(sites)
-    own = np.searchsorted(places, parts[places])
-    parts_of = Absorbing(_where_they_were(table, rows, sites), own)
-    return _replaced(passes, rows, places, parts_of, into)
+    """Which rows are left once unions stand for their parts, in the table and in ``into``: each is
+    part of another of its site, or of none: its own index.
+    """
+    table, kept = passes.table, parts == np.arange(len(parts), dtype=into.dtype)
+    if kept.all():
+        return kept
+    for rows in passes.store.blocks():
+        if kept[rows.span].all():
+            continue
+        own = Absorbing(_piece(table, rows), parts[rows.span] - rows.row)
+        hosts, new, dim = np.unique(own.into[~own.whole]), rows.rows.copy(), table.dim
+        union = new[hosts]
+        union[:, :dim] = moved(own.members[hosts], table.origin).natural_parameters
+        union[:, HASH - 1] = own.counts[hosts]
+        union[:, HASH] = content_hashes(union[:, :dim]).view(float)
+        new[hosts] = table.completed(union, None)
+        sizes = np.add.reduceat(own.whole, rows.starts[:-1], dtype=int)
+        passes.store.replace(rows, new[own.whole], sizes)
+    host, everyone = np.arange(len(into), dtype=into.dtype), np.flatnonzero(table.used)
+    host[everyone] = everyone[parts]
+    into[:] = host[into]
+    table.used = table.used.copy()
+    table.used[everyone[~kept]] = False
+    passes.count()
+    return kept
+
+
+def _piece(table: BlockTable, rows: Rows) -> Block:
+    """Some sites of a table as a block."""
+    return _where_they_were(table, rows.rows, np.arange(rows.sites.start, rows.sites.stop))
 
 
 def _where_they_were(table: BlockTable, rows: Array, sites: Int[Array, " some"]) -> Block:
@@ -158,24 +212,3 @@ def _where_they_were(table: BlockTable, rows: Array, sites: Int[Array, " some"])
     block = table.block(rows, sites)
     members = moved(block.members, opposite(table.origin))
     return dataclasses.replace(block, members=members, origin=None)
-
-
-def _replaced(
-    passes: Passes, rows: Array, places: Array, parts: Absorbing, into: Int[Array, " n"]
-) -> Bool[Array, " n"]:
-    """Which rows are left once unions stand for their parts, in the table and in ``into``."""
-    table = passes.table
-    gone, (hosts, dim) = ~parts.whole, (np.unique(parts.into[~parts.whole]), passes.table.dim)
-    union = rows[hosts]
-    union[:, :dim] = moved(parts.members[hosts], table.origin).natural_parameters
-    union[:, HASH - 1] = parts.counts[hosts]
-    union[:, HASH] = content_hashes(union[:, :dim]).view(float)
-    union = passes.table.completed(union, None)
-    everyone = np.flatnonzero(table.used)[places]
-    for one, host in zip(everyone[gone], everyone[parts.into[gone]], strict=True):
-        into[into == one] = host
-    kept = np.ones(len(passes.store), bool)
-    kept[places[gone]] = False
-    table.keep(kept, dict(zip(places[hosts].tolist(), union, strict=True)))
-    passes.count()
-    return kept

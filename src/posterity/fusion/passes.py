@@ -113,8 +113,8 @@ class Passes:
     def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
         self.table, self.store, self.most = table, table.store, sample
         self.progress, self.swept = progress, 0
-        self._sampled = table.ranked(sample)
-        some = table.gather(self._sampled)
+        self.sampled = table.ranked(sample)
+        some = table.gather(self.sampled)
         table.origin = _origin(self.table.natural(some.rows))
         for block in self.store.blocks():
             self.store.replace(block, self.table.completed(block.rows, table.origin))
@@ -122,7 +122,7 @@ class Passes:
 
     def count(self) -> None:
         """Look again at what the table holds: its sample, and the sums of its potentials."""
-        self.sample = self.table.gather(self._sampled)
+        self.sample = self.table.gather(self.sampled)
         self.near = self.local(self.sample.rows, self.sample.starts)
         sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():

@@ -265,9 +265,17 @@ class SitesInMemory(Sites):
 
     def read(self, posteriors: Iterable[Item]) -> None:
         """Take all sites together, files of one model in the units and levels of the first."""
+        several = list(posteriors)
+        if len(several) == 1 and several[0][0] is None and is_batch(several[0][1]):
+            batch = several[0][1]
+            names = [self._enrol(None, None, {}) for _ in range(batch.batch_shape[0])]
+            if len(names) > 1:
+                self._batch = batch[np.argsort(names)]
+                self._take_batch(sorted(names), self._batch, None)
+            return self._close()
         opened: dict[str, Any] = {}
         about: dict[str, Mapping[str, str]] = {}
-        for name, value in one_by_one(posteriors):
+        for name, value in one_by_one(several):
             alone = value if isinstance(value, Alone) else Alone(name or "", value, "", {})
             own = self._enrol(name if alone is not value else alone.name, alone.value, {})
             opened[own], about[own] = alone.value, alone.provenance
@@ -281,8 +289,16 @@ class SitesInMemory(Sites):
         self.blocks |= laid
         self.names += names
 
+    _batch: Any = None
+    """All sites, where they came so."""
+
     def contents(self) -> Iterable[Any]:
         """All numbers, as bytes."""
+        if self._batch is not None:
+            parts = [np.asarray(leaf) for leaf in leaves(self._batch)]
+            yield from (
+                b"".join(part[j].tobytes() for part in parts) for j in range(len(self.names))
+            )
         for site in self.loaded.values():
             yield b"".join(np.asarray(leaf).tobytes() for leaf in leaves(site.posterior))
 

@@ -46,15 +46,15 @@ def grid(rows: int, columns: int) -> "nx.Graph":
 
 
 def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
-    """A connected networkx graph, drawn at random, in which every site has ``degree`` links. Draws
-    with ``seed``, ``seed + 1`` and so on until the graph is connected. A UsageError if no such
-    graph exists, or none turned up.
+    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
+
+    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. A UsageError if no
+    such graph exists, or none turned up.
     """
     names, networkx = _names(sites), _networkx()
     size = len(names)
-    possible = 0 <= degree < size and size * degree % 2 == 0
-    connected = degree >= 2 or size == degree + 1
-    for attempt in range(CONNECTION_ATTEMPTS if possible and connected else 0):
+    possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
+    for attempt in range(CONNECTION_ATTEMPTS if possible else 0):
         graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
         if networkx.is_connected(graph):
             return networkx.relabel_nodes(graph, dict(enumerate(names)))
@@ -72,13 +72,12 @@ def _networkx() -> ModuleType:
 
 
 def _names(sites: Sites) -> list[str]:
+    """Names of sites, or of so many; a UsageError unless there are some, and all differ."""
     if isinstance(sites, int) and not isinstance(sites, bool):
         sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
     names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
     if not names or len(set(names)) < len(names):
-        raise UsageError(
-            found=shorten(names) if names else repr(sites),
-            expected="a positive number of sites, or a list of distinct names",
-            fix="Give each site a name of its own, or say how many sites there are.",
-        )
+        found = shorten(names) if names else repr(sites)
+        expected = "a positive number of sites, or a list of distinct names"
+        raise UsageError(found=found, expected=expected, fix="Give each site a name of its own.")
     return names

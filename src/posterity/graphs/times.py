@@ -4,18 +4,16 @@ The site where a token starts is visited at hop 0. In gong2021 slots are counted
 the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in hops plus one.
 """
 
-import functools
-import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from posterity.arrays.setting import Setting
-from posterity.arrays.typing import Int, KeyArray, Real, UInt32
+from posterity.arrays.typing import Bool, Int, KeyArray, Real
 from posterity.errors import UsageError
 from posterity.graphs.topology import Network, Site
 from posterity.graphs.walks import STRIDE, Walk, WalkState, begin, bits_of_stride
-from posterity.lazy import eqx, jax, jnp, program
+from posterity.lazy import jax, jnp, program
 
 STRETCH = 1 << 16
 """Hops after which a measurement returns to Python, where it can be interrupted."""
@@ -31,40 +29,36 @@ def cover_times(
     repetitions: int,
     key: KeyArray,
     start: Site | None = None,
-    limit: int | None = None,
+    limit: int = LARGEST,
     sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.
 
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
-    forgotten, how long it waits for the token. Memory: one bit a site and repetition. A UsageError
-    if a repetition takes more than ``limit`` hops; by default a hundred times a bound on what any
-    connected network takes on average, or what 32 bits can count; or if there is no such site.
+    forgotten, how long it waits for the token. Memory: a byte a site and repetition. A UsageError
+    if a repetition takes more than ``limit`` hops, by default what 32 bits can count, or if there
+    is no such site.
     """
-    limit = _default_limit(network, walk) if limit is None else min(limit, LARGEST)
+    limit = min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
-    asked = np.zeros(-(-network.size // 32) * 32, bool)
+    asked = np.zeros(network.size, bool)
     numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
     asked[np.asarray(numbers)] = True
-    words = np.packbits(~asked, bitorder="little").view("<u4").astype(np.uint32)
-    each = jnp.zeros(repetitions, jnp.int32)
-    visited = jnp.tile(words[:, None], (1, repetitions))
-    tokens = _Tokens(state, visited, each + int(asked.sum()), each - 1)
-    tokens = eqx.filter_jit(_Tokens.at)(tokens, state, each[0])
-    advance = functools.partial(_advance, network.unnamed(), walk.checked(network), key)
-    hop = 0
+    here, visited = np.asarray(state.position), np.tile(~asked, (repetitions, 1))
+    left = (asked.sum() - asked[here]).astype(np.int32)
+    visited[np.arange(repetitions), here] = True
+    tokens = _Tokens(state, visited, left, np.where(left == 0, 0, -1).astype(np.int32))
+    hop, plain, rule = 0, network.unnamed(), walk.checked(network)
     while hop < limit and (np.asarray(tokens.first) < 0).any():
         until = min(hop + STRETCH, limit)
-        tokens, now = advance(tokens, np.int32(hop), np.int32(until))
+        tokens, now = _advance(plain, rule, key, tokens, np.int32(hop), np.int32(until))
         hop = int(now)
     times = np.asarray(tokens.first)
     if late := int(((times < 0) | (times > limit)).sum()):
-        raise UsageError(
-            found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
-            expected="every repetition to be done within the limit",
-            fix="Raise limit, or choose a walk or a network that is covered faster.",
-        )
+        found = f"{late} of {len(times)} repetitions that were not done after {limit} hops"
+        fix = "Raise limit, or choose a walk or a network that is covered faster."
+        raise UsageError(found=found, expected="all within the limit", fix=fix)
     return times
 
 
@@ -101,27 +95,16 @@ def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: 
     return float(np.mean(times))
 
 
-# --- measurement ------------------------------------------------------------------------------
+class _Tokens(NamedTuple):
+    """Tokens on their way, and the sites that each has visited, or that nobody asks for.
 
-
-class _Tokens(Setting):
-    """Tokens on their way, and which sites each has still to visit: a bit a site and token."""
+    ``left`` counts the others; ``first`` is the hop at which there were none any more, or -1.
+    """
 
     state: WalkState
-    visited: UInt32[Real, "words tokens"]
-    """Sites that nobody asks for count as visited."""
+    visited: Bool[Real, "tokens K"]
     left: Int[Real, " tokens"]
     first: Int[Real, " tokens"]
-    """The hop at which a token had visited all, or -1."""
-
-    def at(self, state: WalkState, hop: Int[Real, ""]) -> "_Tokens":
-        """The tokens after one more hop."""
-        index = (state.position >> 5, jnp.arange(state.position.shape[0]))
-        word = self.visited[index]
-        marked = word | (jnp.uint32(1) << (state.position & 31).astype(jnp.uint32))
-        left = self.left - (marked != word)
-        first = jnp.where((left == 0) & (self.first < 0), hop, self.first)
-        return _Tokens(state, self.visited.at[index].set(marked, unique_indices=True), left, first)
 
 
 @program
@@ -137,7 +120,12 @@ def _advance(
 
     def one(tokens: _Tokens, drawn: tuple[Real, Real]) -> tuple[_Tokens, None]:
         bits, now = drawn
-        return tokens.at(walk.move(network, tokens.state, bits), now), None
+        state = walk.move(network, tokens.state, bits)
+        here = (jnp.arange(bits.shape[0]), state.position)
+        left = tokens.left - ~tokens.visited[here]
+        first = jnp.where((left == 0) & (tokens.first < 0), now, tokens.first)
+        visited = tokens.visited.at[here].set(True, unique_indices=True)
+        return _Tokens(state, visited, left, first), None
 
     def stride(carry: tuple[_Tokens, Real]) -> tuple[_Tokens, Real]:
         tokens, hop = carry
@@ -147,15 +135,3 @@ def _advance(
 
     pending = lambda carry: (carry[1] < until) & (carry[0].first < 0).any()
     return jax.lax.while_loop(pending, stride, (tokens, hop))
-
-
-def _default_limit(network: Network, walk: Walk) -> int:
-    """A hundred times a bound on mean cover times, or what the counter holds.
-
-    Of a reversible walk, hitting times between neighbours are at most one over the flow of
-    their link; the degrees along a shortest path add up to at most 3 K; so all hitting times
-    are at most ``6 K / min stationary`` (nonaka2010), and cover times at most that times the
-    K-th harmonic number (Matthews; levin2017, chapter 11).
-    """
-    hitting = 6 * network.size / float(walk.stationary(network).min())
-    return int(min(100 * hitting * (1 + math.log(network.size)), LARGEST))

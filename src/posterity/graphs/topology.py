@@ -47,15 +47,14 @@ class Network(Setting):
         a multigraph or not connected; if a site is linked to itself or to none; or if two labels
         have one name.
         """
-        _check_kind(graph)
-        names, rank = _ranked(graph)
+        names, labels = _named(graph)
+        rank = {label: n for n, label in enumerate(labels)}
         ends = np.fromiter((rank[node] for edge in graph.edges() for node in edge), np.int64)
         links = ends.reshape(-1, 2)
         sources, targets = np.concatenate([links, links[:, ::-1]]).T
         counts = np.bincount(sources, minlength=len(names))
         offsets = np.concatenate([[0], np.cumsum(counts)])
         neighbours = targets[np.lexsort((targets, sources))]
-        _check_links(names, links, offsets, neighbours)
         return cls(names, *(own.astype(np.int32) for own in (offsets, neighbours)))
 
     @property
@@ -78,12 +77,8 @@ class Network(Setting):
         """
         if isinstance(site, str):
             return self.index(site)
-        if not is_traced(site):
-            numbers = np.asarray(site)
-            whole = np.issubdtype(numbers.dtype, np.integer)
-            if not whole or (numbers < 0).any() or (numbers >= self.size).any():
-                expected = f"the name of a site, or numbers from 0 to {self.size - 1}"
-                raise _no_site(repr(site), expected)
+        if not is_traced(site) and not np.isin(numbers := np.asarray(site), range(self.size)).all():
+            raise _no_site(repr(numbers.tolist()), f"a name, or numbers from 0 to {self.size - 1}")
         return site
 
     def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:
@@ -126,35 +121,38 @@ def at(array: Real, index: ArrayLike) -> Real:
     return jax.numpy.asarray(array).at[index].get(mode="promise_in_bounds")
 
 
-# --- what makes a graph a network -------------------------------------------------------------
+def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """Sorted names of sites and their nodes; a StructureError if the graph is no network."""
+    import networkx
 
-
-def _ranked(graph: Any) -> tuple[tuple[str, ...], dict[Any, int]]:
-    labels = sorted(graph, key=str)
-    names = tuple(str(label) for label in labels)
-    for one, other in pairwise(labels):
-        if str(one) == str(other):
-            raise StructureError(
-                found=f"nodes {one!r} and {other!r}, both called {str(one)!r}",
-                expected="one name a site",
-                fix="Relabel the graph (networkx.relabel_nodes) so that names differ.",
-            )
-    return names, {label: n for n, label in enumerate(labels)}
-
-
-def _check_kind(graph: Any) -> None:
-    if not all(hasattr(graph, name) for name in ("edges", "is_directed", "is_multigraph")):
+    known = isinstance(graph, networkx.Graph)
+    labels = sorted(graph, key=str) if known else []
+    names = tuple(map(str, labels))
+    twice = [name for name, other in pairwise(names) if name == other]
+    fix = "Link them to another site, leave them out, or run one federation for each part."
+    if not known:
         found, fix = f"a {type(graph).__name__}", "Build a networkx.Graph, or use star or ring."
     elif graph.is_directed():
-        found = "a directed graph"
-        fix = "Where links run both ways, pass graph.to_undirected()."
+        found, fix = "a directed graph", "Where links run both ways, pass graph.to_undirected()."
     elif graph.is_multigraph():
         found, fix = "a multigraph", "Pass networkx.Graph(graph), which keeps one link a pair."
-    elif len(graph) == 0:
+    elif not names:
         found, fix = "a graph without nodes", "Add a node for each site."
+    elif twice:
+        found = f"nodes that are both called {twice[0]!r}"
+        fix = "Relabel the graph (networkx.relabel_nodes) so that names differ."
+    elif loops := list(networkx.selfloop_edges(graph)):
+        found = f"links of a site to itself ({shorten([one for one, _ in loops])})"
+        fix = "Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
+    elif not networkx.is_connected(graph):
+        parts = list(networkx.connected_components(graph))
+        few = sorted(min(parts, key=len), key=str)
+        found = f"{len(parts)} parts without a link between them, the smallest of {len(few)} of "
+        found += f"{len(names)} sites ({shorten(few)})"
     else:
-        return
-    raise StructureError(found=found, expected="an undirected networkx graph of sites", fix=fix)
+        return names, labels
+    expected = "an undirected, connected networkx graph of sites"
+    raise StructureError(found=found, expected=expected, fix=fix)
 
 
 def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
@@ -164,41 +162,9 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
     if missing or extra:
         parts = [f"no {what} sites {shorten(missing)}"] if missing else []
         parts += [f"{what} {shorten(extra)}, which are no sites"] if extra else []
-        raise StructureError(
-            found=" and ".join(parts),
-            expected=f"{what} each of the {len(sites)} sites and no other",
-            fix="Call the sites by the same names on both sides (networkx.relabel_nodes "
-            "renames nodes), and add or leave out what differs.",
-        )
-
-
-def _check_links(
-    names: tuple[str, ...], links: np.ndarray, offsets: np.ndarray, neighbours: np.ndarray
-) -> None:
-    import scipy.sparse
-    from scipy.sparse.csgraph import connected_components
-
-    rows = np.ones(len(neighbours), np.int8), neighbours, offsets
-    matrix = scipy.sparse.csr_array(rows, shape=(len(names), len(names)))
-    count, part = connected_components(matrix, directed=False)
-    expected = "a path from every site to every other"
-    fix = "Link them to another site, or leave them out."
-    alone = np.flatnonzero(np.diff(offsets) == 0)
-    if (links[:, 0] == links[:, 1]).any():
-        loops = [names[k] for k in links[links[:, 0] == links[:, 1], 0]]
-        found, expected = f"links of a site to itself ({shorten(loops)})", "links between two sites"
-        fix = "Remove them: graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
-    elif alone.size and len(names) > 1:
-        few = shorten([names[k] for k in alone])
-        found = f"{alone.size} of {len(names)} sites without links ({few})"
-    elif count > 1:
-        smallest = [names[k] for k in np.flatnonzero(part == np.argmin(np.bincount(part)))]
-        found = f"{count} parts without a link between them, the smallest of {len(smallest)} of "
-        found += f"{len(names)} sites ({shorten(smallest)})"
-        fix = "Link the parts, or run one federation for each."
-    else:
-        return
-    raise StructureError(found=found, expected=expected, fix=fix)
+        expected = f"{what} each of the {len(sites)} sites and no other"
+        fix = "Call sites by the same names on both sides: networkx.relabel_nodes renames nodes."
+        raise StructureError(found=" and ".join(parts), expected=expected, fix=fix)
 
 
 def shorten(names: Sequence[Any]) -> str:

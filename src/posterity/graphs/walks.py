@@ -52,9 +52,7 @@ class Walk(Setting):
     def init(self, network: Network, start: Site) -> WalkState:
         """Tokens at ``start``: the name of a site, its number, or an array of numbers.
 
-        Raises:
-            UsageError: if there is no such site.
-            StructureError: if the walk belongs to another network.
+        A UsageError if there is no such site, a StructureError for a walk of another network.
         """
         self.checked(network)
         position = jnp.asarray(network.number(start), jnp.int32)
@@ -89,46 +87,7 @@ class Walk(Setting):
         return self
 
 
-class _Metropolis(Walk):
-    """Propose a neighbour uniformly, accept by the ratio of weight to degree.
-
-    One word of random bits serves both draws: of the product ``bits * degree`` the high word is
-    the neighbour's place and the low word, independent of it to within ``degree / 2**32``,
-    decides on acceptance.
-    """
-
-    @abc.abstractmethod
-    def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        """The odds of acceptance."""
-
-    def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
-        """The proposal where accepted, else the same site."""
-        here = state.position
-        low, degree = network.row(here)
-        there = at(network.neighbours, low + _high_word(bits, degree))
-        ratio = self._ratio(there, here, network.row(there)[1], degree)
-        uniform = (bits * degree.astype(np.uint32)).astype(np.float32) * np.float32(2.0**-32)
-        # Rounding may turn the uniform into one: certain moves do not depend on it.
-        return namespace(bits, here).np.where((ratio >= 1) | (uniform < ratio), there, here)
-
-    def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
-        """Probabilities of one hop between sites."""
-        if network.size > DENSE:
-            raise UsageError(
-                found=f"a network of {network.size} sites",
-                expected=f"at most {DENSE}, whose transition matrix is written out",
-                fix="Measure with cover_times.",
-            )
-        source, target = network.links()
-        share = self.stationary(network)
-        rate = share / np.maximum(np.diff(np.asarray(network.offsets)), 1)
-        matrix = np.zeros((network.size, network.size))
-        matrix[source, target] = np.minimum(rate[source], rate[target]) / share[source]
-        np.fill_diagonal(matrix, np.maximum(1.0 - matrix.sum(1), 0.0))
-        return matrix
-
-
-class MetropolisHastings(_Metropolis):
+class MetropolisHastings(Walk):
     """The walk of gong2021: every site is visited equally often in the long run.
 
     From ``k`` a neighbour ``j`` is picked uniformly; the token moves there with probability
@@ -140,25 +99,51 @@ class MetropolisHastings(_Metropolis):
     [0.333, 0.667, 0.0, 0.0]
     """
 
+    def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
+        """The proposal where accepted, else the same site.
+
+        One word of random bits serves both draws: of the product ``bits * degree`` the high word is
+        the neighbour's place and the low word, independent of it to within ``degree / 2**32``,
+        decides on acceptance.
+        """
+        here = state.position
+        low, degree = network.row(here)
+        there = at(network.neighbours, low + _high_word(bits, degree))
+        ratio = self._ratio(there, here, network.row(there)[1], degree)
+        uniform = (bits * degree.astype(np.uint32)).astype(np.float32) * np.float32(2.0**-32)
+        # Rounding may turn the uniform into one: certain moves do not depend on it.
+        return namespace(bits, here).np.where((ratio >= 1) | (uniform < ratio), there, here)
+
+    def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
+        """Probabilities of one hop between sites."""
+        if network.size > DENSE:
+            found, expected = f"a network of {network.size} sites", f"at most {DENSE}"
+            raise UsageError(found=found, expected=expected, fix="Measure with cover_times.")
+        source, target = network.links()
+        share = self.stationary(network)
+        rate = share / np.maximum(network.degrees, 1)
+        matrix = np.zeros((network.size, network.size))
+        matrix[source, target] = np.minimum(rate[source], rate[target]) / share[source]
+        np.fill_diagonal(matrix, np.maximum(1.0 - matrix.sum(1), 0.0))
+        return matrix
+
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """The same share for every site."""
+        """The share of hops that a long walk spends at each site."""
         return np.full(network.size, 1.0 / network.size)
 
     def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
+        """The odds of acceptance."""
         return degree_here.astype(np.float32) / degree_there.astype(np.float32)
 
 
-class WeightedMetropolisHastings(_Metropolis):
+class WeightedMetropolisHastings(MetropolisHastings):
     """Metropolis-Hastings with visits in proportion to weights; beyond gong2021.
 
     For sites that should be visited more often, because they hold more data or answer faster.
     ``weights`` is a mapping from names to weights, or one weight a site in the network's order.
-    The acceptance is ``min(1, (w_j deg k) / (w_k deg j))``.
-
-    Raises:
-        ParameterError: unless all weights are positive and finite, the largest at most
-            ``WEIGHT_RANGE`` times the smallest.
-        StructureError: where the weights meet a network of other sites.
+    The acceptance is ``min(1, (w_j deg k) / (w_k deg j))``. Weights that are not positive and
+    finite, or further apart than ``WEIGHT_RANGE``, are a ParameterError, a network of other sites
+    is a StructureError.
     """
 
     names: tuple[str, ...] | None = static()
@@ -168,7 +153,13 @@ class WeightedMetropolisHastings(_Metropolis):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
-        _check_weights(values, self.names)
+        fine = values.ndim == 1 and values.size and np.isfinite(values).all() and values.min() > 0
+        if not fine or values.max() > WEIGHT_RANGE * values.min():
+            raise ParameterError(
+                found=f"weights {weights!r}",
+                expected=f"a positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
+                fix="Bring them closer together; leave out sites that are not to be visited.",
+            )
         self.weights = values / values.max()
 
     def checked(self, network: Network) -> "WeightedMetropolisHastings":
@@ -177,11 +168,8 @@ class WeightedMetropolisHastings(_Metropolis):
         if self.names is not None and network.names:
             check_sites(self.names, network.names, "weights for")
         if size != network.size:
-            raise StructureError(
-                found=f"{size} weights for {network.size} sites",
-                expected="one weight a site",
-                fix="Give a weight for each site, in the network's order.",
-            )
+            found, expected = f"{size} weights for {network.size} sites", "one weight a site"
+            raise StructureError(found=found, expected=expected, fix="Weigh each of the sites.")
         return WeightedMetropolisHastings(self.weights) if self.names else self
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
@@ -216,11 +204,9 @@ class NonBacktracking(Walk):
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Not defined over sites: raises a UsageError."""
-        raise UsageError(
-            found="a non-backtracking walk, whose next site depends on the previous one too",
-            expected="a walk that is a Markov chain over sites",
-            fix="Measure with cover_times.",
-        )
+        found = "a non-backtracking walk, whose next site depends on the previous one too"
+        expected = "a walk that is a Markov chain over sites"
+        raise UsageError(found=found, expected=expected, fix="Measure with cover_times.")
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """The stationary distribution, in proportion to degree."""
@@ -234,11 +220,9 @@ def begin(
     """The key of the hops, and ``repetitions`` tokens at ``start``, or uniformly where ``None``."""
     shape = () if start is None or isinstance(start, str) else np.shape(start)
     if repetitions < 1 or shape not in ((), (repetitions,)):
-        raise UsageError(
-            found=f"{repetitions} repetitions and starts of shape {shape}",
-            expected="one repetition or more, and one start, or one a repetition",
-            fix="Give as many starts as repetitions.",
-        )
+        found, fix = f"{repetitions} repetitions", "Give as many starts as repetitions."
+        expected = "one repetition or more, and one start, or one a repetition"
+        raise UsageError(found=f"{found} and starts of shape {shape}", expected=expected, fix=fix)
     key, key_start = jax.random.split(key)
     if start is None:
         start = jax.random.randint(key_start, (repetitions,), 0, network.size, jnp.int32)
@@ -263,20 +247,3 @@ def _high_word(bits: Bits, count: Sites) -> Sites:
     middle = high * count_low + (low * count_low >> 16)
     carried = low * count_high + (middle & 0xFFFF)
     return (high * count_high + (middle >> 16) + (carried >> 16)).astype(np.int32)
-
-
-def _check_weights(values: np.ndarray, names: tuple[str, ...] | None) -> None:
-    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if values.ndim != 1 or values.size == 0:
-        found = f"weights of shape {values.shape}"
-    elif bad.size:
-        found = f"weight {values[bad[0]]} of site {names[bad[0]] if names else bad[0]}"
-    elif values.max() > WEIGHT_RANGE * values.min():
-        found = f"weights from {values.min():g} to {values.max():g}"
-    else:
-        return
-    raise ParameterError(
-        found=found,
-        expected=f"one positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
-        fix="Bring the weights closer together; leave out sites that are not to be visited.",
-    )

@@ -58,7 +58,7 @@ class Refinement(TrainedApart):
         layers = None
         if isinstance(model, NeuralNetwork) and model.noise_variance is not None:
             layers = model.layers
-        if layers is None or not isinstance(q, Network) or q.layers != layers:
+        if layers is None or getattr(q, "network_layers", None) != layers:
             raise UsageError(
                 found=f"a {type(model).__name__} and a prior {q!r}",
                 expected="a NeuralNetwork of one noise, of the layers of the prior, a Network",

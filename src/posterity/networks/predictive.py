@@ -360,8 +360,9 @@ def describe(
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.or_none().check(samples=samples)
     x = real_numbers(x, "the inputs", records=False)
-    fits = isinstance(network, Network) and network.batch_shape == () and x.ndim > 0
-    if not fits or math.prod(x.shape[1:]) != network.layers.inputs:
+    layers: Any = getattr(network, "network_layers", None)
+    fits = layers is not None and network.batch_shape == () and x.ndim > 0
+    if not fits or math.prod(x.shape[1:]) != getattr(layers, "inputs", None):
         raise StructureError(
             found=f"inputs of shape {x.shape} for {network!r}",
             expected="one network, and an axis of inputs before those of one input",

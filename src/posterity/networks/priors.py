@@ -91,7 +91,7 @@ def as_network(prior: Any, layers: Layers) -> Network:
     """
     if isinstance(prior, GaussianPrior | Horseshoe):
         return prior.network(layers)
-    if isinstance(prior, Network) and prior.layers == layers and prior.batch_shape == ():
+    if getattr(prior, "network_layers", None) == layers and prior.batch_shape == ():
         return prior
     raise UsageError(
         found=f"a prior {prior!r} for {layers.summary}",

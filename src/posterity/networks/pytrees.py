@@ -90,11 +90,7 @@ def from_pytree(
 
 
 def to_pytree(
-    network: Network,
-    like: PyTree,
-    *,
-    layout: str | None = None,
-    order: Sequence[str] | None = None,
+    network: Network, like: PyTree, *, layout: str | None = None, order: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
     """Trees of means and of variances with the structure of ``like``: inverse of the above.
 

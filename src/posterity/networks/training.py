@@ -176,7 +176,7 @@ def fit(
     prior = GaussianPrior() if prior is None else prior
     gaussian = as_network(prior, layers)
     if start is None:
-        start = prior if isinstance(prior, Network) else None
+        start = None if isinstance(prior, GaussianPrior | Horseshoe) else prior
     else:
         as_network(start, layers)
     scales = Scales(prior.scale, prior.slab) if isinstance(prior, Horseshoe) else None

@@ -9,6 +9,7 @@ import numpy as np
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
+from posterity.plots.canvas import BLUE, ORANGE
 
 Array = np.ndarray
 FIRM = 10.0
@@ -35,6 +36,14 @@ MEANING = {
     Kind.ABSENT: "the site has none",
 }
 """Descriptions of the kinds, in the order of a legend; nats are what the next best match costs."""
+COLOURS = {
+    Kind.ABSENT: "#f1f1ee",
+    Kind.ALONE: "#b9b9b2",
+    Kind.UNKNOWN: "#5f7f9f",
+    Kind.FIRM: BLUE,
+    Kind.LIKELY: "#86b3de",
+    Kind.AMBIGUOUS: ORANGE,
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,7 +99,7 @@ def _estimates(
     chosen = posterior.sites[:MOST_SITES] if site is None else (site,)
     rows, asides = {}, []
     for name in chosen:
-        alone = Ledger(posterior.prior).update(name, posterior.factor(name)).total
+        alone = posterior.prior + posterior.factor(name)
         if np.all(alone.is_proper()):
             rows[name] = _first(summarise(alone, summary.level), summary)
         else:
@@ -158,8 +158,15 @@ def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) ->
             style = {"color": colour, "markersize": size, "label": label}
             ax.plot([_middle(row) / unit], [at], mark, **style)
     _finish(ax, rows, own, 0.75)
-    _legend(ax, len(lines), asides, more=summary.size - len(rows))
-    return ax.figure  # type: ignore[return-value]
+    figure: Any = ax.figure
+    if len(lines) > 1:
+        place = 0.0, -0.28 / figure.get_figheight() - 0.02
+        style = {"fontsize": 8, "frameon": False, "labelcolor": INK}
+        ax.legend(loc="upper left", bbox_to_anchor=place, ncols=min(4, len(lines)), **style)
+    more = summary.size - len(rows)
+    text = " ".join(map(_short, asides + [f"and {more:,} more rows"] * (more > 0)))
+    ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
+    return figure
 
 
 def _middle(row: Row) -> float:
@@ -190,15 +197,10 @@ def _finish(ax: "Axes", rows: Sequence[Row], own: bool, room: float) -> None:
         note(ax, text, (1.0, y), (4, 0), **style)
 
 
-def _legend(ax: "Axes", lines: int, asides: list[str], more: int) -> None:
-    text = " ".join(map(_short, asides + [f"and {more:,} more rows"] * (more > 0)))
-    if lines > 1:
-        figure: Any = ax.figure
-        place = 0.0, -0.28 / figure.get_figheight() - 0.02
-        style = {"fontsize": 8, "frameon": False, "labelcolor": INK}
-        ax.legend(loc="upper left", bbox_to_anchor=place, ncols=min(4, lines), **style)
-    if text:
-        ax.set_title(text, fontsize=8, color=PALE, loc="left", pad=4)
+def _below(figure: Any, *lines: tuple[int, str]) -> None:
+    """Write below a figure how many of something are not drawn."""
+    if text := " and ".join(f"{count:,} more {what}" for count, what in lines if count > 0):
+        figure.supxlabel(text, fontsize=8, color=PALE, x=0.01, ha="left")
 
 
 def _ridges(summary: Summary, members: list[Table]) -> "Figure":
@@ -212,20 +214,13 @@ def _ridges(summary: Summary, members: list[Table]) -> "Figure":
     for ax, (table, n) in zip(axes, shown, strict=True):
         inner = {c.name: c for c in summary.components if c.block == table.block}
         _panel(ax, table, n, inner, summary.level)
-    axes[0].set_yticks(
-        range(len(labels)), [_labelled(summary, shown[0][0], name) for name in labels]
-    )
-    left = [len(panels) - len(shown), len(shown[0][0].axes[0]) - len(labels)]
-    parts = zip(left, ("more coordinates", "more members"), strict=True)
-    if text := " and ".join(f"{count:,} {what}" for count, what in parts if count > 0):
-        figure.supxlabel(text, fontsize=8, color=PALE, x=0.01, ha="left")
+    weight = {(c.block, c.name): c.weight for c in summary.components if c.weight is not None}
+    of = lambda name: weight.get((shown[0][0].block, name))
+    share = lambda name: "" if of(name) is None else f"  {of(name):.0%}"
+    axes[0].set_yticks(range(len(labels)), [_short(name) + share(name) for name in labels])
+    members_left = len(shown[0][0].axes[0]) - len(labels)
+    _below(figure, (len(panels) - len(shown), "coordinates"), (members_left, "members"))
     return figure
-
-
-def _labelled(summary: Summary, table: Table, name: str) -> str:
-    weights = [c.weight for c in summary.components if (c.block, c.name) == (table.block, name)]
-    share = f"  {weights[0]:.0%}" if weights and weights[0] is not None else ""
-    return _short(name) + share
 
 
 def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: float) -> None:
@@ -280,8 +275,7 @@ def _mixture(summary: Summary) -> "Figure":
         _values_only(ax, _short(row.label))
     for ax in axes[len(shown) :]:
         ax.remove()
-    if (more := len(panels) - len(shown)) > 0:
-        figure.supxlabel(f"{more:,} more coordinates", fontsize=8, color=PALE, x=0.01, ha="left")
+    _below(figure, (len(panels) - len(shown), "coordinates"))
     return figure
 
 

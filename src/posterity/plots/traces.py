@@ -19,6 +19,7 @@ from posterity.plots.canvas import (
     note,
     plain_axes,
     save,
+    write_title,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def plot_distillation(
     error = drift / 4 if np.isfinite(drift) else None
     _gap(axes, steps, gap, None if status is None else status.tolerance, error)
     title = _title(title, usual, status)
-    axes.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
+    write_title(axes, title)
     return finish(axes.figure, path)
 
 
@@ -123,7 +124,8 @@ def plot_pursuit(
     for ax, across, what in zip(axes.flat, ("", "", *["components"] * 2), up, strict=True):
         plain_axes(ax, across, what)
     if polished.any():
-        _legend(axes[0, 0])
+        style = {"fontsize": 8, "frameon": False, "labelcolor": INK}
+        axes[0, 0].legend(loc="lower right", **style)
     return finish(figure, path, _title(title, usual, status))
 
 
@@ -159,8 +161,8 @@ def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:
 
 
 def _title(title: str | None, usual: str, status: Any) -> str:
-    usual = usual if status is None else f"{status.state.capitalize()}: {usual}"
-    return usual if title is None else title
+    state = "" if status is None else f"{status.state.capitalize()}: "
+    return state + usual if title is None else title
 
 
 def _gap(
@@ -224,19 +226,10 @@ def _effective(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> No
 
 
 def _points(ax: Any, x: np.ndarray, y: np.ndarray, polished: np.ndarray, error: Any) -> None:
-    styles = (~polished, BLUE, "o", 5), (polished, ORANGE, "D", 4)
-    for chosen, colour, mark, size in styles:
+    """Draw points with their errors; those where all components were polished apart."""
+    styles = (~polished, BLUE, "o", 5, "one more"), (polished, ORANGE, "D", 4, "all polished")
+    for chosen, colour, mark, size, label in styles:
         if chosen.any():
             own = None if error is None else error[..., chosen]
-            style = {"markersize": size, "elinewidth": 1.2, "capsize": 2}
+            style = {"markersize": size, "elinewidth": 1.2, "capsize": 2, "label": label}
             ax.errorbar(x[chosen], y[chosen], own, fmt=mark, color=colour, **style)
-
-
-def _legend(ax: Any) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=colour, marker=mark, linestyle="", markersize=5, label=label)
-        for colour, mark, label in ((BLUE, "o", "one more"), (ORANGE, "D", "all polished"))
-    ]
-    ax.legend(handles=handles, loc="lower right", fontsize=8, frameon=False, labelcolor=INK)

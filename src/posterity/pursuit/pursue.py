@@ -146,9 +146,8 @@ def pursue(
     POSITIVE.check(tolerance=tolerance)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
-        free, own = target, origin
-        if isinstance(origin, Transformed):
-            free, own = Free(target, origin.supports), origin.law
+        own, supports = getattr(origin, "unmapped", (origin, None))
+        free = target if supports is None else Free(target, supports)
         form = form_of(own)
         if form is None:
             raise UsageError(
@@ -262,9 +261,9 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
 
 def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
     """Parameters and weights of a mixture of components of the base's kind."""
-    law = start.components if getattr(start, "is_mixture", False) else None
+    law: Any = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):
-        law = law.law if isinstance(law, Transformed) else law
+        law = law.unmapped[0]
         members = [law[place] for place in range(start.size)]  # type: ignore[index,union-attr]
         if all(form_of(member) == search.form for member in members):
             rows = map(search.form.parameters, members)

@@ -82,8 +82,8 @@ class Search:
         """The mixture of the slots that have weight."""
         used = state.used
         law = self.form.law(jax.tree.map(lambda leaf: leaf[used], state.parameters), self.base)
-        if isinstance(self.origin, Transformed):
-            law = Transformed(law, self.origin.supports)
+        supports = self.origin.unmapped[1]
+        law = law if supports is None else Transformed(law, supports)
         mixture = Mixture.from_standard(state.weights[used], law)
         return with_names(mixture, names_of(self.origin, "components"))
 

@@ -1,7 +1,7 @@
 """Small tables for notebooks; every name is escaped, and nothing fails."""
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,38 +17,15 @@ from posterity.text import clean
 MOST_ROWS = 12
 
 
-def of_law(law: Distribution) -> str:
-    """A law: its line, its components and its first coordinates."""
-    return _guarded(law, _law)
-
-
-def of_ledger(ledger: Ledger) -> str:
-    """A ledger: its line, who pulls where, and the posterior's first coordinates."""
-    return _guarded(ledger, _ledger)
-
-
-def of_run(run: Any) -> str:
-    """A run: its line, and its posterior."""
-    return _guarded(run, lambda run: _law(run.posterior))
-
-
-def of_fusion(fusion: Any) -> str:
-    """A fusion: its line, which site's components went where, and what was found."""
-    return _guarded(fusion, _fusion)
-
-
-def of_line(value: object) -> str:
-    """A value without a table: its line."""
-    return _headline(clean(repr(value)))
-
-
-def _guarded(value: Any, body: Callable[[Any], str]) -> str:
-    """A notebook shows the line where there is no table to be had."""
-    line = _headline(repr(value))
+def render(value: Any, kind: str) -> str:
+    """The view of a law, ledger, run or fusion: its line, and tables where there are any."""
+    line = _headline(clean(repr(value)))
+    if kind not in BODIES:
+        return line
     try:
         with np.errstate(all="ignore"):
-            return f"<div>{line}{body(value)}</div>"
-    except Exception:
+            return f"<div>{line}{BODIES[kind](value)}</div>"
+    except Exception:  # a notebook shows the line where there is no table to be had
         return f"<div>{line}</div>"
 
 
@@ -120,3 +97,12 @@ def _fusion(fusion: Any) -> str:
         headers = f"{path}: site" if path else "site", "fused component of each local one"
         parts.append(table(headers, rows, len(plate.matching) - len(shown)))
     return "".join(parts) + _law(fusion.posterior)
+
+
+BODIES: Mapping[str, Callable[[Any], str]] = {
+    "law": _law,
+    "ledger": _ledger,
+    "run": lambda run: _law(run.posterior),
+    "fusion": _fusion,
+}
+"""The tables of each kind of value."""

@@ -65,10 +65,7 @@ class Influence(NamedTuple):
     without: float
     by: float
 
-    @property
-    def label(self) -> str:
-        """The label, as that of a :class:`Row`."""
-        return label_of(*self[:4])
+    label = Row.label
 
 
 def rows_of(table: Table, level: float, start: int = 0, stop: int | None = None) -> Iterator[Row]:
@@ -104,14 +101,14 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
     whole = ledger.total
     proper = bool(np.all(whole.is_proper()))
     names = names_of(whole)
+    why = "the posterior of all is no distribution, so nothing is known of its parts"
     for name, entry in ledger.entries.items():
         if entry.factor is None:
             yield SiteSummary(name, None, None, "forgotten")
-        elif not proper:
-            why = "the posterior of all is no distribution, so nothing is known of its parts"
-            yield SiteSummary(name, None, None, why, entry.independent)
-        else:
+        elif proper:
             yield _site(ledger, whole, name, names)
+        else:
+            yield SiteSummary(name, None, None, why, entry.independent)
 
 
 def cavity(ledger: Ledger, site: str) -> Any:

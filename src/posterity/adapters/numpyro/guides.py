@@ -31,27 +31,26 @@ GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", 
 def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
     """A fitted guide as a posterior over dictionaries of the sites' values.
 
-    The Gaussian over unconstrained numbers is kept as it is (its covariance is computed in double
-    precision), and the maps onto the sites' supports with it, so that it can be saved, sampled and
-    pursued from: it is a base of :func:`posterity.pursue` for :func:`joint` of the same model.
-    Its unconstrained numbers go by the names of the sites: ``scale``, ``beta[0]``. Ledgers,
-    ``fuse`` and ``diff`` take ``.law``, the Gaussian of these numbers, beside a Gaussian prior.
+    The Gaussian over unconstrained numbers is kept as it is (its covariance in double precision),
+    with the maps onto the sites' supports, so that it can be saved, sampled and pursued from. Its
+    numbers go by the names of the sites: ``scale``, ``beta[0]``. Ledgers, ``fuse`` and ``diff``
+    take ``.law``, the Gaussian of these numbers, beside a Gaussian prior.
 
-    An ``AutoDelta`` is one point. From there Newton's method goes, in double precision, to the
-    mode of the unconstrained numbers (which is not that of the values themselves: the map has a
-    slope), and the Gaussian there has the curvature as its precision: a Laplace approximation.
+    From the point of an ``AutoDelta`` Newton's method goes, in double precision, to the mode of the
+    unconstrained numbers (which is not that of the values themselves), and the curvature there is
+    the precision: a Laplace approximation.
 
     Args:
         guide: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
             ``AutoLowRankMultivariateNormal``, ``AutoLaplaceApproximation`` or ``AutoDelta`` that
             has been run, by ``SVI.init`` say.
         params: as ``SVI.get_params(state)`` gives them.
-        args: what the model takes, its data among them, for ``AutoDelta`` alone.
+        args: the model's arguments, its data among them, for ``AutoDelta`` alone.
         kwargs: the same, by name.
 
     Raises:
-        UsageError: for other guides, one that has not been run, and parameters that are missing;
-            for an ``AutoDelta`` without the model's arguments; and for arguments of other guides.
+        UsageError: for other guides, one that has not been run, parameters that are missing, and
+            arguments that an ``AutoDelta`` lacks or others have.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
     """
     _check_guide(guide, bool(args or kwargs), GUIDES)
@@ -66,18 +65,15 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             supports = _in_order(guide, params, supports)
         law, medians = _gaussian(guide, params, supports), guide.median(params)
     except KeyError as error:
-        raise UsageError(
-            found=f"no parameter {error} for {kind}",
-            expected="the parameters of this guide",
-            fix="Pass what SVI.get_params(state) gives.",
-        ) from error
+        found, fix = f"no parameter {error} for {kind}", "Pass what SVI.get_params(state) gives."
+        raise UsageError(found=found, expected="the parameters of this guide", fix=fix) from error
     posterior = Transformed(law, supports)
     bijection = posterior.supports
     for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
         if not np.allclose(own, _wide(medians[name]), rtol=ROUNDING, atol=ROUNDING):
             raise UsageError(
                 found=f"a site {name!r} whose map onto its support is not the library's",
-                expected="the maps that NumPyro has by default: exp, logistic, stick-breaking",
+                expected="NumPyro's own maps: exp, logistic, stick-breaking",
                 fix="Take draws instead, with guide.sample_posterior.",
             )
     return posterior.named(_coordinates(supports))
@@ -93,12 +89,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             been run. The first two take a law of independent coordinates alone.
 
     Returns:
-        A dictionary in float32 for ``SVI.init(..., init_params=...)``, or for
-        ``guide.sample_posterior``.
-
-    Raises:
-        UsageError: for other guides, and one that has not been run.
-        StructureError: for a law of other sites, or one that the guide cannot hold.
+        A dictionary in float32, for ``init_params`` or ``guide.sample_posterior``. Another guide is
+        a UsageError, a law of other sites, or one that the guide cannot hold, a StructureError.
     """
     _check_guide(guide, False, STARTS)
     kind = type(guide).__name__
@@ -109,62 +101,54 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     if not known or not isinstance(law.law, held):
         raise StructureError(
             found=f"{law!r} of a {type(law.law).__name__} for {kind}" if known else f"{law!r}",
-            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide's model, "
-            "of a DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
-            fix="Take from_guide of a guide of the same model, or from_samples of its draws, with "
-            "family='diagonal' where the guide holds no correlations.",
+            expected=f"a Transformed law on the sites {list(supports.tree)} of the guide, of a "
+            "DiagonalGaussian, or for AutoMultivariateNormal a Gaussian",
+            fix="Take from_guide of a guide of the same model, or from_samples of its draws.",
         )
     inner: Any = law.law
-    mean = _wide(inner.mean)
-    sizes = [int(np.prod(own.free_shape, dtype=int)) for own in law.supports.tree.values()]
-    ranges = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    places = dict(zip(law.supports.tree, ranges, strict=True))
+    mean, prefix = _wide(inner.mean), guide.prefix
+    scale = np.sqrt(_wide(inner.variance if inner.diagonal else np.diagonal(inner.covariance)))
+    places = law.supports.unravel(np.arange(len(mean)))
     if kind == "AutoNormal":
-        parts = {"loc": mean, "scale": np.sqrt(_wide(inner.variance))}
-        return {
-            f"{name}_{guide.prefix}_{part}": jnp.asarray(
-                values[places[name]].reshape(support.free_shape), "float32"
-            )
-            for name, support in supports.tree.items()
-            for part, values in parts.items()
-        }
+        parts = {"loc": mean, "scale": scale}
+        made = {f"{n}_{prefix}_{k}": v[at] for n, at in places.items() for k, v in parts.items()}
+        return {name: jnp.asarray(value, "float32") for name, value in made.items()}
     zeros = jnp.zeros(len(mean), "float32")
-    start_params = {f"{guide.prefix}_loc": zeros, f"{guide.prefix}_scale": zeros + 1}
-    order = np.concatenate([places[n] for n in _in_order(guide, start_params, supports).tree])
+    start = {f"{prefix}_loc": zeros, f"{prefix}_scale": zeros + 1}
+    order = np.concatenate([np.ravel(places[n]) for n in _in_order(guide, start, supports).tree])
     moments = {"loc": mean[order]}
     if full:
-        variance = inner.covariance if isinstance(inner, Gaussian) else np.diag(inner.variance)
+        variance = np.diag(inner.variance) if inner.diagonal else inner.covariance
         moments["scale_tril"] = np.linalg.cholesky(_wide(variance)[np.ix_(order, order)])
     else:
-        moments["scale"] = np.sqrt(_wide(inner.variance))[order]
-    return {f"{guide.prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
+        moments["scale"] = scale[order]
+    return {f"{prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
 
 
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
+    """Raise a UsageError for another guide, or one that has not been run."""
     guides, kind = library().infer.autoguide, type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
-    wrong, fix = "", "Fit it first, and pass what SVI.get_params(state) gives."
+    fix = "Fit it first, and pass what SVI.get_params(state) gives."
     if not ours or kind.__name__ not in known:
-        wrong, fix = f"a guide of type {kind.__name__}", "Of others take draws, with "
-        fix += "guide.sample_posterior, and pass them to posterity.adapters.from_samples."
+        wrong = f"a guide of type {kind.__name__}"
+        fix = "Pass draws to posterity.adapters.from_samples: guide.sample_posterior."
     elif getattr(guide, "prototype_trace", None) is None:
         wrong = f"a guide {kind.__name__} that has not been run"
     elif data and kind.__name__ != "AutoDelta":
         wrong, fix = f"arguments of the model for {kind.__name__}", "Leave the arguments out."
-    if wrong:
-        expected = f"a guide among {list(known)} that has been run, and its parameters alone"
-        raise UsageError(found=wrong, expected=expected, fix=fix)
+    else:
+        return
+    expected = f"a guide among {list(known)} that has been run, and its parameters alone"
+    raise UsageError(found=wrong, expected=expected, fix=fix)
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
     """The law of the unconstrained numbers, by the guide's places and scales."""
     if type(guide).__name__ == "AutoNormal":  # it has these for each site
-        mean, scale = (
-            np.concatenate(
-                [_wide(params[f"{name}_{guide.prefix}_{part}"]).ravel() for name in supports.tree]
-            )
-            for part in ("loc", "scale")
-        )
+        key = f"{{}}_{guide.prefix}_{{}}".format
+        side_by_side = lambda part: [_wide(params[key(n, part)]).ravel() for n in supports.tree]
+        mean, scale = (np.concatenate(side_by_side(part)) for part in ("loc", "scale"))
         return DiagonalGaussian.from_standard(mean, scale**2)
     params = {name: jnp.asarray(value) for name, value in params.items()}
     with warnings.catch_warnings():  # where its Hessian is not positive a guide only warns
@@ -177,9 +161,7 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
         return DiagonalGaussian.from_standard(_wide(normal.mean), _wide(normal.variance))
     root = _wide(normal.scale_tril)
     if not np.diag(root).all():
-        raise _no_mode(
-            "a Hessian of the model's density that is not positive definite at the guide's point"
-        )
+        raise _no_mode("a Hessian of the density that is not positive definite at the guide")
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
 
 
@@ -203,9 +185,8 @@ def _at_mode(
             raise
         raise UsageError(
             found=f"an AutoDelta without its data ({error.found})",
-            expected="from_guide(guide, params, *args) with the arguments of the model: a point "
-            "alone says nothing of the spread around it",
-            fix="Pass them as SVI.run had them.",
+            expected="the arguments of the model: a point says nothing of the spread around it",
+            fix="Pass them as SVI.run had them: from_guide(guide, params, *args).",
         ) from error
     supports = Supports({name: target.supports.tree[name] for name in start})
     inside = {  # simplices that float32 left a little off
@@ -231,10 +212,7 @@ def _at_mode(
         precision = curved(end.at)[1]
     sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
     if not (end.distance <= CONVERGED and sizes.min() > 1e-10 * sizes.max()):
-        raise _no_mode(
-            "a density without a mode, or with one that is flat in some direction, near the point "
-            "of the guide"
-        )
+        raise _no_mode("a density without a mode near the guide, or flat in some direction")
     return Gaussian.from_standard(end.at, np.linalg.inv(precision)), supports
 
 
@@ -243,13 +221,9 @@ def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supp
     loc = f"{guide.prefix}_loc"
     rising = np.linspace(-1.0, 1.0, np.size(params[loc]), dtype=np.float32)
     medians = guide.median({**params, loc: jnp.asarray(rising)})
-    heights = {
-        name: float(np.mean(support.inverse(namespace(values := _wide(medians[name])), values)))
-        for name, support in supports.tree.items()
-    }
-    return Supports(
-        {name: supports.tree[name] for name in sorted(heights, key=heights.__getitem__)}
-    )
+    of = lambda own, value: float(np.mean(own.inverse(namespace(value), value)))
+    heights = {name: of(own, _wide(medians[name])) for name, own in supports.tree.items()}
+    return Supports({name: supports.tree[name] for name in sorted(heights, key=heights.get)})  # type: ignore[arg-type]
 
 
 def _wide(values: object) -> np.ndarray:

@@ -5,29 +5,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from posterity import families
 from posterity.adapters.numpyro.models import library
 from posterity.arrays.typing import Real
 from posterity.errors import StructureError
-from posterity.families import (
-    Beta,
-    DiagonalGaussian,
-    Dirichlet,
-    Distribution,
-    Gamma,
-    Gaussian,
-    LowRankGaussian,
-    Mixture,
-    Plate,
-    Product,
-    Transformed,
-)
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 
 NAMES: dict[type, str] = {
-    LowRankGaussian: "LowRankMultivariateNormal",
-    Gamma: "Gamma",
-    Beta: "Beta",
-    Dirichlet: "Dirichlet",
+    families.LowRankGaussian: "LowRankMultivariateNormal",
+    families.Gamma: "Gamma",
+    families.Beta: "Beta",
+    families.Dirichlet: "Dirichlet",
 }
 """NumPyro's names of families that have the same parameters there."""
 TRANSFORMS: dict[type, str] = {
@@ -38,7 +26,7 @@ TRANSFORMS: dict[type, str] = {
 }
 
 
-def to_numpyro(law: Distribution) -> Any:
+def to_numpyro(law: families.Distribution) -> Any:
     """A law as a distribution of NumPyro in JAX's default precision, such as a next model's prior.
 
     Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
@@ -52,23 +40,23 @@ def to_numpyro(law: Distribution) -> Any:
     Array(0.5, dtype=float32)
     """
     dist = library().distributions
-    if isinstance(law, Product):
+    if isinstance(law, families.Product):
         return {name: to_numpyro(block) for name, block in law.blocks.items()}
-    if isinstance(law, Mixture):
+    if isinstance(law, families.Mixture):
         weights = dist.Categorical(logits=_narrow(law.log_weights))
         return dist.MixtureSameFamily(weights, to_numpyro(law.components))
-    if isinstance(law, Plate) and law.weights is None:
+    if isinstance(law, families.Plate) and law.weights is None:
         return to_numpyro(law.members).to_event(1)
-    if isinstance(law, Transformed) and type(law.supports.tree) in TRANSFORMS:
+    if isinstance(law, families.Transformed) and type(law.supports.tree) in TRANSFORMS:
         transform, support = TRANSFORMS[type(law.supports.tree)], law.supports.tree
         if len(support.shape) == 1:
             own = getattr(dist.transforms, f"{transform}Transform")()
             return dist.TransformedDistribution(to_numpyro(law.law), own)
     q: Any = law
-    if type(law) is Gaussian:
+    if type(law) is families.Gaussian:
         root = np.linalg.cholesky(np.asarray(q.covariance))
         return dist.MultivariateNormal(_narrow(q.mean), scale_tril=_narrow(root))
-    if type(law) is DiagonalGaussian:
+    if type(law) is families.DiagonalGaussian:
         return dist.Normal(_narrow(q.mean), _narrow(np.sqrt(q.variance))).to_event(1)
     if type(law) in NAMES:
         return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))

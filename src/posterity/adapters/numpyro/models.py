@@ -15,26 +15,18 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.errors import UsageError
+from posterity.families import supports
 from posterity.families.distribution import Distribution
-from posterity.families.supports import (
-    Continuous,
-    PositiveDefiniteMatrices,
-    PositiveNumbers,
-    RealNumbers,
-    Simplex,
-    UnitInterval,
-    map_supports,
-)
 from posterity.families.unconstrained import Supports
 from posterity.pursuit.target import Target
 
-SUPPORTS: dict[str, type[Continuous]] = {
-    "real": RealNumbers,
-    "positive": PositiveNumbers,
-    "nonnegative": PositiveNumbers,
-    "unit_interval": UnitInterval,
-    "simplex": Simplex,
-    "positive_definite": PositiveDefiniteMatrices,
+SUPPORTS: dict[str, type[supports.Continuous]] = {
+    "real": supports.RealNumbers,
+    "positive": supports.PositiveNumbers,
+    "nonnegative": supports.PositiveNumbers,
+    "unit_interval": supports.UnitInterval,
+    "simplex": supports.Simplex,
+    "positive_definite": supports.PositiveDefiniteMatrices,
 }
 """By NumPyro's names of constraints."""
 
@@ -47,15 +39,15 @@ def library() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A model and its arguments, but for the arrays among them: what can be hashed.
+    """A model and its arguments, but for the arrays among them, which are no part of its hash.
 
-    ``structure`` is the tree of positional and named arguments; ``others`` are those that are no
-    arrays, with their places among the leaves.
+    ``structure`` is the tree of positional and named arguments, and ``others`` are its leaves, with
+    None in the place of each array.
     """
 
     model: Callable[..., Any]
     structure: Any
-    others: tuple[tuple[int, Any], ...]
+    others: tuple[Any, ...]
 
     @classmethod
     def of(
@@ -65,8 +57,8 @@ class Call:
         leaves, structure = jax.tree.flatten((args, kwargs))
         numeric = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
         arrays = [np.asarray(leaf) for leaf, own in zip(leaves, numeric, strict=True) if own]
-        others = tuple((k, leaf) for k, leaf in enumerate(leaves) if not numeric[k])
-        call = cls(model, structure, others)
+        others = (None if own else leaf for leaf, own in zip(leaves, numeric, strict=True))
+        call = cls(model, structure, tuple(others))
         try:
             hash(call)
         except TypeError as error:
@@ -79,9 +71,8 @@ class Call:
 
     def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and named arguments, as the model takes them."""
-        left, others = iter(arrays), dict(self.others)
-        places = range(self.structure.num_leaves)
-        leaves = [others[place] if place in others else next(left) for place in places]
+        left = iter(arrays)
+        leaves = [next(left) if other is None else other for other in self.others]
         return jax.tree.unflatten(self.structure, leaves)
 
 
@@ -110,7 +101,7 @@ class Prior(Distribution):
     @property
     def event_shape(self) -> Any:
         """The shape of each site, by name."""
-        return map_supports(lambda support: support.shape, self.supports.tree)
+        return supports.map_supports(lambda support: support.shape, self.supports.tree)
 
     @property
     def support(self) -> Any:
@@ -127,7 +118,7 @@ class Prior(Distribution):
         options = {"num_samples": math.prod(shape), "return_sites": list(self.supports.tree)}
         drawn = infer.Predictive(self.call.model, parallel=True, **options)(key, *args, **kwargs)
         inside = lambda support, values: _inside(support, values.reshape(*shape, *support.shape))
-        return map_supports(inside, self.supports.tree, drawn)
+        return supports.map_supports(inside, self.supports.tree, drawn)
 
     def _log_prob(self, z: Any) -> Float[Real, "..."]:
         numpyro, args, kwargs = library(), *self.call.arguments(self.arrays)
@@ -165,14 +156,9 @@ class Model(Target):
 def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
     """A NumPyro model as a target, of which :func:`posterity.pursue` finds the posterior.
 
-    Args:
-        model: a function of NumPyro's primitives, or one with handlers around it.
-        args: what it takes, its data among them.
-        kwargs: the same, by name.
-
-    Returns:
-        A target whose events are dictionaries of the latent sites. It has a ``prior``, so that
-        ``"diagonal"``, ``"full"`` and ``"low-rank"`` say which components to take.
+    The arguments are the model, a function of NumPyro's primitives, and what it takes, its data
+    among them. Events of the target are dictionaries of the latent sites; its ``prior`` says which
+    components ``"diagonal"``, ``"full"`` and ``"low-rank"`` are.
 
     Raises:
         UsageError: a model without latent sites, or with such as no map of the library leads to:
@@ -206,8 +192,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
             raise UsageError(
                 found=f"the parameter {name!r} in the model",
                 expected="latent sites and data alone",
-                fix="Fix it: numpyro.handlers.substitute(model, {name: value}) within a block, or "
-                "give it a prior with numpyro.sample.",
+                fix="Give it a prior, or fix it by numpyro.handlers.substitute.",
             )
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise UsageError(
@@ -228,15 +213,12 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
     """Supports of the latent sites; a UsageError if there is none, or one of another kind."""
     latent = latent_sites(trace)
     if not latent:
-        raise UsageError(
-            found="a model without latent sites",
-            expected="one at least, whose posterior is sought",
-            fix="Pass the data as the model takes them, and let the rest be sampled.",
-        )
+        fix = "Pass the data as the model takes them, and let the rest be sampled."
+        raise UsageError(found="a model without latent sites", expected="one at least", fix=fix)
     return Supports({name: support_of(name, site) for name, site in latent.items()})
 
 
-def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
+def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
     """The support of one site; a UsageError if it is of another kind."""
     constraints = library().distributions.constraints
     constraint, shape = site["fn"].support, tuple(np.shape(site["value"]))
@@ -258,20 +240,19 @@ def support_of(name: str, site: Mapping[str, Any]) -> Continuous:
         fix = "Sum it out of the model: numpyro.distributions.MixtureSameFamily, or by hand."
     raise UsageError(
         found=f"site {name!r} on {constraint!r}",
-        expected="real or positive numbers, those between zero and one, a simplex, or positive "
-        "definite matrices",
+        expected="numbers that are real, positive or within (0, 1), a simplex, or matrices",
         fix=fix,
     )
 
 
-def _inside(support: Continuous, values: jax.Array) -> jax.Array:
+def _inside(support: supports.Continuous, values: jax.Array) -> jax.Array:
     """Draws off the border, which floating point reaches and no bijection leads to."""
     limits = jnp.finfo(values.dtype)
     least = limits.tiny / limits.eps
-    if isinstance(support, PositiveNumbers | UnitInterval):
-        most = 1 / least if isinstance(support, PositiveNumbers) else 1 - limits.epsneg
+    if isinstance(support, supports.PositiveNumbers | supports.UnitInterval):
+        most = 1 / least if isinstance(support, supports.PositiveNumbers) else 1 - limits.epsneg
         return jnp.clip(values, least, most)
-    if isinstance(support, Simplex):
+    if isinstance(support, supports.Simplex):
         values = jnp.maximum(values, least)
         return values / values.sum(-1, keepdims=True)
     return values

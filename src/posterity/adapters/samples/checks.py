@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
-from posterity.adapters.samples.laws import SINGULAR, Block, Standard, gaussian_density
+from posterity.adapters.samples.laws import SINGULAR, Block, gaussian_density
 from posterity.arrays.chains import DISAGREE, FEW, diagnose, mean_and_error, sizes
 from posterity.arrays.typing import Float
 
@@ -127,38 +128,24 @@ class Checks:
 def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Checks:
     """The report on a law of independent blocks; ``several`` says that it is a mixture."""
     scores = np.concatenate([own.fit.scores for own in blocks], axis=-1)
-    chains = diagnose(scores)
-    draws = scores.shape[0] * scores.shape[1]
-    thinned = scores[:, :: _step(scores.shape)]
-    third, fourth = sizes(scores**3 - 3 * scores), sizes(scores**4 - 6 * scores**2)
-    ends = np.concatenate([own.free.ends for own in blocks], axis=-1)
     labels = [label for own in blocks for label in own.labels]
-    if ends.shape[-1] != len(labels):
-        ends = np.full((2, len(labels)), np.nan)
+    chains, draws = diagnose(scores), scores.shape[0] * scores.shape[1]
+    ends = np.concatenate([own.free.ends for own in blocks], axis=-1)
+    ends = ends if ends.shape[-1] == len(labels) else np.full((2, len(labels)), np.nan)
+    gap = scores - scores.mean((0, 1))
+    second, third, fourth = ((gap**power).mean((0, 1)) for power in (2, 3, 4))
+    skewness, kurtosis = third / second**1.5, fourth / second**2 - 3
+    # What they are off by if the law is right goes by Hermite polynomials.
+    off = (6 / sizes(scores**3 - 3 * scores)) ** 0.5, (24 / sizes(scores**4 - 6 * scores**2)) ** 0.5
     rows: dict[str, Coordinate] = {}
     for i, label in enumerate(labels):
-        gap = scores[..., i] - scores[..., i].mean()
-        variance = float((gap**2).mean())
-        gain, line = np.zeros(thinned.shape[:2]), thinned[..., i]
-        for learned, judged in _halves(line.shape[1]):
-            gain[:, judged] = _gain(line[:, learned].ravel(), line[:, judged])
-        kl, error = mean_and_error(gain)
-        rows[label] = Coordinate(
-            name=label,
-            draws=draws,
-            effective=float(chains.size[i]),
-            rhat=float(chains.rhat[i]),
-            skewness=float((gap**3).mean() / variance**1.5),
-            skewness_error=float((6 / third[i]) ** 0.5),
-            kurtosis=float((gap**4).mean() / variance**2 - 3),
-            kurtosis_error=float((24 / fourth[i]) ** 0.5),
-            kl=kl,
-            kl_error=error,
-            modes=_modes(line.ravel()) if kl > 3 * error else 1,
-            least=float(ends[0, i]),
-            greatest=float(ends[1, i]),
-            still=int(chains.still[i]),
-        )
+        line = scores[:, :: _step(scores.shape), i]
+        kl, error = mean_and_error(_held_out(line))
+        numbers = (chains.size, chains.rhat, skewness, off[0], kurtosis, off[1])
+        modes = _modes(line.ravel()) if kl > 3 * error else 1
+        own: list[Any] = [label, draws, *(float(values[i]) for values in numbers)]
+        own += [kl, error, modes, *map(float, ends[:, i]), int(chains.still[i])]
+        rows[label] = Coordinate(*own)
     joint, correlation, pull = _jointly(blocks)
     along = [name for name, own in rows.items() if own.modes > 1]
     if pull is not None and not along:
@@ -189,6 +176,14 @@ def _halves(count: int) -> list[tuple[slice, slice]]:
     """
     first, last = slice(0, count // 2), slice(count // 2, None)
     return [(last, first), (first, last)] if count > 3 else []
+
+
+def _held_out(line: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
+    """The :func:`_gain` at each draw of kernels about the other half of its chain."""
+    gain = np.zeros_like(line)
+    for learned, judged in _halves(line.shape[1]):
+        gain[:, judged] = _gain(line[:, learned].ravel(), line[:, judged])
+    return gain
 
 
 def _kernels(draws: Float[Array, " m"], at: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -233,8 +228,7 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
             within, (values, axes) = rows.T @ rows / draws, spectrum
     correlated = np.count_nonzero(within) > size
     log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)
-    joined = Standard(np.zeros(size), np.ones(size), units)
-    base = gaussian_density(joined, within) - log_scale
+    base = gaussian_density(units, within) - log_scale
     whole = size * (size + 3) // 2 if correlated else 2 * size
     bias = max(whole - parameters, 0) / (2 * float(np.median(sizes(units))))
     start = (base - density)[:, :: _step(units.shape)] - bias

@@ -66,39 +66,36 @@ def from_samples(
     """A posterior of the library through draws of one, with a report of how well it fits.
 
     Args:
-        draws: an array (n,), (n, d) or (chains, n, d); a dictionary of arrays (n, *shape) by
-            variable, or another tree of them, such as states or positions of BlackJAX; a pandas
-            DataFrame, a column a variable (a column ``chain`` says which chain a row is of; those
-            that end on ``__``, such as ``lp__``, stay behind); an ArviZ InferenceData or xarray
-            DataTree, of which the group ``posterior`` is taken; an ``MCMC`` of NumPyro that has
-            been run; a ``CmdStanMCMC``.
+        draws: an array (n,), (n, d) or (chains, n, d); a dictionary or other tree of arrays
+            (n, *shape) by variable, such as states of BlackJAX; a pandas DataFrame, a column a
+            variable (``chain`` tells the chain of a row; what ends on ``__``, such as ``lp__``,
+            stays behind); an ArviZ InferenceData or xarray DataTree, of which the group
+            ``posterior`` is taken; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
         family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
             scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, of
-            several a :class:`Product` with a block for each, ``scale`` or ``rate[0]``;
-            ``"dirichlet"`` for one variable; or a dictionary of these by variable.
+            several a :class:`Product` with a block for each; ``"dirichlet"`` for one variable; or a
+            dictionary of these by variable.
         support: where variables lie: ``"real"``, ``"positive"``, ``"unit"`` (between zero and
             one), ``"simplex"`` or ``"positive-definite"``, of all or by name in a dictionary. The
-            law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`, whose file has
-            the map. Of NumPyro's MCMC it is known from the model.
+            law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. Of NumPyro's
+            MCMC it is known from the model.
         names: of the coordinates of an array, or in place of those that variables give. With
             ``support`` or ``family`` by name each column of an array is a variable.
         chains: a number of chains that lie one after the other on the first axis; ``"first"`` for
-            arrays (chains, n, ...), ``"second"`` for (n, chains, ...), as BlackJAX gives chains
-            that were run side by side. None: an array of three axes is (chains, n, d), all else one
-            chain, unless it has more than three times as many coordinates without names as draws.
+            arrays (chains, n, ...), ``"second"`` for (n, chains, ...). None: an array of three
+            axes is (chains, n, d), all else one chain, unless it has more than three times as many
+            coordinates without names as draws.
         independent: a :class:`Product` of a law for each variable, in place of a joint one.
         rank: of ``"low-rank"``; None for the best by BIC.
         components: of ``"mixture"``; None for the best by BIC.
 
     Returns:
         The law, ``posterior``, whose coordinates go by ``NAME``, ``beta[0]``, ``m[1,2]``, or by
-        the labels that ArviZ has (``beta[age]``), and ``checks``. All of ``fit.warnings()`` are
-        said in one ``FitWarning``.
+        ArviZ's labels, and ``checks``; one ``FitWarning`` repeats all of ``fit.warnings()``.
 
     Raises:
         UsageError: for what holds no draws, and arguments that do not fit together.
-        StructureError: for shapes that do not fit, columns that are no numbers, and fewer draws
-            than the family needs.
+        StructureError: for shapes that do not fit, columns that are no numbers, and too few draws.
         ParameterError: for NaN, coordinates that do not vary or follow from others, and draws
             outside of the support.
 
@@ -129,8 +126,7 @@ def from_samples(
         if odd:
             raise StructureError(
                 found=f"independent laws that are no exponential families: {odd}",
-                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each "
-                "variable, and no other support",
+                expected="'gaussian', 'diagonal', 'gamma', 'beta' or 'dirichlet' for each variable",
                 fix="Take 'gamma' in place of support='positive', 'beta' of 'unit', 'dirichlet' "
                 "of 'simplex'; or one joint law, without independent=True.",
             )
@@ -189,9 +185,6 @@ def _families(
             for label, column in zip(labels, columns, strict=True)
         ]
     if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
-        raise StructureError(
-            found=f"variables of which {wrong}",
-            expected="a name for each",
-            fix="Rename one of them.",
-        )
+        found = f"variables of which {wrong}"
+        raise StructureError(found=found, expected="a name for each", fix="Rename one of them.")
     return result, None if family in OF_ONE else names

@@ -64,6 +64,11 @@ class Standard(NamedTuple):
         return self.units.reshape(-1, self.units.shape[-1])
 
     @property
+    def log_scale(self) -> float:
+        """The logarithm of the volume of a unit."""
+        return float(np.log(self.scale).sum())
+
+    @property
     def ends(self) -> Float[Array, "2 d"]:
         """The smallest and the largest draw of each coordinate."""
         low, high = self.units.min((0, 1)), self.units.max((0, 1))
@@ -117,10 +122,10 @@ def block(
     count, size = u.shape[0] * u.shape[1], u.shape[2]
     least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
     if count < least:
+        found = f"{count} draws of {size} coordinates ({some(free_labels)})"
+        fix = "Draw more; or take family='diagonal' or 'low-rank', which need fewer."
         raise StructureError(
-            found=f"{count} draws of {size} coordinates ({some(free_labels)})",
-            expected=f"at least {least} for family={family!r}",
-            fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
+            found=found, expected=f"at least {least} for family={family!r}", fix=fix
         )
     free = standard(u, free_labels)
     fits = {
@@ -191,22 +196,19 @@ def _beta(own: Variable) -> Fit:
 def _checked(law: Any, z: Array, family: str) -> Any:
     if not np.all(law.is_proper()):
         means = np.array2string(z.mean((0, 1)), precision=4, threshold=6)
-        raise ParameterError(
-            found=f"draws without a {family} of maximum likelihood (of means {means})",
-            expected="draws that vary within the support",
-            fix="Take family='gaussian' with a support=.",
-        )
+        found = f"draws without a {family} of maximum likelihood (of means {means})"
+        fix = "Take family='gaussian' with a support=."
+        raise ParameterError(found=found, expected="draws that vary within the support", fix=fix)
     return law
 
 
 def _dirichlet(variables: Sequence[Variable]) -> Fit:
     """Maximum likelihood; of a variable (m, K) a plate of one each."""
     if len(variables) > 1 or len(variables[0].shape) > 2:
-        raise StructureError(
-            found=f"variables {[(own.name, own.shape) for own in variables][:5]} for one Dirichlet",
-            expected="one variable, (K,) or (m, K)",
-            fix="Say independent=True, or a family for each variable: family={'pi': 'dirichlet'}.",
-        )
+        shapes = [(own.name, own.shape) for own in variables][:5]
+        fix = "Say independent=True, or a family for each variable: family={'pi': 'dirichlet'}."
+        found, expected = f"variables {shapes} for one Dirichlet", "one variable, (K,) or (m, K)"
+        raise StructureError(found=found, expected=expected, fix=fix)
     z = variables[0].values
     statistics = np.log(z).mean((0, 1))
     law = Dirichlet.from_standard(np.ones(z.shape[2:])).with_mean_parameters(statistics)
@@ -226,11 +228,8 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
         ParameterError: for coordinates that do not vary.
     """
     if (wild := abs(u).max((0, 1)) > HUGE).any():
-        raise ParameterError(
-            found=f"draws of {some(at(labels, wild))} beyond {HUGE:g}",
-            expected="numbers whose squares can be held",
-            fix="Take other units; or leave out chains that diverged.",
-        )
+        found, fix = f"draws of {some(at(labels, wild))} beyond {HUGE:g}", "Take other units."
+        raise ParameterError(found=found, expected="numbers whose squares can be held", fix=fix)
     first = u[:1, :1].copy()
     moved = u - first
     mean = moved.mean((0, 1))
@@ -238,11 +237,9 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     scale = np.sqrt((gap**2).mean((0, 1)))
     rounding = 4 * np.finfo(float).eps * abs(u).max((0, 1))
     if (constant := scale <= rounding).any():
-        raise ParameterError(
-            found=f"draws of {some(at(labels, constant))} that do not vary",
-            expected="draws of a distribution",
-            fix="Leave out what is fixed: it is no parameter.",
-        )
+        found = f"draws of {some(at(labels, constant))} that do not vary"
+        fix = "Leave out what is fixed: it is no parameter."
+        raise ParameterError(found=found, expected="draws of a distribution", fix=fix)
     return Standard(first[0, 0] + mean, scale, gap / scale)
 
 
@@ -258,11 +255,9 @@ def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Flo
     if values[0] < SINGULAR * len(values):
         heavy = np.argsort(-abs(axes[:, 0]))
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
-        raise ParameterError(
-            found=f"draws of {[labels[i] for i in chosen]} of which one follows from the others",
-            expected="coordinates that are free of each other: their covariance is singular",
-            fix="Leave one of them out; or take family='diagonal', which has no covariance.",
-        )
+        found = f"draws of {[labels[i] for i in chosen]} of which one follows from the others"
+        fix = "Leave one of them out; or take family='diagonal', which has no covariance."
+        raise ParameterError(found=found, expected="coordinates free of each other", fix=fix)
     return result
 
 
@@ -270,23 +265,25 @@ def full(draws: Standard, labels: Sequence[str]) -> Fit:
     """Mean and covariance: maximum likelihood, and the moments that minimise ``KL(p ‖ q)``."""
     within = correlation(draws.units, labels)
     law = Gaussian.from_standard(draws.centre, within * np.outer(draws.scale, draws.scale))
-    size = len(within)
-    return Fit(law, gaussian_density(draws, within), draws.units, size * (size + 3) // 2)
+    size, density = len(within), gaussian_density(draws.units, within)
+    return Fit(law, density - draws.log_scale, draws.units, size * (size + 3) // 2)
 
 
-def gaussian_density(draws: Standard, within: Float[Array, "d d"]) -> Float[Array, "chains n"]:
-    """Log density of draws by the Gaussian of these correlations."""
+def gaussian_density(
+    units: Float[Array, "chains n d"], within: Float[Array, "d d"]
+) -> Float[Array, "chains n"]:
+    """Log density of standard units by the Gaussian of these correlations."""
     root = np.linalg.cholesky(within)
-    white = np.linalg.solve(root, draws.rows.T)
-    constant = np.log(np.diag(root)).sum() + np.log(draws.scale).sum() + len(root) * LOG_2PI / 2
-    return (-constant - (white**2).sum(0) / 2).reshape(draws.units.shape[:2])
+    white = np.linalg.solve(root, units.reshape(-1, len(root)).T)
+    constant = np.log(np.diag(root)).sum() + len(root) * LOG_2PI / 2
+    return (-constant - (white**2).sum(0) / 2).reshape(units.shape[:2])
 
 
 def diagonal(draws: Standard) -> Fit:
     """Means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
     size = len(draws.scale)
-    constant = np.log(draws.scale).sum() + size * LOG_2PI / 2
+    constant = draws.log_scale + size * LOG_2PI / 2
     return Fit(law, -constant - (draws.units**2).sum(-1) / 2, draws.units, 2 * size)
 
 
@@ -294,11 +291,9 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     """Factor analysis: of a given rank, or that of the best BIC, which counts effective draws."""
     size, count = draws.units.shape[-1], len(draws.rows)
     if size == 1 or (rank is not None and rank >= size):
-        raise StructureError(
-            found=f"family='low-rank', rank={rank} for {size} coordinates",
-            expected="fewer factors than coordinates",
-            fix="Leave rank= out, or take family='gaussian'.",
-        )
+        found = f"family='low-rank', rank={rank} for {size} coordinates"
+        fix = "Leave rank= out, or take family='gaussian'."
+        raise StructureError(found=found, expected="fewer factors than coordinates", fix=fix)
     most = max(1, min(size - 1, count - 1))
     ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
     effective = float(np.median(sizes(draws.units)))
@@ -306,7 +301,7 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     for own in ranks:
         factor, unique = _factors(draws.rows, own)
         units = LowRankGaussian(np.zeros(size), factor, unique)
-        density = np.asarray(units.log_prob(draws.units)) - np.log(draws.scale).sum()
+        density = np.asarray(units.log_prob(draws.units)) - draws.log_scale
         parameters = size * (own + 2) - own * (own - 1) // 2
         cost = -2 * effective * density.mean() + parameters * np.log(effective)
         if cost < least:
@@ -370,7 +365,7 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
     mean = np.asarray(model.means_) @ root.T
     covariance = root @ np.asarray(model.covariances_) @ root.T
     spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    slope = np.log(np.diag(root)).sum() + np.log(draws.scale).sum()
+    slope = np.log(np.diag(root)).sum() + draws.log_scale
     weights = np.asarray(model.weights_)
     scaled = covariance * np.outer(draws.scale, draws.scale)
     whole = Gaussian.from_standard(draws.centre + mean * draws.scale, scaled)

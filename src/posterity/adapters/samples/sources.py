@@ -30,11 +30,8 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
     run = package == "numpyro" and hasattr(draws, "get_samples")
     if run or package in ("arviz", "xarray", "arviz_base"):
         if chains is not None:
-            raise UsageError(
-                found=f"chains={chains!r} beside {type(draws).__name__}",
-                expected="draws that say themselves which axis is what",
-                fix="Leave chains= out.",
-            )
+            found, fix = f"chains={chains!r} beside {type(draws).__name__}", "Leave chains= out."
+            raise UsageError(found=found, expected="draws that say what an axis is", fix=fix)
         return _numpyro(draws) if run else (_dataset(draws), [])
     if package == "pandas" or hasattr(draws, "draws_pd"):  # as CmdStanPy's fits have it
         return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
@@ -59,10 +56,9 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
         raise StructureError(
             found=f"draws of shape {own.values.shape[swapped:]}"
             + (f" of {own.name!r}; chains and draws {shapes}" if own.name else ""),
-            expected="draws on the first axis, as many of each variable, not several times as many "
-            "coordinates; without a name one axis of these",
-            fix="Say chains='first' if the first two axes are chains and draws; chains=1 if these "
-            "are few draws of many coordinates. Events of more axes go into a dictionary by name.",
+            expected="draws on the first axis, as many of each variable, then one of coordinates",
+            fix="Say chains='first' if chains come before draws; chains=1 of few draws of many "
+            "coordinates. Events of more axes go into a dictionary by name.",
         )
     return variables, []
 
@@ -100,37 +96,26 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         table = table.reset_index()
     texts = list(table.columns)
     if wrong := unfit(texts):
-        raise UsageError(
-            found=f"columns of which {wrong}",
-            expected="a text for each column, no two alike",
-            fix="Rename them; of an ArviZ InferenceData pass itself.",
-        )
+        expected, fix = "a text for each column, no two alike", "Rename them."
+        raise UsageError(found=f"columns of which {wrong}", expected=expected, fix=fix)
     column = next((name for name in CHAIN if name in table), None)
     if chains is None and column is not None:  # then rows as they come or are numbered
         counts = table[column].value_counts()
         if counts.nunique() > 1:
-            raise StructureError(
-                found=f"chains of {sorted(counts.tolist())} rows",
-                expected="as many draws in each",
-                fix="Cut the longer ones, or drop the column that says which chain.",
-            )
+            found, fix = f"chains of {sorted(counts.tolist())} rows", "Cut the longer ones."
+            raise StructureError(found=found, expected="as many draws in each", fix=fix)
         order = [name for name in ORDER if name in table][:1]
         table, chains = table.sort_values([column, *order], kind="stable"), len(counts)
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
     if not kept or not len(table):
-        raise StructureError(
-            found=f"a table of {len(table)} rows and the columns {texts}",
-            expected="a row a draw and a column a variable",
-            fix="Pass the draws.",
-        )
+        found = f"a table of {len(table)} rows and the columns {texts}"
+        expected = "a row a draw and a column a variable"
+        raise StructureError(found=found, expected=expected, fix="Pass the draws.")
     for name in kept:
         column = table[name]
         if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-            raise StructureError(
-                found=f"column {name!r} of type {column.dtype}",
-                expected="columns of numbers",
-                fix=f"Leave it out: table.drop(columns=[{name!r}]).",
-            )
+            found, fix = f"column {name!r} of type {column.dtype}", "Leave it out: table.drop()."
+            raise StructureError(found=found, expected="columns of numbers", fix=fix)
     of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
     return [variable(name, of(name), chains) for name in kept]
 
@@ -142,19 +127,14 @@ def _dataset(data: Any) -> list[Variable]:
         try:
             group = data["posterior"]
         except (KeyError, TypeError) as error:
-            raise StructureError(
-                found=f"{type(data).__name__} without a group 'posterior'",
-                expected="draws of a posterior",
-                fix="Pass the group that has them, as a Dataset.",
-            ) from error
+            found = f"{type(data).__name__} without a group 'posterior'"
+            fix = "Pass the group that has them, as a Dataset."
+            raise StructureError(found=found, expected="draws of a posterior", fix=fix) from error
     variables = []
     for name, array in group.data_vars.items():
         if not {"chain", "draw"} <= set(array.dims):
-            raise StructureError(
-                found=f"variable {name!r} with the axes {list(array.dims)}",
-                expected="the axes chain and draw",
-                fix="Leave it out: data.posterior[[names]] of those that have them.",
-            )
+            found, fix = f"variable {name!r} with the axes {list(array.dims)}", "Leave it out."
+            raise StructureError(found=found, expected="the axes chain and draw", fix=fix)
         array = array.transpose("chain", "draw", ...)
         has = lambda axis, own=array: axis in own.coords
         axes = array.dims[2:]
@@ -173,11 +153,8 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     from posterity.adapters.numpyro.models import latent_sites, library, support_of
 
     if getattr(mcmc, "last_state", None) is None:
-        raise UsageError(
-            found="an MCMC that has not been run",
-            expected="one with draws",
-            fix="Call mcmc.run(key, ...) first.",
-        )
+        found, fix = "an MCMC that has not been run", "Call mcmc.run(key, ...) first."
+        raise UsageError(found=found, expected="one with draws", fix=fix)
     drawn = mcmc.get_samples(group_by_chain=True)
     model = getattr(mcmc.sampler, "model", None)
     if model is None:  # a sampler of a potential alone
@@ -205,10 +182,9 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 
 
 def _unknown(draws: object) -> UsageError:
+    """The error of what holds no draws."""
     return UsageError(
         found=f"draws as {type(draws).__name__}",
-        expected="an array, a dictionary of arrays, a DataFrame, an InferenceData or DataTree, an "
-        "MCMC of NumPyro or states of BlackJAX, with something in it",
-        fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, "
-        "pandas.read_csv(file, comment='#') of CmdStan, numpy.load.",
+        expected="arrays, a DataFrame, InferenceData, MCMC or states, with something in it",
+        fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, numpy.load.",
     )

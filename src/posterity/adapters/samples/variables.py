@@ -10,25 +10,18 @@ import numpy as np
 from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.namespace import namespace
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families import supports
 from posterity.families.names import entry_names, some
-from posterity.families.supports import (
-    Continuous,
-    PositiveDefiniteMatrices,
-    PositiveNumbers,
-    RealNumbers,
-    Simplex,
-    UnitInterval,
-)
 from posterity.families.unconstrained import Supports
 
 Array = np.ndarray
 Chains = int | str | None
-SUPPORTS: dict[str, type[Continuous]] = {
-    "real": RealNumbers,
-    "positive": PositiveNumbers,
-    "unit": UnitInterval,
-    "simplex": Simplex,
-    "positive-definite": PositiveDefiniteMatrices,
+SUPPORTS: dict[str, type[supports.Continuous]] = {
+    "real": supports.RealNumbers,
+    "positive": supports.PositiveNumbers,
+    "unit": supports.UnitInterval,
+    "simplex": supports.Simplex,
+    "positive-definite": supports.PositiveDefiniteMatrices,
 }
 """The supports by the words of ``support=``."""
 WORD = Constraint(
@@ -52,7 +45,7 @@ class Variable:
     name: str
     values: Array
     labels: tuple[str, ...]
-    support: Continuous
+    support: supports.Continuous
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,14 +83,14 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
     if (wrong := ~np.isfinite(draws)).any():
         chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
         at = f"{called}[{','.join(map(str, place))}]" if place else called
+        where = f"the first of {at!r} at chain {chain}, draw {draw}"
         raise ParameterError(
-            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, the "
-            f"first of {at!r} at chain {chain}, draw {draw}",
+            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, {where}",
             expected="finite numbers",
             fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
         )
     labels = entry_names(called, draws.shape[2:], coords)
-    return Variable(name, draws, labels, RealNumbers(draws.shape[2:]))
+    return Variable(name, draws, labels, supports.RealNumbers(draws.shape[2:]))
 
 
 def numbers(values: object, name: str) -> Array:
@@ -108,11 +101,8 @@ def numbers(values: object, name: str) -> Array:
     except ValueError as error:  # ragged lists
         result, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
     if wrong:
-        raise StructureError(
-            found=f"{wrong} as draws of {name!r}",
-            expected="arrays of real numbers",
-            fix="Leave the variable out; of complex numbers pass real and imaginary parts.",
-        )
+        found, fix = f"{wrong} as draws of {name!r}", "Leave the variable out."
+        raise StructureError(found=found, expected="arrays of real numbers", fix=fix)
     return result.astype(np.float64)
 
 
@@ -125,8 +115,7 @@ def runs(values: Array, chains: Chains, name: str) -> Array:
         raise StructureError(
             found=f"draws of {name!r} of shape {values.shape} with chains={chains!r}",
             expected="(chains, draws, ...)" if two else "(draws, ...), as many in each chain",
-            fix="Put draws on the first axis, one chain after the other, or chains and draws on "
-            "the first two; cut the longer chains.",
+            fix="Put draws, or chains and draws, on the first axes; cut the longer chains.",
         )
     if two:
         return values if chains == "first" else np.swapaxes(values, 0, 1)
@@ -140,17 +129,14 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     known = [v.name for v in variables]
     asked = asked if isinstance(asked, Mapping) else dict.fromkeys(known, asked)
     if strange := [name for name in asked if name not in known]:
-        raise UsageError(
-            found=f"supports for {some(strange)}",
-            expected=f"supports of variables among {some(known)}",
-            fix="Name variables as the draws do; columns of an array have the names= given.",
-        )
+        found, expected = f"supports for {some(strange)}", f"variables among {some(known)}"
+        raise UsageError(found=found, expected=expected, fix="Name variables as the draws do.")
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
 
 def on(own: Variable, support: Any) -> Variable:
     """One variable on another support, a word or a ``Support``, which must hold all draws."""
-    support = type(support) if isinstance(support, Continuous) else support
+    support = type(support) if isinstance(support, supports.Continuous) else support
     called = own.name or EVENT
     if not isinstance(support, type):
         WORD.check(**{f"support of {called!r}": support})
@@ -163,19 +149,19 @@ def on(own: Variable, support: Any) -> Variable:
             expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
             fix="Mend support=.",
         )
-    if support is Simplex:
+    if support is supports.Simplex:
         total = values.sum(-1, keepdims=True)  # more than float32 left off stays, and is refused
         near = abs(total - 1) < 1e-4
         values = np.where(near, values / np.where(total == 0, 1, total), values)
-    if support is PositiveDefiniteMatrices:
+    if support is supports.PositiveDefiniteMatrices:
         values = (values + np.swapaxes(values, -1, -2)) / 2
     made = support(own.shape)
     inside = np.asarray(made.holds(namespace(values), values))
     if not inside.all():
-        worst = values[np.unravel_index(int(np.argmin(inside)), inside.shape)]
+        worst = np.asarray(values[np.unravel_index(int(np.argmin(inside)), inside.shape)])
+        such = np.array2string(worst, precision=6, threshold=9)
         raise ParameterError(
-            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, "
-            f"such as {np.array2string(np.asarray(worst), precision=6, threshold=9)}",
+            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}",
             expected=support.name,
             fix="Mend support=, or leave out draws that lie on its border.",
         )

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -12,17 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.adapters.tables import reader
 from posterity.adapters.tables.laws import from_table, to_table
-from posterity.adapters.tables.reader import (
-    DECIMAL,
-    Cells,
-    as_text,
-    clean,
-    last_digit,
-    read_cells,
-    read_text,
-    table_error,
-)
 from posterity.artifact.container import no_number
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.families import ExponentialFamily
@@ -122,15 +114,14 @@ def read(
 
     Args:
         path: a ``.csv`` (or ``.tsv``, ``.txt``) with a row a parameter, under the headers of
-            :data:`HEADERS`; or a ``.json`` with ``"mean"``
-            and ``"sd"`` or ``"covariance"``, by name or beside ``"names"``.
+            :data:`HEADERS`; or a ``.json`` with ``"mean"`` and ``"sd"`` or ``"covariance"``, by
+            name or beside ``"names"``.
         covariance: a second table, with the names on its rows and columns, in any order.
         family: as of :func:`from_table`, whose errors name the file; a JSON file may name it.
         decimal: ``"."`` or ``","``, where the numbers do not say it.
 
-    Raises:
-        ArtifactError: a file that cannot be read, or a cell that is no number; it names the
-            file, the line and the column.
+    A file that cannot be read, or a cell that is no number, is an ArtifactError, which names the
+    file, the line and the column.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"
@@ -155,7 +146,7 @@ def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
     """Read the moments in a table and the headers beside them. Errors as of :func:`read`."""
-    DECIMAL.check(decimal=decimal)
+    reader.DECIMAL.check(decimal=decimal)
     path = Path(path)
     result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
     if covariance is None:
@@ -166,8 +157,8 @@ def read_moments(
             expected="one of them",
             fix="Leave one out.",
         )
-    cells = read_cells(Path(covariance), unnamed=True)
-    across, down = cells.header[1:], tuple(clean(row[0]) for row in cells.rows)
+    cells = reader.read_cells(Path(covariance), unnamed=True)
+    across, down = cells.header[1:], tuple(reader.clean(row[0]) for row in cells.rows)
     _check_names(Path(covariance), down, cells.lines)
     columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
     rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
@@ -212,7 +203,7 @@ def write(
         table |= {} if recipe is None else {"recipe": recipe}
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names, mean = [as_text(name) for name in table["names"]], table["mean"]
+    names, mean = [reader.as_text(name) for name in table["names"]], table["mean"]
     if covariance is not None:
         rows = zip(names, table["covariance"], strict=True)
         _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
@@ -228,25 +219,22 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
-    cells = read_cells(path, unnamed=True)
+    cells = reader.read_cells(path, unnamed=True)
     try:
         roles, unused = roles_of(cells.header)
         if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
-            raise StructureError(
-                found=f"means without standard deviations: columns {some(list(cells.header))}",
-                expected="a column 'sd', 'se', 'std. error' or 'variance', or limits",
-                fix="Add it, or give a covariance.",
-            )
+            found = f"means without standard deviations: columns {some(list(cells.header))}"
+            fix = "Add it, or give a covariance."
+            raise StructureError(found=found, expected="a column 'sd', or limits", fix=fix)
         if not cells.rows:
-            raise StructureError(
-                found="a header without rows", expected="a row a parameter", fix="Add them."
-            )
+            found, expected = "a header without rows", "a row a parameter"
+            raise StructureError(found=found, expected=expected, fix="Add them.")
     except StructureError as error:
         raise error.at(f"table {str(path)!r}") from error
     columns = {role: place for role, place in roles.items() if role != "name"}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
     values = dict(zip(columns, read.T, strict=True))
-    names = tuple(clean(row[roles["name"]]) for row in cells.rows)
+    names = tuple(reader.clean(row[roles["name"]]) for row in cells.rows)
     _check_names(path, names, cells.lines)
     if "lower" in values:
         _check_interval(path, names, cells, columns, values)
@@ -259,49 +247,45 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
 
 
 def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
+    """Raise an ArtifactError for a name that is empty, or there twice."""
     seen: dict[str, int] = {}
     for name, line in zip(names, lines, strict=True):
-        if not name:
-            raise table_error(path, f"no name in line {line}", "a name a parameter")
-        if name in seen:
-            twice = f"{name!r} in line {seen[name]} and again in line {line}"
-            raise table_error(path, twice, "it once")
+        if not name or name in seen:
+            twice = f"{name!r} in line {seen.get(name)} and again in line {line}"
+            found = twice if name else f"no name in line {line}"
+            raise reader.table_error(path, found, "a name for each parameter, once")
         seen[name] = line
 
 
 def _check_interval(
-    path: Path,
-    names: Sequence[str],
-    cells: Cells,
-    columns: Mapping[str, int],
-    values: Mapping[str, np.ndarray],
+    path: Path, names: Sequence[str], cells: reader.Cells, columns: Mapping[str, int], values: Any
 ) -> None:
-    """Limits lie about the estimate's middle, as far off as its deviation says.
+    """Raise unless limits lie about the estimate's middle, as far off as its deviation says.
 
     Beside a deviation, limits of skewed draws (``Q2.5``) need no middle, and rounding is allowed.
     """
     alone = not {"sd", "variance"} & values.keys()
     drawn = cells.header[columns["lower"]].lower().startswith("q") and not alone
     for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
-        low, mean, high = (values[role][at] for role in ("lower", "mean", "upper"))
-        text = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
+        row, (low, mean, high) = cells.rows[at], (values[k][at] for k in ("lower", "mean", "upper"))
+        unit = min(reader.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
+        text, expected = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}", ""
+        lopsided = 2 * _LOPSIDED * (high - low) + (0.0 if alone else 2 * unit)
         if not low < mean < high:
-            raise table_error(path, text, "an estimate between its limits")
-        row = cells.rows[at]
-        unit = min(last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
-        slack = 0.0 if alone else 2 * unit
-        if abs(low + high - 2 * mean) > 2 * _LOPSIDED * (high - low) + slack and not drawn:
+            expected = "an estimate between its limits"
+        elif abs(low + high - 2 * mean) > lopsided and not drawn:
             expected = "limits as far to either side, as of a Gaussian (of odds ratios take "
             expected += "logarithms: exponentiate = FALSE)"
-            raise table_error(path, text, expected + ", or a column of standard errors" * alone)
-        if "sd" not in columns:
-            continue
-        sd, half = values["sd"][at], last_digit(row[columns["sd"]]) / 2
-        wide = high - low + unit >= 2 * _LEAST * (sd - half)
-        if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
-            expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale with "
-            expected += "the sd (a standard error of a log odds ratio is none of the odds ratio's)"
-            raise table_error(path, f"{text}, with sd {sd:g}", expected)
+            expected += ", or a column of standard errors" * alone
+        elif "sd" in columns:
+            sd, half = values["sd"][at], reader.last_digit(row[columns["sd"]]) / 2
+            wide = high - low + unit >= 2 * _LEAST * (sd - half)
+            if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
+                text += f", with sd {sd:g}"
+                expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale "
+                expected += "with the sd (that of a log odds ratio is none of the odds ratio's)"
+        if expected:
+            raise reader.table_error(path, text, expected)
 
 
 KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
@@ -309,7 +293,7 @@ KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
 
 
 def _json(path: Path) -> Moments:
-    text = read_text(path)
+    text = reader.read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
         if not isinstance(data, dict) or "mean" not in data:
@@ -319,36 +303,32 @@ def _json(path: Path) -> Moments:
         if ("sd" in data) == ("covariance" in data):
             raise ValueError("neither or both of 'sd' and 'covariance'")
         by_name = isinstance(data["mean"], dict)
-        if by_name == ("names" in data):
+        if by_name == isinstance(data.get("names"), list):
             raise ValueError("names of the means twice, or nowhere")
-        if not by_name and not isinstance(data["names"], list):
-            raise ValueError(f"names {data['names']!r}, which are no list")
         names = list(data["mean"] if by_name else data["names"])
-        mean, sd, covariance = _numbers(data["mean"], names, "mean"), None, None
-        if "sd" in data:
-            sd = _numbers(data["sd"], names, "sd")
-        else:
-            rows = _listed(data["covariance"], names, "covariance")
-            covariance = [_numbers(row, names, "covariance") for row in rows]
-        recipe = data.get("recipe")
-        return Moments(tuple(names), mean, sd, covariance, data.get("family"), recipe=recipe)
+        row = lambda values, what: [_number(one, what) for one in _listed(values, names, what)]
+        sd = row(data["sd"], "sd") if "sd" in data else None
+        rows = _listed(data["covariance"], names, "covariance") if sd is None else []
+        covariance = [row(own, "covariance") for own in rows] if sd is None else None
+        extra = data.get("family"), (), data.get("recipe")
+        return Moments(tuple(names), row(data["mean"], "mean"), sd, covariance, *extra)
     except json.JSONDecodeError as error:
         place = f"{error.msg} in line {error.lineno}, column {error.colno}"
-        raise table_error(path, f"no JSON ({place})", "a JSON object") from error
-    except (ValueError, RecursionError) as error:
+        raise reader.table_error(path, f"no JSON ({place})", "a JSON object") from error
+    except (ValueError, OverflowError, RecursionError) as error:
         expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
-        raise table_error(path, str(error)[:300], expected) from error
+        raise reader.table_error(path, str(error)[:300], expected) from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [clean(key) for key, _ in pairs]
-    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+    cleaned = [(reader.clean(key), value) for key, value in pairs]
+    if twice := sorted({key for key, n in Counter(key for key, _ in cleaned).items() if n > 1}):
         raise ValueError(f"{some(twice)} twice in one object")
-    return {key: value for key, (_, value) in zip(keys, pairs, strict=True)}
+    return dict(cleaned)
 
 
 def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
-    """In the order of the names, whether they are keys or not."""
+    """Values in the order of the names, whether they are keys or not."""
     if isinstance(values, dict):
         if odd := sorted(values.keys() ^ set(names)):
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
@@ -358,12 +338,7 @@ def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
     return values
 
 
-def _numbers(values: object, names: Sequence[str], what: str) -> list[float]:
-    listed = _listed(values, names, what)
-    for value in listed:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{what} {value!r}, which is no number")
-    try:
-        return [float(value) for value in listed]
-    except OverflowError:
-        raise ValueError(f"{what} beyond the range of float64") from None
+def _number(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{what} {value!r}, which is no number")
+    return float(value)

@@ -1,23 +1,16 @@
 """Laws of named parameters from their means and standard deviations, and back."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from posterity import families
 from posterity.arguments import one_of
+from posterity.arrays.linear_algebra import symmetric
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families import (
-    Beta,
-    DiagonalGaussian,
-    ExponentialFamily,
-    Gamma,
-    Gaussian,
-    Network,
-    Product,
-)
 from posterity.families.names import checked
 from posterity.ledger import Ledger
 
@@ -37,7 +30,7 @@ def from_table(
     *,
     covariance: ArrayLike | None = None,
     family: str | None = None,
-) -> ExponentialFamily:
+) -> families.ExponentialFamily:
     """The law of named parameters that has these moments.
 
     Args:
@@ -70,41 +63,37 @@ def from_table(
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
     mean = _numbers(names, mean, 1, "mean")
+    if sd is None and family != "gaussian":
+        raise UsageError(
+            found=f"a covariance for family {family!r}",
+            expected="standard deviations, or family 'gaussian'",
+            fix="Leave the covariance or the family out; nothing is dropped unasked.",
+        )
     if sd is None:
-        covariance = _covariance(names, covariance)
-        if family != "gaussian":
-            raise UsageError(
-                found=f"a covariance for family {family!r}",
-                expected="standard deviations, or family 'gaussian'",
-                fix="Leave the covariance or the family out; nothing is dropped unasked.",
-            )
-        return Gaussian.from_standard(mean, covariance).named(names)
+        return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
     if family in ("gamma", "beta"):
         rows = zip(names, mean.tolist(), sd.tolist(), strict=True)
-        return Product({name: _of_moments(family, name, m, s) for name, m, s in rows})
+        return families.Product({name: _of_moments(family, name, m, s) for name, m, s in rows})
     if family == "gaussian":
-        return Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
-    return DiagonalGaussian.from_standard(mean, sd**2).named(names)
+        return families.Gaussian.from_standard(mean, np.diag(sd**2)).named(names)
+    return families.DiagonalGaussian.from_standard(mean, sd**2).named(names)
 
 
 def to_ledger(
-    law: ExponentialFamily,
+    law: families.ExponentialFamily,
     site: str,
     *,
-    prior: ExponentialFamily | None = None,
+    prior: families.ExponentialFamily | None = None,
     flat_prior: bool = False,
 ) -> Ledger:
     """The ledger of one site, from a law that was read.
 
-    Args:
-        law: the site's posterior, or with ``flat_prior`` what its data alone say (a maximum
-            likelihood estimate and its covariance), which is the factor itself.
-        site: the name that the factor goes by.
-        prior: what the site started from; beside ``flat_prior`` what all sites are to start from,
-            by default ``N(0, 10¹²)`` for every coefficient, in its units. None without
-            ``flat_prior``, or a default beside which an estimate is not small, is a UsageError.
-        flat_prior: whether the law owes nothing to a prior.
+    With ``flat_prior`` the law is a maximum likelihood estimate and its covariance, which owe
+    nothing to a prior, and is the factor itself; ``prior`` is then what all sites are to start
+    from, by default ``N(0, 10¹²)`` for every coefficient, in its units. Else the law is the site's
+    posterior, and ``prior`` what it started from. Neither of them, or a default beside which an
+    estimate is not small, is a UsageError.
 
     >>> q = from_table(["age"], [0.31], [0.05])
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
@@ -112,24 +101,25 @@ def to_ledger(
     """
     if not flat_prior and prior is not None:
         return Ledger.of_site(site, prior=prior, posterior=law)
-    if not flat_prior or (prior is None and not isinstance(law, DiagonalGaussian | Gaussian)):
+    if not flat_prior or (
+        prior is None and not isinstance(law, families.DiagonalGaussian | families.Gaussian)
+    ):
         raise UsageError(
             found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
             expected="what the site started from, or of a Gaussian that it started from nothing",
             fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
         )
     if prior is None:
-        table = to_table(law)
-        sd = np.sqrt(np.diagonal(table["covariance"])) if "covariance" in table else table["sd"]
-        for name, mean, width in zip(table["names"], table["mean"], sd, strict=True):
-            if max(abs(mean), width) > _NEAR_FLAT * FLAT:
+        (row,) = law.tables()
+        for name, mean, sd in zip(row.names, row.law.mean, row.law.sd, strict=True):
+            if max(abs(mean), sd) > _NEAR_FLAT * FLAT:
                 raise UsageError(
-                    found=f"parameter {name!r} of mean {mean:.4g} and sd {width:.4g}",
+                    found=f"parameter {name!r} of mean {mean:.4g} and sd {sd:.4g}",
                     expected=f"at most {_NEAR_FLAT * FLAT:g}, beside which N(0, {FLAT:g}²) is flat",
                     fix="Change units, or pass a wider prior (--prior FILE).",
                 )
-        wide = np.full(len(table["names"]), FLAT**2)
-        spread = np.diag(wide) if isinstance(law, Gaussian) else wide
+        wide = np.full(len(row.names), FLAT**2)
+        spread = np.diag(wide) if isinstance(law, families.Gaussian) else wide
         prior = type(law).from_standard(np.zeros(len(wide)), spread)
         prior = prior.named(law.names) if law.names else prior
     return Ledger(prior).update(site, law, independent=True)
@@ -148,38 +138,28 @@ def to_table(law: Any) -> dict[str, Any]:
     """
     law = law.posterior if isinstance(law, Ledger) else law
     one = getattr(law, "batch_shape", None) == ()
-    blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, Product) else {}
-    kinds, parts = {type(block) for block in blocks.values()}, blocks.values()
-    if kinds in ({Gamma}, {Beta}):
-        mean = [float(block.mean) for block in parts]
-        if kinds == {Gamma}:
-            sd = [float(block.shape) ** 0.5 / float(block.rate) for block in parts]
-            return _columns("gamma", list(blocks), mean, sd)
-        total = [float(block.a + block.b) for block in parts]
-        sd = [(m * (1 - m) / (t + 1)) ** 0.5 for m, t in zip(mean, total, strict=True)]
-        return _columns("beta", list(blocks), mean, sd)
-    if not one or not isinstance(law, DiagonalGaussian | Gaussian):
+    blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, families.Product) else {}
+    kinds = {type(block) for block in blocks.values()}
+    if not one or not (law.gaussian or kinds in ({families.Gamma}, {families.Beta})):
         raise StructureError(
             found=f"a {type(law).__name__}",
             expected="one Gaussian, a network, or a product of gammas or betas",
             fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
         )
-    if isinstance(law, Network):
-        law = law.plain
-        return _columns("diagonal", list(law.layers.entries()), law.mean, law.variance**0.5)
-    names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
-    if isinstance(law, DiagonalGaussian):
-        return _columns("diagonal", names, law.mean, law.variance**0.5)
-    symmetric = (law.covariance + law.covariance.T) / 2
-    mean, covariance = list(map(tidy, law.mean)), [list(map(tidy, row)) for row in symmetric]
-    return {"family": "gaussian", "names": names, "mean": mean, "covariance": covariance}
-
-
-def _columns(
-    family: str, names: list[str], mean: Iterable[float], sd: Iterable[float]
-) -> dict[str, Any]:
-    mean, sd = list(map(tidy, mean)), list(map(tidy, sd))
-    return {"family": family, "names": names, "mean": mean, "sd": sd}
+    if blocks:
+        family, names = kinds.pop().__name__.lower(), list(blocks)
+        parts = [block.marginals()[0] for block in blocks.values()]
+        mean, sd = (np.concatenate([getattr(p, k) for p in parts]) for k in ("mean", "sd"))
+    else:
+        layers, law = law.network_layers, getattr(law, "plain", law)
+        family = "diagonal" if law.diagonal else "gaussian"
+        names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
+        names, mean = list(layers.entries()) if layers else names, law.mean
+        sd = law.variance**0.5 if law.diagonal else None
+    table = {"family": family, "names": names, "mean": list(map(tidy, mean))}
+    if sd is not None:
+        return table | {"sd": list(map(tidy, sd))}
+    return table | {"covariance": [list(map(tidy, row)) for row in symmetric(law.covariance)]}
 
 
 def tidy(value: float) -> float:
@@ -194,16 +174,15 @@ def tidy(value: float) -> float:
 
 def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
     """Finite numbers along as many axes, each as long as there are names."""
-    size, shape = len(names), (len(names),) * axes
+    size = len(names)
     expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
     fix = "Pass a number a parameter."
     try:
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"{what} {str(values)[:80]}", expected=expected, fix=fix
-        ) from error
-    if result.shape != shape:
+        found = f"{what} {str(values)[:80]}"
+        raise ParameterError(found=found, expected=expected, fix=fix) from error
+    if result.shape != (size,) * axes:
         raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
     for name, value in zip(names, result, strict=True):
         if not np.isfinite(value).all():
@@ -228,30 +207,29 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
         i, j = divmod(int(np.argmax(skew)), len(names))
         both = f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other"
         raise _unfit(f"{names[i]!r}, {names[j]!r}", both, "a symmetric matrix")
-    correlation = (correlation + correlation.T) / 2
+    correlation = symmetric(correlation)
     values, vectors = np.linalg.eigh(correlation)
     if values[0] <= len(names) * np.finfo(float).eps:
-        most = np.argsort(-abs(vectors[:, 0]))[:3]
+        most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
         raise ParameterError(
-            found=f"a covariance that is not positive definite (smallest eigenvalue of its "
-            f"correlations {values[0]:.3g}, mostly of {[names[i] for i in sorted(most)]})",
+            found=f"a covariance that is not positive definite, mostly because of {most}",
             expected="a positive definite covariance",
             fix="Give more digits, or leave out a parameter that follows from the others.",
         )
     return correlation * np.outer(sd, sd)
 
 
-def _of_moments(family: str, name: str, mean: float, sd: float) -> Gamma | Beta:
+def _of_moments(family: str, name: str, mean: float, sd: float) -> families.Gamma | families.Beta:
     if family == "gamma":
         if mean <= 0:
             raise _unfit(name, f"mean {mean}", "a positive mean, as a gamma distribution has")
         rate = mean / sd / sd
-        return Gamma.from_standard(mean * rate, rate)
+        return families.Gamma.from_standard(mean * rate, rate)
     if not 0 < mean < 1 or sd**2 >= mean * (1 - mean):
         expected = "a mean between 0 and 1 and an sd below sqrt(mean (1 - mean)), as of a beta"
         raise _unfit(name, f"mean {mean} and sd {sd}", expected)
     count = mean * (1 - mean) / sd**2 - 1
-    return Beta.from_standard(mean * count, (1 - mean) * count)
+    return families.Beta.from_standard(mean * count, (1 - mean) * count)
 
 
 def _unfit(name: str, found: str, expected: str) -> ParameterError:

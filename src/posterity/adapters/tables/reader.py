@@ -248,17 +248,14 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
     delimiter = max(DELIMITERS, key=outside.count)
     rows, lines, end = [], [], 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    while True:
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise ValueError(f"{error} in line {reader.line_num}") from error
-        if row is None:
-            break
-        start, end = end + 1, reader.line_num
-        if any(map(str.strip, row)):
-            rows.append(row)
-            lines.append(start)
+    try:
+        for row in reader:
+            start, end = end + 1, reader.line_num
+            if any(map(str.strip, row)):
+                rows.append(row)
+                lines.append(start)
+    except csv.Error as error:
+        raise ValueError(f"{error} in line {reader.line_num}") from error
     rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
@@ -270,22 +267,19 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
         raise ValueError(f"a first line {some(header)} (line {lines[0]}) of unfit names: {why}")
     for row, line in zip(rows[1:], lines[1:], strict=True):
         if len(row) != len(header):
-            raise ValueError(
-                f"{len(row)} cells in line {line} under {len(header)} names"
-                + (f" (columns are parted by {delimiter!r})" if len(header) == 1 else "")
-            )
+            marks = f" (columns are parted by {delimiter!r})" * (len(header) == 1)
+            raise ValueError(f"{len(row)} cells in line {line} under {len(header)} names{marks}")
     return Cells(path, header, rows[1:], lines[1:], delimiter)
 
 
 def _without_ends(rows: list[list[str]]) -> list[list[str]]:
     """Without the empty cells that a delimiter at the end of every line makes."""
-    blank = lambda row: len(row) > 1 and not row[-1].strip()
-    while all(map(blank, rows)) and len({*map(len, rows)}) == 1:
+    blank = lambda some: some and all(len(row) > 1 and not row[-1].strip() for row in some)
+    while blank(rows) and len({*map(len, rows)}) == 1:
         rows = [row[:-1] for row in rows]
     head, *rest = rows
-    if rest and all(map(blank, rest)) and {*map(len, rest)} == {len(head) + 1}:
-        return [head, *(row[:-1] for row in rest)]
-    return rows
+    ends = blank(rest) and {*map(len, rest)} == {len(head) + 1}
+    return [head, *(row[:-1] for row in rest)] if ends else rows
 
 
 def _is_number(text: str) -> bool:
@@ -314,19 +308,17 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
     >>> decimal_mark(["1,234.5", "1,234"]), decimal_mark(["0,5"]), decimal_mark(["1,234"])
     ('.', ',', None)
     """
-    seen: dict[str, str] = {}
-    pointed = None
+    seen: dict[str | None, str] = {}
     for cell in cells:
         digits = _digits(cell)
         mark = _own_mark(digits)
-        if mark is not None:
+        if mark or (POINT in digits and delimiter == ";" and _NUMBER.fullmatch(digits)):
             seen.setdefault(mark, cell.strip())
-        elif pointed is None and delimiter == ";" and _NUMBER.fullmatch(digits):
-            pointed = cell.strip() if POINT in digits else None
+    pointed = seen.pop(None, "")
     if len(seen) > 1:
         both = f"both {seen[POINT]!r} and {seen[COMMA]!r}"
         raise AmbiguousNumber(f"numbers with two decimal marks: {both}")
-    if pointed is not None and not seen:
+    if pointed and not seen:
         text = "numbers with points that may part thousands or decimals"
         raise AmbiguousNumber(f"{text}: {pointed!r} between semicolons")
     return next(iter(seen), None)
@@ -349,7 +341,7 @@ def number(text: str, mark: str | None) -> float:
         raise AmbiguousNumber(f"{words}, of which the comma may part thousands or decimals,")
     other = COMMA if mark != COMMA else POINT
     whole, _, rest = digits.partition(mark or POINT)
-    grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", _before_e(whole))
+    grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", re.split("[eE]", whole)[0])
     if other in rest or (other in digits and not grouped):
         raise ValueError(f"{words}, which is no number with decimal {mark!r}")
     result = float(digits.replace(other, "").replace(mark or POINT, POINT))
@@ -380,22 +372,14 @@ def _digits(text: str) -> str:
     return inner
 
 
-def _before_e(digits: str) -> str:
-    return re.split("[eE]", digits)[0]
-
-
 def _own_mark(digits: str) -> str | None:
     """The decimal mark that this one number can only have; None if it has none, or may have two."""
-    body = _before_e(digits)
-    if not _NUMBER.fullmatch(digits):
+    points, commas = digits.count(POINT), digits.count(COMMA)
+    if not _NUMBER.fullmatch(digits) or not points + commas:
         return None
-    points, commas = body.count(POINT), body.count(COMMA)
     if points and commas:
-        return max(POINT, COMMA, key=body.rfind)
-    if points > 1 or commas > 1:
+        return max(POINT, COMMA, key=digits.rfind)
+    if points + commas > 1:
         return COMMA if points else POINT  # what comes twice parts thousands
-    if not points and not commas:
-        return None
-    mark = POINT if points else COMMA
-    grouped = re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}\{mark}\d{{3}}", digits)
-    return None if grouped else mark
+    grouped = re.fullmatch(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", digits)
+    return None if grouped else POINT if points else COMMA

@@ -21,14 +21,7 @@ from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
-from posterity.distillation.teachers import (
-    NETWORKS,
-    WATCHED,
-    Draws,
-    Health,
-    Teacher,
-    in_units,
-)
+from posterity.distillation.teachers import NETWORKS, WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.models import Model

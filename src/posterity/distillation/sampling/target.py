@@ -23,7 +23,7 @@ from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
 from posterity.distillation.teachers import outputs_of
 from posterity.errors import StructureError
-from posterity.families import DiagonalGaussian, Distribution
+from posterity.families import Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
@@ -226,7 +226,7 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
-    if isinstance(model, NeuralNetwork) and isinstance(prior, DiagonalGaussian):
+    if isinstance(model, NeuralNetwork) and getattr(prior, "diagonal", False):
         if prior.event_shape != (model.size,):
             raise StructureError(
                 found=f"a prior of {prior.event_shape} numbers for {model.size} weights",

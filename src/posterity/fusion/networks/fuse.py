@@ -102,7 +102,8 @@ def fuse_networks(
             "networks are matched in memory, and two units of one site are never one",
             fix="Leave it out.",
         )
-    if prior is not None and not isinstance(prior, Network):
+    base: Any = prior
+    if prior is not None and getattr(prior, "network_layers", None) is None:
         raise StructureError(
             found=f"a {type(prior).__name__} as prior",
             expected="a Network",
@@ -128,14 +129,14 @@ def fuse_networks(
         widths = combined.layers.widths
         tried[widths] = search.fresh.divergence(combined.layers, combined.arrays("mean"))
         if progress is not None:
-            partial = lambda: search.result(combined, dict(tried), rule, prior)
+            partial = lambda: search.result(combined, dict(tried), rule, base)
             progress(Progress(len(tried), None, tried[widths], tried[widths], partial))
         return tried[widths]
 
     if not searched:
         combined = search.build(None if components is None else widths_wanted(components, locals_))
         kl(combined)
-        return search.result(combined, tried, rule, prior)
+        return search.result(combined, tried, rule, base)
     high = _side_by_side(locals_)
     if options.most is not None:
         high = tuple(map(min, high, by_layer(options.most, layers, "most")))
@@ -155,7 +156,7 @@ def fuse_networks(
             + " the tolerance of Options.",
             stacklevel=4,
         )
-    return search.result(search.build(widths), tried, rule, prior)
+    return search.result(search.build(widths), tried, rule, base)
 
 
 def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:

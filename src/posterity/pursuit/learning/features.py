@@ -26,10 +26,7 @@ from posterity.models.data import off_scale, real_numbers
 Array = np.ndarray
 
 VECTOR_WIDTH = 300
-NAME = Constraint(
-    "a text that names it",
-    lambda name: isinstance(name, str) and name != "",
-)
+NAME = Constraint("a text that names it", lambda name: isinstance(name, str) and name != "")
 ROWS = 4096
 
 
