@@ -172,10 +172,6 @@ class _Picture:
         """Draw a cell about a point: its frame, unless it is filled."""
         self.fill(x - HALF, y - HALF, 2 * HALF, 2 * HALF, **({"fill": False} | style))
 
-    def show(self, values: Array, extent: tuple[float, float, float, float], **style: Any) -> None:
-        """Draw an array between left, right, bottom and top."""
-        self.ax.imshow(values, extent=extent, aspect=self.ax.get_aspect(), **style)
-
     def tiles(self, x: float, y: float, images: Float[Array, "n h w"], scale: Any) -> None:
         """Draw all images of one site's components in a cell, beside one another."""
         side = int(np.ceil(np.sqrt(len(images))))
@@ -183,7 +179,7 @@ class _Picture:
         for index, image in enumerate(images):
             left, top = x - HALF + step * (index % side), y - HALF + step * (index // side)
             style: dict[str, Any] = {"cmap": "gray_r", "interpolation": "bicubic", **scale}
-            self.show(image, (left, left + step, top + step, top), **style)
+            self.ax.imshow(image, extent=(left, left + step, top + step, top), **style)
 
     def draw_fused(self, images: Float[Array, "g h w"]) -> None:
         """Draw the row of fused components' images."""
@@ -246,7 +242,8 @@ class _Picture:
                 y -= tall
                 self.fill(x - 0.4, y, 0.8, tall, facecolor=colour)
                 colours[those[lines]] = to_rgb(colour)
-            self.show(colours, (x - HALF, x + HALF, end, start), interpolation="nearest")
+            style: Any = {"interpolation": "nearest", "aspect": self.ax.get_aspect()}
+            self.ax.imshow(colours, extent=(x - HALF, x + HALF, end, start), **style)
         heights = {foot: "0 sites", foot - half * unit: f"{half:,}", top: f"all {count:,}"}
         for y in heights:
             self.ax.plot([-0.5, self.right], [y, y], color="#d5d5d0", linewidth=0.6, zorder=0)
