@@ -215,7 +215,8 @@ def many_conjugate(size: Size, seed: int, runs: int, budget: float) -> dict[str,
     )
     first = timings(call, runs=1, budget=0.0)
     next_pass = timings(lambda: done[0].advance(1), runs=runs, budget=budget)
-    forget_one = _of_many(lambda: done[0].forget(names(size)[0]), 20, runs, budget)
+    leaver = names(size)[0]
+    forget_one = _of_many(lambda: done[0].forget(leaver), 20, runs, budget)
     return first | {"next pass": next_pass, "forget": forget_one}
 
 
