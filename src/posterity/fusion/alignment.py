@@ -361,11 +361,9 @@ def user_labels(
             one component that its fit split, where the site's prior is known.
     """
     if len(plates) != 1:
-        raise UsageError(
-            found=f"a matching by site for {len(plates)} plates",
-            expected="posteriors with one plate",
-            fix="Leave matching out, or choose one by name.",
-        )
+        found = f"a matching by site for {len(plates)} plates"
+        fix = "Leave matching out, or choose one by name."
+        raise UsageError(found=found, expected="posteriors with one plate", fix=fix)
     (plate,) = plates
     if set(matching) != set(plate.names):
         raise _no_matching(
@@ -396,12 +394,9 @@ def user_labels(
 
 
 def _no_matching(found: str, expected: str) -> UsageError:
-    return UsageError(
-        found=found,
-        expected=expected,
-        fix="Give what Fusion.matching of another fusion of these sites is: by site, the fused "
-        "component of each local one, -1 for those left out.",
-    )
+    fix = "Give what Fusion.matching of another fusion of these sites is: by site, the fused "
+    fix += "component of each local one, -1 for those left out."
+    return UsageError(found=found, expected=expected, fix=fix)
 
 
 def matching_by_name(
