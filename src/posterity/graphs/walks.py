@@ -16,17 +16,12 @@ from posterity.lazy import jax, jnp
 
 STRIDE = 64
 """Hops for which random bits are drawn at once."""
-
 DENSE = 4096
 """States of the largest chain whose transition matrix is written out (128 MiB)."""
-
 WEIGHT_RANGE = 1e6
 """The largest weight in units of the smallest: acceptances below it drown in 32 random bits."""
-
 NOWHERE = -1
 """The previous site of a token that has not moved yet."""
-
-
 Sites = Int[Real, "*tokens"]
 Bits = UInt32[Real, "*tokens"]
 
@@ -45,7 +40,7 @@ class WalkState(NamedTuple):
 class Walk(Setting):
     """A rule by which a token at a site picks the site that it visits next.
 
-    ``init`` and ``step`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
+    ``init`` and ``move`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
     of a kind write ``destination``, ``transition_matrix`` and ``stationary``.
     """
 
@@ -57,10 +52,6 @@ class Walk(Setting):
         self.checked(network)
         position = jnp.asarray(network.number(start), jnp.int32)
         return WalkState(position, jnp.full_like(position, NOWHERE))
-
-    def step(self, network: Network, state: WalkState, *, key: KeyArray) -> WalkState:
-        """One hop of every token, each on its own random bits."""
-        return self.move(network, state, jax.random.bits(key, state.position.shape, jnp.uint32))
 
     def move(self, network: Network, state: WalkState, bits: Bits) -> WalkState:
         """One hop of every token, on 32 random bits a token."""
