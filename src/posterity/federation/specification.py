@@ -203,11 +203,9 @@ def _network(
     likelihood = options.get("likelihood") or "categorical"
     classes, noise = options.get("classes"), options.get("noise_variance")
     if classes is not None and likelihood != "categorical":
-        raise UsageError(
-            found=f"model.classes = {classes} beside the likelihood {likelihood!r}",
-            expected="a categorical likelihood, or no number of classes",
-            fix="Leave model.classes out.",
-        )
+        found = f"model.classes = {classes} beside the likelihood {likelihood!r}"
+        expected = "a categorical likelihood, or no number of classes"
+        raise UsageError(found=found, expected=expected, fix="Leave model.classes out.")
     learned = options.get("noise")
     if likelihood != "gaussian":
         check_noise(False, learned if noise is None else noise)
