@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, is_traced
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
 from posterity.lazy import jax

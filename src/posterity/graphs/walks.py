@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, Int, KeyArray, Real, UInt32
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites

@@ -8,8 +8,13 @@ from typing import Any
 
 from posterity.adapters.samples.checks import Checks, check, sentences
 from posterity.adapters.samples.laws import FAMILY, block
-from posterity.adapters.samples.sources import variables_of
-from posterity.adapters.samples.variables import EVENT, Variable, variable, with_supports
+from posterity.adapters.samples.variables import (
+    EVENT,
+    Variable,
+    variable,
+    variables_of,
+    with_supports,
+)
 from posterity.arguments import COUNT
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
