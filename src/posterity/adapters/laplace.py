@@ -50,9 +50,11 @@ def of_covariance(
     mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
     if mean.shape != (size,) or matrix.shape != (size, size):
         shapes = f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape}"
-        found = f"{shapes} for {size} coordinates of {place}"
-        fix = "Fit again, and pass the results as they are."
-        raise StructureError(found=found, expected=f"one of each of {some(names)}", fix=fix)
+        raise StructureError(
+            found=f"{shapes} for {size} coordinates of {place}",
+            expected=f"one of each of {some(names)}",
+            fix="Fit again, and pass the results as they are.",
+        )
     if (wrong := ~np.isfinite(mean)).any():
         found = f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}"
         fix = "Leave records with missing values out, and fit again."
@@ -69,10 +71,12 @@ def of_covariance(
         wrong = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
         inverted = (vectors / values) @ vectors.T if values[0] > 0 else None
     if inverted is None or np.diagonal(inverted).max() > MOST_INFLATION:
-        found = f"{why} at {some(at(names, wrong))} in {place}"
-        fix = "Leave out columns that are constant or that others add up to, or fit with a prior "
-        fix += "or penalty. A covariance by clusters needs more clusters than coefficients."
-        raise ParameterError(found=found, expected="a positive definite covariance", fix=fix)
+        raise ParameterError(
+            found=f"{why} at {some(at(names, wrong))} in {place}",
+            expected="a positive definite covariance",
+            fix="Leave out columns that are constant or that others add up to, or fit with a prior "
+            "or penalty. A covariance by clusters needs more clusters than coefficients.",
+        )
     precision = matrix if inverse else inverted / scale / scale[:, None]
     precision = (precision + precision.T) / 2
     return Gaussian(precision @ mean, precision).named(names)

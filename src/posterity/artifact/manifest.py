@@ -43,9 +43,11 @@ def metadata_of(tree: Any, data: str, provenance: Mapping[Any, Any]) -> dict[str
 def read_manifest(header: Header) -> Manifest:
     """The manifest of a file, which fits its header; an ArtifactError if there is none."""
     if KEY not in header.metadata:
-        found = "a safetensors file without posterity's manifest"
-        fix = "Read foreign weights with their own library, and convert them by an adapter."
-        raise ArtifactError(found=found, expected="a file written by posterity.save", fix=fix)
+        raise ArtifactError(
+            found="a safetensors file without posterity's manifest",
+            expected="a file written by posterity.save",
+            fix="Read foreign weights with their own library, and convert them by an adapter.",
+        )
     text = header.metadata[KEY]
     document = parsed(text, "manifest")
     version = document.get("format")

@@ -110,9 +110,11 @@ def _graph(path: Path, output: Path) -> Data:
 
     student, about = files.read_any(path)
     if about.kind != "Student":
-        found = f"a {about.kind} in {str(path)!r}, for a graph"
-        fix = "Make one: posterity distill FILE -o student.safetensors."
-        raise StructureError(found=found, expected="a student, which is one network", fix=fix)
+        raise StructureError(
+            found=f"a {about.kind} in {str(path)!r}, for a graph",
+            expected="a student, which is one network",
+            fix="Make one: posterity distill FILE -o student.safetensors.",
+        )
     to_onnx(student, output, provenance=about.provenance)
     return {
         "output": output,

@@ -258,10 +258,12 @@ def set_up(
     if inputs is None:
         known = teacher.inputs()
         if known is None:
-            found = "a teacher that does not know any inputs"
-            fix = "Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key "
-            fix += "and a number."
-            raise UsageError(found=found, expected="where the student is to listen to it", fix=fix)
+            raise UsageError(
+                found="a teacher that does not know any inputs",
+                expected="where the student is to listen to it",
+                fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key "
+                "and a number.",
+            )
         image = getattr(teacher.layers, "image", ()) if np.ndim(known) == 2 else np.shape(known)[1:]
         usual = lambda: Perturbed(known, mixed=0.25, plain=0.5)
         inputs = Images(known, image) if len(image) == 3 else usual()

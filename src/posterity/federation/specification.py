@@ -203,9 +203,11 @@ def _network(
     likelihood = options.get("likelihood") or "categorical"
     classes, noise = options.get("classes"), options.get("noise_variance")
     if classes is not None and likelihood != "categorical":
-        found = f"model.classes = {classes} beside the likelihood {likelihood!r}"
-        expected = "a categorical likelihood, or no number of classes"
-        raise UsageError(found=found, expected=expected, fix="Leave model.classes out.")
+        raise UsageError(
+            found=f"model.classes = {classes} beside the likelihood {likelihood!r}",
+            expected="a categorical likelihood, or no number of classes",
+            fix="Leave model.classes out.",
+        )
     learned = options.get("noise")
     if likelihood != "gaussian":
         check_noise(False, learned if noise is None else noise)

@@ -62,9 +62,12 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
 
 
 def _refused(formula: str, found: str, expected: str) -> UsageError:
-    fix = f"Functions of a column are {', '.join((*FUNCTIONS, 'C', 'I(x**2)', 'bs'))}; see "
-    fix += "docs/fit.md."
-    return UsageError(found=f"formula {formula!r} {found}", expected=expected, fix=fix)
+    return UsageError(
+        found=f"formula {formula!r} {found}",
+        expected=expected,
+        fix=f"Functions of a column are {', '.join((*FUNCTIONS, 'C', 'I(x**2)', 'bs'))}; see "
+        "docs/fit.md.",
+    )
 
 
 def _texts(term: Any) -> list[str]:

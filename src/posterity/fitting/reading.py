@@ -167,9 +167,11 @@ def values_of(
     values = dict(zip(numeric, numbers, strict=True))
     for name, factor in reading.convert.items():
         if name not in values:
-            expected = f"a column of numbers that is used: {some(numeric)}"
-            fix = "Leave it out, or name the column as the recipe does."
-            raise UsageError(found=f"--convert for {name!r}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"--convert for {name!r}",
+                expected=f"a column of numbers that is used: {some(numeric)}",
+                fix="Leave it out, or name the column as the recipe does.",
+            )
         values[name] = values[name] * factor
     for name in wanted:
         if (levels := recipe.categories.get(name)) is not None:

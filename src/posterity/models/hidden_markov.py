@@ -302,10 +302,12 @@ def _prepared(
     x, lengths = padded(sequences)
     symbols, size = members.emits_symbols, members.own_size
     if x.ndim != (2 if symbols else 3) or (x.max() >= size if symbols else x.shape[2] != size):
-        found = f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
-        found += f"emissions {members!r}"
-        fix = "Use the channels, or the symbols, that the model was fitted to."
-        raise StructureError(found=found, expected="sequences of what the states emit", fix=fix)
+        raise StructureError(
+            found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "
+            f"emissions {members!r}",
+            expected="sequences of what the states emit",
+            fix="Use the channels, or the symbols, that the model was fitted to.",
+        )
     return at_rest(posterior), x, lengths
 
 

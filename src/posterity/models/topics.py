@@ -88,10 +88,12 @@ def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
     except ValueError:  # NumPy's, for lists of several lengths
         counts, result = np.zeros(0), "documents of different lengths"
     if counts.ndim != 2 or counts.dtype.kind not in "biuf":
-        expected = "a table of counts (n, V), a document a row and a word a column"
-        fix = "Count every word of the vocabulary in every document first, as "
-        fix += "sklearn.feature_extraction.text.CountVectorizer does."
-        raise StructureError(found=result, expected=expected, fix=fix)
+        raise StructureError(
+            found=result,
+            expected="a table of counts (n, V), a document a row and a word a column",
+            fix="Count every word of the vocabulary in every document first, as "
+            "sklearn.feature_extraction.text.CountVectorizer does.",
+        )
     if sparse:
         counts.sum_duplicates()
         values, words, sizes = counts.data, counts.indices, np.diff(counts.indptr)

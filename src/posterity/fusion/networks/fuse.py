@@ -106,10 +106,12 @@ def fuse_networks(
         raise StructureError(found=found, expected="a Network", fix=fix)
     searched = components is None and matching is Matching.EVIDENCE
     if options.most is not None and not searched:
-        found = f"networks=Options(most={options.most}) with components={components!r} and "
-        found += f"matching={matching.value!r}"
-        expected = "most= where the width is searched for: no components=, and no matching="
-        raise UsageError(found=found, expected=expected, fix="Leave one of them out.")
+        raise UsageError(
+            found=f"networks=Options(most={options.most}) with components={components!r} and "
+            f"matching={matching.value!r}",
+            expected="most= where the width is searched for: no components=, and no matching=",
+            fix="Leave one of them out.",
+        )
     locals_ = in_order(sites, importance, keep=matching is Matching.IDENTITY)
     layers = locals_[0].layers
     if (tolerance := options.tolerance) is None:
