@@ -15,10 +15,12 @@ def check_finite(family: Any, place: str) -> None:
         finite = np.isfinite(np.asarray(leaf))
         if not finite.all():
             index = tuple(int(i) for i in np.argwhere(~finite)[0])
-            found = f"{np.asarray(leaf)[index]} at {'.'.join(path)}{list(index) or ''} of {place}"
-            found += f" ({int((~finite).sum())} such values)"
-            fix = "Check that the fit which made them converged, and fit again."
-            raise ParameterError(found=found, expected="finite natural parameters", fix=fix)
+            raise ParameterError(
+                found=f"{np.asarray(leaf)[index]} at {'.'.join(path)}{list(index) or ''} of {place}"
+                f" ({int((~finite).sum())} such values)",
+                expected="finite natural parameters",
+                fix="Check that the fit which made them converged, and fit again.",
+            )
 
 
 def check_proper(law: Distribution, place: str) -> None:
@@ -38,10 +40,12 @@ def check_prior(prior: Any, what: str = "a prior") -> None:
     """Raise a UsageError unless it is one proper law of a model's parameters."""
     fits = isinstance(prior, Distribution) and prior.batch_shape == ()
     if not fits or not np.all(prior.is_proper()):
-        found = f"{what} {prior!r}" + (", which is improper" if fits else "")
-        fix = "Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
-        fix += "regression; of GaussianPrior and Horseshoe take `.network(layers)`."
-        raise UsageError(found=found, expected="one proper law of the model's parameters", fix=fix)
+        raise UsageError(
+            found=f"{what} {prior!r}" + (", which is improper" if fits else ""),
+            expected="one proper law of the model's parameters",
+            fix="Pass model.prior(variance=...) for a network, Gaussian.from_standard(...) for a "
+            "regression; of GaussianPrior and Horseshoe take `.network(layers)`.",
+        )
 
 
 def check_adds(law: Any, place: str) -> None:

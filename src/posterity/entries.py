@@ -72,10 +72,12 @@ def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dic
 
 def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
     if mine.rank == theirs.rank and mine != theirs:
-        found = f"two different factors of site {site!r} at epoch {mine.epoch}, "
-        found += f"sequence {mine.sequence}"
-        fix = "Find which copy is genuine; the site must raise its sequence with each change."
-        raise LedgerError(found=found, expected="one content for one version", fix=fix)
+        raise LedgerError(
+            found=f"two different factors of site {site!r} at epoch {mine.epoch}, "
+            f"sequence {mine.sequence}",
+            expected="one content for one version",
+            fix="Find which copy is genuine; the site must raise its sequence with each change.",
+        )
     return max(mine, theirs, key=lambda entry: entry.rank)
 
 

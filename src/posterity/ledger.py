@@ -209,10 +209,12 @@ class Ledger:
             self = self.in_order(wanted, "this ledger", "the other")
             other = other.in_order(wanted, "the other ledger", "this one")
         if self.prior != other.prior:
-            found = "two ledgers with different priors"
-            fix = "Give both one prior, Ledger(prior, ledger.entries): factors hold none. "
-            fix += "posterity.fuse with rule='product' does, and matches components."
-            raise LedgerError(found=found, expected="one prior, shared by all sites", fix=fix)
+            raise LedgerError(
+                found="two ledgers with different priors",
+                expected="one prior, shared by all sites",
+                fix="Give both one prior, Ledger(prior, ledger.entries): factors hold none. "
+                "posterity.fuse with rule='product' does, and matches components.",
+            )
         merged = versions.merge_entries(self.entries, other.entries)
         check_names(other.entries.keys() - self.entries.keys(), self.entries)
         return self._with(merged)

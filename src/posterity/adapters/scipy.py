@@ -70,10 +70,12 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
     else:
         near = [f"The nearest is {own}." for own, kinds in NEAREST.items() if kind in kinds.split()]
         known = sorted([*UNIVARIATE, "multivariate_normal", "dirichlet", "wishart"])
-        expected = f"one of {known}, which a law here holds exactly"
-        fix = f"{' '.join(near) or 'None comes near.'} To approximate, fit a family to draws: "
-        fix += "from_samples(frozen.rvs(10_000)) of posterity.adapters."
-        raise StructureError(found=f"scipy.stats.{kind}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"scipy.stats.{kind}",
+            expected=f"one of {known}, which a law here holds exactly",
+            fix=f"{' '.join(near) or 'None comes near.'} To approximate, fit a family to draws: "
+            "from_samples(frozen.rvs(10_000)) of posterity.adapters.",
+        )
     return law if names is None else law.named(names)
 
 

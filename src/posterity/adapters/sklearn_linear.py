@@ -253,8 +253,10 @@ def _records(known: Fitted, data: shared.Data) -> tuple[Array, Array, Any]:
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     wrong = weights.shape != (len(x),) or not np.all(weights >= 0) or not weights.sum() > 0
     if wrong or (y is not None and y.shape != (len(x),)):
-        found = f"sample_weight of shape {weights.shape} and y {getattr(y, 'shape', y)} beside "
-        found += f"{len(x)} records for {known.place}"
-        expected = "a response, and a weight that is not negative, for each record"
-        raise StructureError(found=found, expected=expected, fix=AS_FITTED)
+        raise StructureError(
+            found=f"sample_weight of shape {weights.shape} and y {getattr(y, 'shape', y)} beside "
+            f"{len(x)} records for {known.place}",
+            expected="a response, and a weight that is not negative, for each record",
+            fix=AS_FITTED,
+        )
     return (x - known.shift) / known.scale, weights, y

@@ -72,10 +72,12 @@ class Head:
         if not classes.get(self.likelihood, True) or (
             self.likelihood in classes and self.noise_variance is not None
         ):
-            expected = "two targets at least of a categorical likelihood, one of a Bernoulli; a "
-            expected += "noise variance of a Gaussian alone"
-            fix = "Take the likelihood of the teacher's model, and its number of outputs."
-            raise UsageError(found=f"{self}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"{self}",
+                expected="two targets at least of a categorical likelihood, one of a Bernoulli; a "
+                "noise variance of a Gaussian alone",
+                fix="Take the likelihood of the teacher's model, and its number of outputs.",
+            )
         object.__setattr__(self, "targets", int(self.targets))
         if self.noise_variance is not None:
             object.__setattr__(self, "noise_variance", float(self.noise_variance))

@@ -276,10 +276,12 @@ def as_inputs(value: object) -> Inputs:
         return Generated(value)
     if hasattr(value, "shape"):
         return Pool(value)
-    expected = "Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
-    expected += "key and a number"
-    fix = "Say where the student is to listen to its teacher."
-    raise UsageError(found=f"inputs that are a {type(value).__name__}", expected=expected, fix=fix)
+    raise UsageError(
+        found=f"inputs that are a {type(value).__name__}",
+        expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
+        "key and a number",
+        fix="Say where the student is to listen to its teacher.",
+    )
 
 
 def _mixtures(x: Any, n: int, concentration: float, key: jax.Array) -> Any:

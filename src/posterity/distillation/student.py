@@ -309,10 +309,12 @@ def finish(
 
 def _written(student: Student) -> dict[str, Any]:
     if not isinstance(student.network, Layers | Architecture):
-        found = f"a student whose network is a function of one's own, {student.network!r}"
-        fix = "Distill into Layers, or into an Architecture under a registered name: "
-        fix += "register_architecture(name, lambda parameters: lambda x: apply(parameters, x))."
-        raise ArtifactError(found=found, expected="a network that files can describe", fix=fix)
+        raise ArtifactError(
+            found=f"a student whose network is a function of one's own, {student.network!r}",
+            expected="a network that files can describe",
+            fix="Distill into Layers, or into an Architecture under a registered name: "
+            "register_architecture(name, lambda parameters: lambda x: apply(parameters, x)).",
+        )
     held = isinstance(student.network, Architecture)  # which holds the parameters
     return {name: own for name, own in vars(student).items() if not (held and name == "parameters")}
 

@@ -60,10 +60,12 @@ class HiddenMarkov(Product):
             and isinstance(own["initial"], Dirichlet)
             and isinstance(own["transitions"].members, Dirichlet)
         ):
-            expected = "emissions=Plate(...), initial=Dirichlet(...), "
-            expected += "transitions=Plate(Dirichlet(...)), plates without weights"
-            fix = "Give the three blocks by these names."
-            raise StructureError(found=f"blocks {dict(own)!r}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"blocks {dict(own)!r}",
+                expected="emissions=Plate(...), initial=Dirichlet(...), "
+                "transitions=Plate(Dirichlet(...)), plates without weights",
+                fix="Give the three blocks by these names.",
+            )
         rows = own["transitions"].members
         sizes = own["emissions"].size, own["initial"].own_size, rows.batch_shape[-1], rows.own_size
         if len(set(sizes)) != 1:

@@ -334,10 +334,12 @@ class Layers:
 
 
 def _misfit(layer: Layer, image: tuple[int, ...]) -> StructureError:
-    expected = "as many numbers as a dense layer has inputs; for a convolution an image of shape "
-    expected += "(height, width, inputs) that its window and its pooling fit into"
-    fix = "Mend the sizes, or give the shape of one input: Layers(layers, image=(28, 28, 1))."
-    return StructureError(found=f"inputs of shape {image} for {layer}", expected=expected, fix=fix)
+    return StructureError(
+        found=f"inputs of shape {image} for {layer}",
+        expected="as many numbers as a dense layer has inputs; for a convolution an image of shape "
+        "(height, width, inputs) that its window and its pooling fit into",
+        fix="Mend the sizes, or give the shape of one input: Layers(layers, image=(28, 28, 1)).",
+    )
 
 
 SIZE = Constraint("a positive whole number", lambda size: type(size) is int and size > 0)

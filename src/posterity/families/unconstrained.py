@@ -152,10 +152,12 @@ def unconstrained(law: Distribution) -> Supports:
     """
     for support in listed(law.support):
         if not isinstance(support, Continuous):
-            found = f"{support.name} among the events of {law!r}, which have no gradient"
-            fix = "Sum the labels out of the likelihood and leave them out of the prior, or use "
-            fix += "an estimator without gradients: posterity.inference.Enumeration or Reinforce."
-            raise UsageError(found=found, expected="a law over numbers", fix=fix)
+            raise UsageError(
+                found=f"{support.name} among the events of {law!r}, which have no gradient",
+                expected="a law over numbers",
+                fix="Sum the labels out of the likelihood and leave them out of the prior, or use "
+                "an estimator without gradients: posterity.inference.Enumeration or Reinforce.",
+            )
     return Supports(law.support)
 
 
@@ -178,10 +180,12 @@ def _check_inside(support: Support, part: Real) -> None:
     inside = np.asarray(support.holds(namespace(part), part))
     if not inside.all():
         at = [int(i) for i in np.argwhere(~inside)[0]]
-        found = f"{'an event' if not at else f'event {at}'} that is "
-        found += f"{np.array2string(np.asarray(part)[tuple(at)], threshold=9, precision=6)}"
-        fix = "Take events that the law can have, such as its draws."
-        raise ParameterError(found=found, expected=support.name, fix=fix)
+        raise ParameterError(
+            found=f"{'an event' if not at else f'event {at}'} that is "
+            f"{np.array2string(np.asarray(part)[tuple(at)], threshold=9, precision=6)}",
+            expected=support.name,
+            fix="Take events that the law can have, such as its draws.",
+        )
 
 
 class Transformed(Distribution):
@@ -224,10 +228,12 @@ class Transformed(Distribution):
         if not isinstance(supports, Supports):
             every = listed(supports)
             if not every or not all(isinstance(each, Support) for each in every):
-                expected = "what is in posterity.families.supports, or dictionaries and tuples "
-                expected += "of such"
-                fix = "Take those of a law: law.support."
-                raise StructureError(found=f"supports {supports!r}", expected=expected, fix=fix)
+                raise StructureError(
+                    found=f"supports {supports!r}",
+                    expected="what is in posterity.families.supports, or dictionaries and tuples "
+                    "of such",
+                    fix="Take those of a law: law.support.",
+                )
             supports = Supports(supports)
         return cls(law, supports)
 

@@ -188,10 +188,12 @@ def log_predictive(
     """
     known = spread_in(recipe, spread)
     if recipe.spread and known is None:
-        found = f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is not known"
-        fix = "Score the file that fit, fuse or federate wrote, or say --noise-variance of a "
-        fix += "linear model."
-        raise StructureError(found=found, expected="that, which densities depend on", fix=fix)
+        raise StructureError(
+            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is not known",
+            expected="that, which densities depend on",
+            fix="Score the file that fit, fuse or federate wrote, or say --noise-variance of a "
+            "linear model.",
+        )
     if recipe.model == "survival":
         return _log_survival(posterior, recipe, data)
     if recipe.model in CHANCES:

@@ -199,10 +199,12 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
         first = gap.index(True)
         name = next(name for name, place in places.items() if is_missing(cells.rows[first][place]))
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
-        found = f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-        found += f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}"
-        fix = "Impute them, leave columns out (--without NAME), or drop records: --drop-missing."
-        raise ArtifactError(found=found, expected="a value in every column that is used", fix=fix)
+        raise ArtifactError(
+            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
+            f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
+            expected="a value in every column that is used",
+            fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
+        )
     rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
     return cells._replace(rows=rows, lines=lines), kept
 

@@ -361,9 +361,11 @@ def user_labels(
             one component that its fit split, where the site's prior is known.
     """
     if len(plates) != 1:
-        found = f"a matching by site for {len(plates)} plates"
-        fix = "Leave matching out, or choose one by name."
-        raise UsageError(found=found, expected="posteriors with one plate", fix=fix)
+        raise UsageError(
+            found=f"a matching by site for {len(plates)} plates",
+            expected="posteriors with one plate",
+            fix="Leave matching out, or choose one by name.",
+        )
     (plate,) = plates
     if set(matching) != set(plate.names):
         raise _no_matching(
@@ -394,9 +396,12 @@ def user_labels(
 
 
 def _no_matching(found: str, expected: str) -> UsageError:
-    fix = "Give what Fusion.matching of another fusion of these sites is: by site, the fused "
-    fix += "component of each local one, -1 for those left out."
-    return UsageError(found=found, expected=expected, fix=fix)
+    return UsageError(
+        found=found,
+        expected=expected,
+        fix="Give what Fusion.matching of another fusion of these sites is: by site, the fused "
+        "component of each local one, -1 for those left out.",
+    )
 
 
 def matching_by_name(

@@ -197,10 +197,12 @@ def _called(law: Any) -> str:
 def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
     if not alike:
         place = f"block {path!r} of " if path else ""
-        found = f"{b!r} in {place}the second posterior"
-        expected = f"the family, blocks and dimensions of the first: {a!r} "
-        expected += "(plates may differ in size)"
-        raise StructureError(found=found, expected=expected, fix="Compare posteriors of one model.")
+        raise StructureError(
+            found=f"{b!r} in {place}the second posterior",
+            expected=f"the family, blocks and dimensions of the first: {a!r} "
+            "(plates may differ in size)",
+            fix="Compare posteriors of one model.",
+        )
 
 
 def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:

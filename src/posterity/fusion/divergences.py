@@ -249,10 +249,12 @@ def divergence_of(choice: Divergence | Discrepancy | str) -> Divergence | Discre
             return divergence_of(Renyi(float(order) if colon else 0.5))
         except ValueError:
             pass  # no number
-    found = f"divergence={choice!r}"
-    expected = f"one of {list(get_args(Name))}, 'renyi:0.3' for another order, or an object of "
-    expected += "posterity.fusion.divergences"
-    raise UsageError(found=found, expected=expected, fix="Choose one of these for divergence.")
+    raise UsageError(
+        found=f"divergence={choice!r}",
+        expected=f"one of {list(get_args(Name))}, 'renyi:0.3' for another order, or an object of "
+        "posterity.fusion.divergences",
+        fix="Choose one of these for divergence.",
+    )
 
 
 def barycenter(

@@ -207,9 +207,11 @@ class _Problem(NamedTuple):
         """The fusion of networks, whose units are matched layer by layer, in memory."""
         sites, plan, importance, rule = self
         if plan.labels is not None:
-            found = "a matching by site for networks, which have one a layer"
-            fix = "Leave matching out, or choose one by name."
-            raise UsageError(found=found, expected="posteriors with one plate", fix=fix)
+            raise UsageError(
+                found="a matching by site for networks, which have one a layer",
+                expected="posteriors with one plate",
+                fix="Leave matching out, or choose one by name.",
+            )
         return fuse_networks(
             sites.loaded,
             importance,
@@ -234,9 +236,11 @@ class _Problem(NamedTuple):
         plates = [block for block in sites.blocks.values() if block.plate]
         number = without_networks(laws.values(), plan.networks, plan.components)
         if number is not None and not plates:
-            found = f"components={number} for {sites.like!r}"
-            expected = "components only where there is a Plate"
-            raise UsageError(found=found, expected=expected, fix="Leave components out.")
+            raise UsageError(
+                found=f"components={number} for {sites.like!r}",
+                expected="components only where there is a Plate",
+                fix="Leave components out.",
+            )
         counted = [plate for plate in plates if plate.weighted or are_topics(plate)]
         if plan.absorb and not any(plate.priors.exchangeable.any() for plate in counted):
             raise UsageError(
@@ -303,14 +307,18 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
     if weights is None:
         return np.ones(len(names))
     if rule is Rule.PRODUCT:
-        found = "weights with rule='product'"
-        fix = "Leave weights out: a product counts every observation once."
-        raise UsageError(found=found, expected="weights for rule='barycenter' only", fix=fix)
+        raise UsageError(
+            found="weights with rule='product'",
+            expected="weights for rule='barycenter' only",
+            fix="Leave weights out: a product counts every observation once.",
+        )
     all_named = isinstance(weights, Mapping) and set(weights) == set(names)
     if not all_named or not all(map(POSITIVE.allows, weights.values())):
-        expected = f"a positive weight for each of {list(names)}"
-        fix = "Name every site once, with a finite positive weight."
-        raise UsageError(found=f"weights {weights}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"weights {weights}",
+            expected=f"a positive weight for each of {list(names)}",
+            fix="Name every site once, with a finite positive weight.",
+        )
     importance = np.array([weights[name] for name in names], dtype=float)
     return importance / importance.max()  # sums of large ones would be infinite
 

@@ -150,10 +150,12 @@ def check_components(
             fix="Use matching='evidence', which allows sites to have different components.",
         )
     if components is not None and not low <= components <= high:
-        expected = f"between {low} and {high}: a site's own components stay apart, and no "
-        expected += "component is made up"
-        fix = "Pass components=None to have the number found."
-        raise UsageError(found=f"components={components}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"components={components}",
+            expected=f"between {low} and {high}: a site's own components stay apart, and no "
+            "component is made up",
+            fix="Pass components=None to have the number found.",
+        )
 
 
 def alternate(

@@ -230,9 +230,11 @@ class Sites(abc.ABC):
     def _close(self) -> None:
         """Check, when all have come, that there are two; warn of what names no coordinates."""
         if (count := len(self._known)) < 2:
-            found = f"{count} site" + ("s" if not count else "")
-            fix = "Pass the posteriors of all sites together."
-            raise UsageError(found=found, expected="at least two sites to fuse", fix=fix)
+            raise UsageError(
+                found=f"{count} site" + ("s" if not count else ""),
+                expected="at least two sites to fuse",
+                fix="Pass the posteriors of all sites together.",
+            )
         wanted = set(self.coordinates)
         without = sorted(n for parts, own in self._unnamed.items() if parts & wanted for n in own)
         if self.plan.prior is not None and unnamed_parts(self.plan.prior) & wanted:
@@ -374,8 +376,11 @@ class SitesInTables(Sites):
 
 def given_twice(name: str) -> UsageError:
     """The error for two posteriors of one site."""
-    fix = "Leave one out, or pass a mapping that names each site differently."
-    return UsageError(found=f"two posteriors of site {name!r}", expected="each site once", fix=fix)
+    return UsageError(
+        found=f"two posteriors of site {name!r}",
+        expected="each site once",
+        fix="Leave one out, or pass a mapping that names each site differently.",
+    )
 
 
 def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:

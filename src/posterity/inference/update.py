@@ -103,11 +103,13 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
     """Raise a UsageError unless the estimator serves this model and family."""
     if not estimator.fits(model, q):
-        found = f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
-        found += f"posterior of {type(q).__name__}"
-        fix = "Leave the estimator out: the default here is "
-        fix += f"{type(best_estimator(model, q)).__name__}."
-        raise UsageError(found=found, expected=estimator.fitting, fix=fix)
+        raise UsageError(
+            found=f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
+            f"posterior of {type(q).__name__}",
+            expected=estimator.fitting,
+            fix=f"Leave the estimator out: the default here is "
+            f"{type(best_estimator(model, q)).__name__}.",
+        )
 
 
 class UpdateInfo(NamedTuple):

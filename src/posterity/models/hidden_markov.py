@@ -139,10 +139,12 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         elif x.ndim == 2 and ((x < 0) | (x % 1 != 0)).any():
             wrong = "symbols that are no whole numbers from zero"
         if wrong:
-            expected = "whole lengths from 1 to the padded length, and symbols 0, 1, 2, …"
-            fix = "Make them by posterity.models.padded(sequences); vectors have a third axis, "
-            fix += "also of one channel: (n, T, 1)."
-            raise ParameterError(found=wrong, expected=expected, fix=fix)
+            raise ParameterError(
+                found=wrong,
+                expected="whole lengths from 1 to the padded length, and symbols 0, 1, 2, …",
+                fix="Make them by posterity.models.padded(sequences); vectors have a third axis, "
+                "also of one channel: (n, T, 1).",
+            )
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """``log p(x | z)`` of each sequence, states summed out; z as the family samples it."""
@@ -186,10 +188,12 @@ def potentials(q: HiddenMarkov, x: Real) -> Potentials:
 def check_emissions(members: ExponentialFamily) -> None:
     """Raise a StructureError unless it is known what such states emit."""
     if not isinstance(members, Emitting):
-        expected = "NormalWishart or NormalGamma for vectors, Dirichlet for symbols"
-        fix = "Use one of these families, or your own kind of "
-        fix += "posterity.families.emitting.Emitting, for the members of the emissions' plate."
-        raise StructureError(found=f"emissions {members!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"emissions {members!r}",
+            expected="NormalWishart or NormalGamma for vectors, Dirichlet for symbols",
+            fix="Use one of these families, or your own kind of "
+            "posterity.families.emitting.Emitting, for the members of the emissions' plate.",
+        )
 
 
 def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:

@@ -283,10 +283,12 @@ def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
     layouts = tuple(layout or part.layout or common for part in parts)
     if None in layouts:
         part = parts[layouts.index(None)]
-        found = f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
-        found += "told whether inputs or outputs come first"
-        fix = "Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs)."
-        raise UsageError(found=found, expected="a layout", fix=fix)
+        raise UsageError(
+            found=f"a kernel of shape {part.shape} at {part.path!r}, of which it cannot be "
+            "told whether inputs or outputs come first",
+            expected="a layout",
+            fix="Pass layout='last' for (inputs, outputs), 'first' for (outputs, inputs).",
+        )
     return layouts  # pyright: ignore[reportReturnType]
 
 

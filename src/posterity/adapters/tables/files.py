@@ -78,10 +78,12 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     if ("lower" in result) != ("upper" in result):
         wrong = "one limit of an interval without the other"
     if wrong:
-        expected = "one column 'name', one 'mean' (or 'estimate', 'coef'), and one 'sd' (or "
-        expected += "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')"
-        fix = "Name the columns so, and leave others of the same meaning out."
-        raise StructureError(found=wrong, expected=expected, fix=fix)
+        raise StructureError(
+            found=wrong,
+            expected="one column 'name', one 'mean' (or 'estimate', 'coef'), and one 'sd' (or "
+            "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
+            fix="Name the columns so, and leave others of the same meaning out.",
+        )
     return result, unused
 
 

@@ -221,8 +221,10 @@ def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: in
 
 
 def _misfit(found: str) -> ParameterError:
-    expected = "one finite score of each of at least two members and two non-members, the "
-    expected += "same records in every attack"
-    fix = "Score records that were learned from and others of the same population; a model that "
-    fix += "gives a record probability 0 has no finite score."
-    return ParameterError(found=found, expected=expected, fix=fix)
+    return ParameterError(
+        found=found,
+        expected="one finite score of each of at least two members and two non-members, the "
+        "same records in every attack",
+        fix="Score records that were learned from and others of the same population; a model that "
+        "gives a record probability 0 has no finite score.",
+    )

@@ -73,10 +73,12 @@ class GaussianMechanism:
         one_of("replace", "add or remove").check(relation=self.relation)
         COUNT.check(shares=self.shares)
         if self.reference.batch_shape or self.reference.dimension > MOST_PARAMETERS:
-            found = f"a reference of {self.reference.dimension} natural parameters, of batch "
-            found += f"shape {self.reference.batch_shape}"
-            fix = "Protect fewer parameters: noise in so many leaves little of what they say."
-            raise UsageError(found=found, expected=f"one law of at most {MOST_PARAMETERS}", fix=fix)
+            raise UsageError(
+                found=f"a reference of {self.reference.dimension} natural parameters, of batch "
+                f"shape {self.reference.batch_shape}",
+                expected=f"one law of at most {MOST_PARAMETERS}",
+                fix="Protect fewer parameters: noise in so many leaves little of what they say.",
+            )
         object.__setattr__(self, "reference", at_rest(self.reference))
 
     @classmethod

@@ -96,9 +96,12 @@ def fuse_networks(
     refused = [f"divergence={divergence.value!r}"] * (not isinstance(divergence, Divergence))
     refused += ["absorb=True"] * bool(absorb) + [f"budget={budget}"] * (budget is not None)
     if refused or not isinstance(divergence, Divergence):
-        expected = "divergence='reverse' or 'forward', and neither absorb nor budget: "
-        expected += "networks are matched in memory, and two units of one site are never one"
-        raise UsageError(found=f"{refused[0]} for networks", expected=expected, fix="Leave it out.")
+        raise UsageError(
+            found=f"{refused[0]} for networks",
+            expected="divergence='reverse' or 'forward', and neither absorb nor budget: "
+            "networks are matched in memory, and two units of one site are never one",
+            fix="Leave it out.",
+        )
     base: Any = prior
     if prior is not None and getattr(prior, "network_layers", None) is None:
         found = f"a {type(prior).__name__} as prior"

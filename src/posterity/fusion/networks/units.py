@@ -263,10 +263,12 @@ def in_order_of(network: Network, like: Network) -> Network:
         ParameterError: if weights are so large that their distances overflow.
     """
     if network.layers != like.layers:
-        found = f"networks of different layers: {like.layers.summary} and "
-        found += f"{network.layers.summary}"
-        fix = "Compare what they predict instead."
-        raise StructureError(found=found, expected="the same layers and widths", fix=fix)
+        raise StructureError(
+            found=f"networks of different layers: {like.layers.summary} and "
+            f"{network.layers.summary}",
+            expected="the same layers and widths",
+            fix="Compare what they predict instead.",
+        )
     for index, width in enumerate(like.layers.widths):
         mine, theirs = _units(network, index), _units(like, index)
         scale = np.concatenate([mine[1], theirs[1]]).mean(0)

@@ -291,10 +291,12 @@ def _noise(classes: int) -> np.ndarray:
 def _written(features: Any) -> dict[str, Any]:
     """The fields of features, and their digest, by which they are known when made again."""
     if isinstance(features, OwnFeatures) and not isinstance(features.function, Architecture):
-        found = f"features that are a function of one's own, {features.name!r}"
-        fix = "Register what makes them: register_architecture(name, lambda parameters: "
-        fix += "function), and pass OwnFeatures(Architecture(name, options, parameters), ...)."
-        raise ArtifactError(found=found, expected="features that files can describe", fix=fix)
+        raise ArtifactError(
+            found=f"features that are a function of one's own, {features.name!r}",
+            expected="features that files can describe",
+            fix="Register what makes them: register_architecture(name, lambda parameters: "
+            "function), and pass OwnFeatures(Architecture(name, options, parameters), ...).",
+        )
     fields = {field.name: getattr(features, field.name) for field in dataclasses.fields(features)}
     return fields | {"digest": features.digest}
 

@@ -204,9 +204,12 @@ def default_features(x: Any) -> Features:
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])
-    fix = "Pass x.reshape(len(x), -1), or features=OwnFeatures(function, size, name); for images "
-    fix += "experiments/pursuit/image_features.py has oriented gradients."
-    raise StructureError(found=f"inputs of shape {np.shape(x)}", expected="vectors (n, d)", fix=fix)
+    raise StructureError(
+        found=f"inputs of shape {np.shape(x)}",
+        expected="vectors (n, d)",
+        fix="Pass x.reshape(len(x), -1), or features=OwnFeatures(function, size, name); for images "
+        "experiments/pursuit/image_features.py has oriented gradients.",
+    )
 
 
 def rectified(
