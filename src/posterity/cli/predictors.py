@@ -95,9 +95,11 @@ def predicted(
     if asked and (student or call is None):
         why = "student in {!r}, which knows what it predicts"
         why = why if student else "regression in {!r}, whose averages are no draws"
-        found = f"--{' --'.join(asked)} for the {why.format(str(file))}"
-        fix = "Leave them out."
-        raise UsageError(found=found, expected="none of them: they are of networks alone", fix=fix)
+        raise UsageError(
+            found=f"--{' --'.join(asked)} for the {why.format(str(file))}",
+            expected="none of them: they are of networks alone",
+            fix="Leave them out.",
+        )
     names = files.inputs_of(value, about) if student else ()
     _check_used(settings, recipe)
     if recipe is None:
@@ -165,8 +167,11 @@ def _site_labels(
 ) -> np.ndarray | None:
     """The site of each record, if a column says it; an error for options that do not fit."""
     if recipe.model == "survival" and not (scored or settings["times"] or recipe.cuts):
-        found = "survival, and no times to predict it at"
-        raise UsageError(found=found, expected="one time at least", fix="Give --times T,T,...")
+        raise UsageError(
+            found="survival, and no times to predict it at",
+            expected="one time at least",
+            fix="Give --times T,T,...",
+        )
     column = settings["data.site_column"]
     if column is not None and not (is_pooled(posterior) or recipe.own):
         raise UsageError(
@@ -200,9 +205,11 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
     """The texts of a column of a table, record by record."""
     cells = read_cells(inputs, unnamed=True)
     if name not in cells.header:
-        found = f"no column {name!r} in {str(inputs)!r}"
-        expected = "the column that names groups or sites of records"
-        raise StructureError(found=found, expected=expected, fix="Name it as the table does.")
+        raise StructureError(
+            found=f"no column {name!r} in {str(inputs)!r}",
+            expected="the column that names groups or sites of records",
+            fix="Name it as the table does.",
+        )
     return np.array([clean(text) for text in cells.column(name)])
 
 
@@ -213,9 +220,11 @@ def _check_used(settings: Settings, recipe: Recipe | None) -> None:
     for place in settings.values:
         if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
             what = "a file without a recipe" if recipe is None else f"model {model}"
-            found = f"{settings.flag(place)} for {what}"
-            fix = "Leave it out."
-            raise UsageError(found=found, expected="options that the predictions hang on", fix=fix)
+            raise UsageError(
+                found=f"{settings.flag(place)} for {what}",
+                expected="options that the predictions hang on",
+                fix="Leave it out.",
+            )
 
 
 def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:

@@ -272,9 +272,11 @@ def set_up(
     with jax.enable_x64(False):
         some = np.asarray(_first_rows(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
-            found = f"generated inputs of shape {some.shape}, not all finite"
-            fix = "Mend the function or the noise that makes them."
-            raise ParameterError(found=found, expected="finite numbers of shape (n, ...)", fix=fix)
+            raise ParameterError(
+                found=f"generated inputs of shape {some.shape}, not all finite",
+                expected="finite numbers of shape (n, ...)",
+                fix="Mend the function or the noise that makes them.",
+            )
         shape = some.shape[1:]
         probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
         if probe.shape[1:] != shape:
@@ -391,9 +393,11 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
         run.teacher.health(state.teacher, series)  # raises if it was the teacher
-        found = f"a loss of the student of {loss} after {int(state.step)} steps"
-        fix = "Lower the learning rate, or see to inputs and teacher."
-        raise ParameterError(found=found, expected="a finite one", fix=fix)
+        raise ParameterError(
+            found=f"a loss of the student of {loss} after {int(state.step)} steps",
+            expected="a finite one",
+            fix="Lower the learning rate, or see to inputs and teacher.",
+        )
     return Row(int(state.step), _gaps(run, state)[0], loss)
 
 

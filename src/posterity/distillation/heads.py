@@ -284,9 +284,11 @@ class Head:
 
     def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
-            found = f"outputs of shape {outputs.shape}"
-            fix = "Give the student as many outputs as `Head.size` says."
-            raise StructureError(found=found, expected=f"(n, {self.size}), as {self} has", fix=fix)
+            raise StructureError(
+                found=f"outputs of shape {outputs.shape}",
+                expected=f"(n, {self.size}), as {self} has",
+                fix="Give the student as many outputs as `Head.size` says.",
+            )
 
 
 def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:

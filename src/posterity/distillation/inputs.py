@@ -192,9 +192,11 @@ class Box(Inputs):
     def __init__(self, low: Any, high: Any):
         low, high = (real_numbers(bound, "the bounds", records=False) for bound in (low, high))
         if low.ndim < 1 or low.shape != high.shape or not (low < high).all():
-            expected = "two arrays of the shape of one input, the first below the second"
-            fix = "Pass Box([low of each column], [high of each column])."
-            raise ParameterError(found=f"a box from {low} to {high}", expected=expected, fix=fix)
+            raise ParameterError(
+                found=f"a box from {low} to {high}",
+                expected="two arrays of the shape of one input, the first below the second",
+                fix="Pass Box([low of each column], [high of each column]).",
+            )
         self.low, self.high = _single(low), _single(high)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -310,9 +312,11 @@ def _shuffled(x: Any, key: jax.Array) -> Any:
 
 def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:
     if values.shape not in ((), (1,), x.shape[1:]):
-        expected = f"one number, or one a column: shape {x.shape[1:]}"
-        fix = "Pass one number for all columns, as 0.1."
-        raise StructureError(found=f"{what} of shape {values.shape}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{what} of shape {values.shape}",
+            expected=f"one number, or one a column: shape {x.shape[1:]}",
+            fix="Pass one number for all columns, as 0.1.",
+        )
 
 
 def _single(array: np.ndarray) -> jax.Array:

@@ -207,9 +207,11 @@ class Draws(_OfModel):
         self.stack = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.float32)), stack)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
-            expected = "arrays whose first axis counts draws, at least one"
-            fix = "Stack what was drawn: np.stack(draws)."
-            raise StructureError(found=f"draws of shapes {shapes}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"draws of shapes {shapes}",
+                expected="arrays whose first axis counts draws, at least one",
+                fix="Stack what was drawn: np.stack(draws).",
+            )
         self.model, self.x, self.diagnostics = model, x, diagnostics
         self.samples = min(samples, shapes[0][0])
 

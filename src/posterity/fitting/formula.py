@@ -124,9 +124,11 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
         raise _refused(formula, f"with {text!r}{more}", "a function of one column that is known")
     if function == "C":
         if column not in recipe.categories:
-            found = f"C({column}) in the formula, and no levels of it"
-            expected = "the levels, the same at every site, the reference first"
-            raise UsageError(found=found, expected=expected, fix=f"Say --category {column}=A,B,...")
+            raise UsageError(
+                found=f"C({column}) in the formula, and no levels of it",
+                expected="the levels, the same at every site, the reference first",
+                fix=f"Say --category {column}=A,B,...",
+            )
         return ("levels", column)
     _check_numbers(formula, text, column, recipe)
     if function == "bs":

@@ -116,12 +116,17 @@ class Given(Model):
     def __post_init__(self) -> None:
         order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
         if self.recipe.model == "survival" and not self.times:
-            found = "survival, and no times to predict it at"
-            raise UsageError(found=found, expected="one time at least", fix="Give --times T,T,...")
+            raise UsageError(
+                found="survival, and no times to predict it at",
+                expected="one time at least",
+                fix="Give --times T,T,...",
+            )
         if self.recipe.spread and self.spread is None:
-            found = f"a {self.recipe.model} model of unknown {self.recipe.spread}"
-            fix = "Distill the file that fit, fuse or federate wrote, or say --noise-variance."
-            raise UsageError(found=found, expected="that, which students predict too", fix=fix)
+            raise UsageError(
+                found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
+                expected="that, which students predict too",
+                fix="Distill the file that fit, fuse or federate wrote, or say --noise-variance.",
+            )
 
     @property
     def likelihood(self) -> str:

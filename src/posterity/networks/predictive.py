@@ -133,13 +133,17 @@ class Prediction:
 
     def _log_density(self, y: np.ndarray) -> np.ndarray:
         if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
-            found = f"values of shape {y.shape} for predictions of shape {self.mean.shape}"
-            fix = "Shape them as the mean is."
-            raise StructureError(found=found, expected="one value of each output an input", fix=fix)
+            raise StructureError(
+                found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
+                expected="one value of each output an input",
+                fix="Shape them as the mean is.",
+            )
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
-            found = "values that are not finite numbers"
-            fix = "Leave inputs out whose value is missing."
-            raise ParameterError(found=found, expected="what was observed at each input", fix=fix)
+            raise ParameterError(
+                found="values that are not finite numbers",
+                expected="what was observed at each input",
+                fix="Leave inputs out whose value is missing.",
+            )
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
         residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)

@@ -77,9 +77,11 @@ def from_pytree(
         variance = jax.tree.map(lambda leaf: full(leaf) if _is_array(leaf) else leaf, mean)
     paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
     if paths(mean) != paths(variance):
-        found = "variances of another structure than the means"
-        fix = "Make both trees by one function."
-        raise StructureError(found=found, expected="an array of the same shape for each", fix=fix)
+        raise StructureError(
+            found="variances of another structure than the means",
+            expected="an array of the same shape for each",
+            fix="Make both trees by one function.",
+        )
     ours = lambda tree: known.layers.ravel(_arrays(known, tree))
     network = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
@@ -199,9 +201,11 @@ def _described(
     if layers is not None:
         return Tree(*_ordered(parts, layers, layout, order), layers)
     if windows := [part.path for part in parts if len(part.shape) == 4]:
-        found = f"convolutions at {windows}, of which arrays show neither stride nor pooling"
-        fix = "Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1))."
-        raise UsageError(found=found, expected="the layers", fix=fix)
+        raise UsageError(
+            found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
+            expected="the layers",
+            fix="Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1)).",
+        )
     if activation is None and len(parts) > 1:
         raise UsageError(
             found="hidden layers whose activation is not named",
@@ -235,9 +239,11 @@ def _ordered(
         )
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
-            expected = f"each of {[part.path for part in parts]} once"
-            fix = "Name layers from inputs to outputs."
-            raise UsageError(found=f"order={list(order)}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"order={list(order)}",
+                expected=f"each of {[part.path for part in parts]} once",
+                fix="Name layers from inputs to outputs.",
+            )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
         parts = sorted(parts, key=lambda part: _natural(part.path))
@@ -256,9 +262,11 @@ def _ordered(
             fix="Networks with branches, as residual ones, are no Layers; else pass `order`.",
         )
     if len(fitting) > 1:
-        found = f"layers {[part.path for part in parts]}, which several orders fit"
-        fix = "Pass order=[...], their paths from inputs to outputs."
-        raise UsageError(found=found, expected="numbered names, or an order", fix=fix)
+        raise UsageError(
+            found=f"layers {[part.path for part in parts]}, which several orders fit",
+            expected="numbered names, or an order",
+            fix="Pass order=[...], their paths from inputs to outputs.",
+        )
     return fitting[0]
 
 
@@ -350,9 +358,11 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
         yield part.kernel, _turned(kernel, layout, THEIRS)
         if (part.bias is not None) != ("bias" in arrays[index]):
-            found = f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias"
-            fix = "Pass a tree of the same layers."
-            raise StructureError(found=found, expected="a bias where the network has one", fix=fix)
+            raise StructureError(
+                found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
+                expected="a bias where the network has one",
+                fix="Pass a tree of the same layers.",
+            )
         if part.bias is not None:
             bias = arrays[index]["bias"]
             wide = isinstance(known.layers[index], Conv) and layout == "first"

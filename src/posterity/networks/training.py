@@ -243,9 +243,11 @@ class _Training:
         self.steps += made
         self.trace.append(float(value))
         if not np.isfinite(self.trace[-1]):
-            found = f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps"
-            fix = "Standardise the data, or lower the learning rate."
-            raise ParameterError(found=found, expected="a finite one", fix=fix)
+            raise ParameterError(
+                found=f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps",
+                expected="a finite one",
+                fix="Standardise the data, or lower the learning rate.",
+            )
         if progress is not None:
             progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))
 

@@ -195,15 +195,19 @@ def _base(base: PyTree, target: Target) -> Distribution:
     if not KINDS.allows(base):
         law = loaded(base)
         if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
-            expected = f"one proper law, the path of its file, or {KINDS.expected}"
-            fix = "It says where to look: DiagonalGaussian.from_standard(mean, variance), say."
-            raise UsageError(found=f"a base {law!r}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"a base {law!r}",
+                expected=f"one proper law, the path of its file, or {KINDS.expected}",
+                fix="It says where to look: DiagonalGaussian.from_standard(mean, variance), say.",
+            )
         return law
     prior = getattr(target, "prior", None)
     if prior is None:
-        found = f"base={base!r} for a target without a prior"
-        fix = "Pass DiagonalGaussian.from_standard(mean, variance), say."
-        raise UsageError(found=found, expected="a law, which says where to look", fix=fix)
+        raise UsageError(
+            found=f"base={base!r} for a target without a prior",
+            expected="a law, which says where to look",
+            fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
+        )
     bijection = unconstrained(prior)
     with jax.enable_x64(True):
         drawn = jax.tree.map(jnp.asarray, prior).sample(jax.random.key(0), (1024,))
@@ -235,9 +239,11 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
     if len(weights) != count:
         used = np.flatnonzero(weights > 0)
         if len(used) > count - 1:
-            found = f"components={count - 1} to go on from {len(used)}"
-            fix = "Raise components."
-            raise UsageError(found=found, expected="as many as there are, at least", fix=fix)
+            raise UsageError(
+                found=f"components={count - 1} to go on from {len(used)}",
+                expected="as many as there are, at least",
+                fix="Raise components.",
+            )
         fill = lambda rows, spare: np.concatenate([rows[used], spare[len(used) :]])
         parameters = jax.tree.map(fill, parameters, empty)
         weights = fill(weights, np.zeros(count))
@@ -263,9 +269,11 @@ def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
             rows = map(search.form.parameters, members)
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
             return stacked, np.asarray(start.weights, np.float64)
-    expected = f"a mixture of laws like the base, {search.origin!r}"
-    fix = "Pass the posterior of an earlier pursuit, and the same base."
-    raise UsageError(found=f"start={start!r}", expected=expected, fix=fix)
+    raise UsageError(
+        found=f"start={start!r}",
+        expected=f"a mixture of laws like the base, {search.origin!r}",
+        fix="Pass the posterior of an earlier pursuit, and the same base.",
+    )
 
 
 # --- the loop ------------------------------------------------------------------------------------

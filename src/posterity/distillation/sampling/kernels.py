@@ -230,9 +230,11 @@ class SGHMC(Kernel):
         super().__post_init__()
         SHARE.or_none().check(friction=self.friction)
         if self.friction is None and self.step_size is not None:
-            found = "a step size without a friction"
-            expected = "a friction beside it, or None for both"
-            raise UsageError(found=found, expected=expected, fix="Pass friction=0.1.")
+            raise UsageError(
+                found="a step size without a friction",
+                expected="a friction beside it, or None for both",
+                fix="Pass friction=0.1.",
+            )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step of the momentum, and of the position by it."""
@@ -250,9 +252,11 @@ def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any]
     pairs = zip(*map(jax.tree.leaves, (position, other)), strict=False)
     same = jax.tree.structure(position) == jax.tree.structure(other)
     if not (same and all(fits(jnp.shape(leaf), own.shape) for own, leaf in pairs)):
-        found = f"{what} of shapes {shapes[1]}"
-        fix = "Take the gradient with respect to the position, as jax.grad gives it."
-        raise StructureError(found=found, expected=f"those of the position, {shapes[0]}", fix=fix)
+        raise StructureError(
+            found=f"{what} of shapes {shapes[1]}",
+            expected=f"those of the position, {shapes[0]}",
+            fix="Take the gradient with respect to the position, as jax.grad gives it.",
+        )
 
 
 def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

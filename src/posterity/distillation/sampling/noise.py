@@ -58,9 +58,11 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     leaves, tree = jax.tree.flatten(like)
     for leaf in leaves:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            expected = "floating point: noise has no whole numbers"
-            fix = "Leave what is not sampled out of the position."
-            raise UsageError(found=f"a leaf of type {leaf.dtype}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"a leaf of type {leaf.dtype}",
+                expected="floating point: noise has no whole numbers",
+                fix="Leave what is not sampled out of the position.",
+            )
     exact = lambda index, leaf: jax.random.normal(
         jax.random.fold_in(key, index), leaf.shape, leaf.dtype
     )

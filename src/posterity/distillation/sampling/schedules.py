@@ -146,13 +146,17 @@ def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
     0.25
     """
     if step_size is None:
-        found = "a kernel whose step_size is None, which is still to be found"
-        fix = "Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin."
-        raise UsageError(found=found, expected="a size, or a schedule", fix=fix)
+        raise UsageError(
+            found="a kernel whose step_size is None, which is still to be found",
+            expected="a size, or a schedule",
+            fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
+        )
     size = step_size(step) if callable(step_size) else step_size
     size = jnp.asarray(size).astype(jnp.float32)
     if size.shape:
-        found = f"a schedule that gives an array of shape {size.shape}"
-        fix = "Give parameters sizes of their own by `scale` of the kernel's init."
-        raise UsageError(found=found, expected="one number", fix=fix)
+        raise UsageError(
+            found=f"a schedule that gives an array of shape {size.shape}",
+            expected="one number",
+            fix="Give parameters sizes of their own by `scale` of the kernel's init.",
+        )
     return size

@@ -228,9 +228,11 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
     if isinstance(model, NeuralNetwork) and getattr(prior, "diagonal", False):
         if prior.event_shape != (model.size,):
-            found = f"a prior of {prior.event_shape} numbers for {model.size} weights"
-            fix = "Make it by model.prior(variance=...)."
-            raise StructureError(found=found, expected="one of all weights", fix=fix)
+            raise StructureError(
+                found=f"a prior of {prior.event_shape} numbers for {model.size} weights",
+                expected="one of all weights",
+                fix="Make it by model.prior(variance=...).",
+            )
         leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
         with jax.enable_x64(False):
             trees = tuple(model.unravel(leaf) for leaf in leaves)

@@ -89,17 +89,21 @@ class ConjugateLearner:
         CLASSES.check(classes=self.classes)
         FEATURES.check(features=self.features)
         if self.features is None and self.ledger is not None:
-            found = "a ledger without features"
-            fix = "Pass them too."
-            raise UsageError(found=found, expected="the features whose sums it holds", fix=fix)
+            raise UsageError(
+                found="a ledger without features",
+                expected="the features whose sums it holds",
+                fix="Pass them too.",
+            )
         if self.features is not None:
             prior = sums.prior(self.classes, self.features.size)
             if self.ledger is None:
                 object.__setattr__(self, "ledger", Ledger(prior))
             elif self.ledger.prior != prior:
-                found = f"a ledger over {self.ledger.prior!r}"
-                fix = "Pass the classes and the features of the learner that it is of."
-                raise StructureError(found=found, expected=f"one over {prior!r}", fix=fix)
+                raise StructureError(
+                    found=f"a ledger over {self.ledger.prior!r}",
+                    expected=f"one over {prior!r}",
+                    fix="Pass the classes and the features of the learner that it is of.",
+                )
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -156,9 +160,11 @@ class ConjugateLearner:
         """
         known = self.tasks
         if wrong := [task for task in tasks if task not in known]:
-            found = f"a task {wrong[0]!r} to forget, which the learner does not know"
-            expected = f"one of {list(known[:10])}" + " and others" * (len(known) > 10)
-            raise LedgerError(found=found, expected=expected, fix="Check the name of the task.")
+            raise LedgerError(
+                found=f"a task {wrong[0]!r} to forget, which the learner does not know",
+                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
+                fix="Check the name of the task.",
+            )
         if not tasks or self.ledger is None:
             return self
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
@@ -202,9 +208,11 @@ class ConjugateLearner:
             StructureError, ParameterError: as of :meth:`observe`.
         """
         if not self.tasks:
-            found = "a prediction asked of a learner that knows no task"
-            fix = "Call learner = learner.observe(name, x, y) first, and keep what it returns."
-            raise UsageError(found=found, expected="one task at least", fix=fix)
+            raise UsageError(
+                found="a prediction asked of a learner that knows no task",
+                expected="one task at least",
+                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+            )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(x)
         parts = [
@@ -266,14 +274,18 @@ def new_records(
     """The records of a task that a learner of the ``known`` ones may observe."""
     NAME.check(task=task)
     if task in known:
-        expected = "a name that the learner does not know: records seen twice would count twice"
-        fix = "Name it otherwise, or forget the first one before."
-        raise LedgerError(found=f"a second task {task!r}", expected=expected, fix=fix)
+        raise LedgerError(
+            found=f"a second task {task!r}",
+            expected="a name that the learner does not know: records seen twice would count twice",
+            fix="Name it otherwise, or forget the first one before.",
+        )
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
-        found = f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}"
-        expected = "(n, ...) and (n,), one record at least"
-        raise StructureError(found=found, expected=expected, fix="Give one label an input.")
+        raise StructureError(
+            found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
+            expected="(n, ...) and (n,), one record at least",
+            fix="Give one label an input.",
+        )
     check_column(y, labels(classes))
     return x, y.astype(np.int64)
 

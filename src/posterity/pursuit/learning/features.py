@@ -54,9 +54,11 @@ class Features(abc.ABC):
         x = self.checked(x)
         features = np.asarray(self.of(x), np.float64)
         if features.shape != (len(x), self.size):
-            found = f"features of shape {features.shape} for {len(x)} inputs"
-            fix = "A function of features takes a batch, and gives a row an input."
-            raise StructureError(found=found, expected=f"shape {(len(x), self.size)}", fix=fix)
+            raise StructureError(
+                found=f"features of shape {features.shape} for {len(x)} inputs",
+                expected=f"shape {(len(x), self.size)}",
+                fix="A function of features takes a batch, and gives a row an input.",
+            )
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
