@@ -56,9 +56,11 @@ def of_covariance(
             fix="Fit again, and pass the results as they are.",
         )
     if (wrong := ~np.isfinite(mean)).any():
-        found = f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}"
-        fix = "Leave records with missing values out, and fit again."
-        raise ParameterError(found=found, expected="finite estimates", fix=fix)
+        raise ParameterError(
+            found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
+            expected="finite estimates",
+            fix="Leave records with missing values out, and fit again.",
+        )
     diagonal, inverted = np.diagonal(matrix), None
     why = f"no positive {'curvature' if inverse else 'variance'}"
     unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)

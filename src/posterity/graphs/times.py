@@ -48,9 +48,11 @@ def cover_times(
             visited[tokens, state.position] = True
             times[(left == 0) & (times < 0)] = hop
         if late := int(((times < 0) | (times > limit)).sum()) if hop >= limit else 0:
-            found = f"{late} of {len(times)} repetitions that were not done after {limit} hops"
-            fix = "Raise limit, or choose a walk or a network that is covered faster."
-            raise UsageError(found=found, expected="all within the limit", fix=fix)
+            raise UsageError(
+                found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
+                expected="all within the limit",
+                fix="Raise limit, or choose a walk or a network that is covered faster.",
+            )
     return times
 
 

@@ -107,8 +107,11 @@ class MetropolisHastings(Walk):
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Probabilities of one hop between sites."""
         if network.size > DENSE:
-            found, expected = f"a network of {network.size} sites", f"at most {DENSE}"
-            raise UsageError(found=found, expected=expected, fix="Measure with cover_times.")
+            raise UsageError(
+                found=f"a network of {network.size} sites",
+                expected=f"at most {DENSE}",
+                fix="Measure with cover_times.",
+            )
         source, target = network.links()
         share = self.stationary(network)
         rate = share / np.maximum(network.degrees, 1)
@@ -158,8 +161,11 @@ class WeightedMetropolisHastings(MetropolisHastings):
         if self.names is not None and network.names:
             check_sites(self.names, network.names, "weights for")
         if size != network.size:
-            found, expected = f"{size} weights for {network.size} sites", "one weight a site"
-            raise StructureError(found=found, expected=expected, fix="Weigh each of the sites.")
+            raise StructureError(
+                found=f"{size} weights for {network.size} sites",
+                expected="one weight a site",
+                fix="Weigh each of the sites.",
+            )
         return WeightedMetropolisHastings(self.weights) if self.names else self
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
@@ -194,9 +200,11 @@ class NonBacktracking(Walk):
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Not defined over sites: raises a UsageError."""
-        found = "a non-backtracking walk, whose next site depends on the previous one too"
-        expected = "a walk that is a Markov chain over sites"
-        raise UsageError(found=found, expected=expected, fix="Measure with cover_times.")
+        raise UsageError(
+            found="a non-backtracking walk, whose next site depends on the previous one too",
+            expected="a walk that is a Markov chain over sites",
+            fix="Measure with cover_times.",
+        )
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """The stationary distribution, in proportion to degree."""
@@ -211,8 +219,11 @@ def begin(
     shape = () if start is None or isinstance(start, str) else np.shape(start)
     if repetitions < 1 or shape not in ((), (repetitions,)):
         found, fix = f"{repetitions} repetitions", "Give as many starts as repetitions."
-        expected = "one repetition or more, and one start, or one a repetition"
-        raise UsageError(found=f"{found} and starts of shape {shape}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"{found} and starts of shape {shape}",
+            expected="one repetition or more, and one start, or one a repetition",
+            fix=fix,
+        )
     key, key_start = jax.random.split(key)
     if start is None:
         start = jax.random.randint(key_start, (repetitions,), 0, network.size, jnp.int32)

@@ -363,9 +363,11 @@ def _labels(matches: Matches, names: Any) -> Sequence[str]:
     size = len(matches.holders)
     names = [str(g) for g in range(size)] if names is None else list(names)
     if len(names) != size or not all(isinstance(name, str) for name in names):
-        found = f"{len(names)} names, {names}"
-        fix = "Give every fused component one name, a text."
-        raise UsageError(found=found, expected=f"{size} texts", fix=fix)
+        raise UsageError(
+            found=f"{len(names)} names, {names}",
+            expected=f"{size} texts",
+            fix="Give every fused component one name, a text.",
+        )
     wrapped = [[textwrap.fill(line, LONGEST) for line in name.split("\n")] for name in names]
     return ["\n".join(lines) for lines in wrapped]
 

@@ -80,8 +80,11 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             supports = _in_order(guide, params, supports)
         law, medians = _gaussian(guide, params, supports), guide.median(params)
     except KeyError as error:
-        found, fix = f"no parameter {error} for {kind}", "Pass what SVI.get_params(state) gives."
-        raise UsageError(found=found, expected="the parameters of this guide", fix=fix) from error
+        raise UsageError(
+            found=f"no parameter {error} for {kind}",
+            expected="the parameters of this guide",
+            fix="Pass what SVI.get_params(state) gives.",
+        ) from error
     posterior = Transformed(law, supports)
     bijection = posterior.supports
     for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
@@ -195,8 +198,11 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
         wrong, fix = f"arguments of the model for {kind.__name__}", "Leave the arguments out."
     else:
         return
-    expected = f"a guide among {list(known)} that has been run, and its parameters alone"
-    raise UsageError(found=wrong, expected=expected, fix=fix)
+    raise UsageError(
+        found=wrong,
+        expected=f"a guide among {list(known)} that has been run, and its parameters alone",
+        fix=fix,
+    )
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:

@@ -190,6 +190,9 @@ def _families(
             for label, column in zip(labels, columns, strict=True)
         ]
     if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
-        found = f"variables of which {wrong}"
-        raise StructureError(found=found, expected="a name for each", fix="Rename one of them.")
+        raise StructureError(
+            found=f"variables of which {wrong}",
+            expected="a name for each",
+            fix="Rename one of them.",
+        )
     return result, None if family in OF_ONE else names

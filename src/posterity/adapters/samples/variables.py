@@ -114,8 +114,11 @@ def numbers(values: object, name: str) -> Array:
     except ValueError as error:  # ragged lists
         result, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
     if wrong:
-        found, fix = f"{wrong} as draws of {name!r}", "Leave the variable out."
-        raise StructureError(found=found, expected="arrays of real numbers", fix=fix)
+        raise StructureError(
+            found=f"{wrong} as draws of {name!r}",
+            expected="arrays of real numbers",
+            fix="Leave the variable out.",
+        )
     return result.astype(np.float64)
 
 
@@ -142,8 +145,11 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
     known = [v.name for v in variables]
     asked = asked if isinstance(asked, Mapping) else dict.fromkeys(known, asked)
     if strange := [name for name in asked if name not in known]:
-        found, expected = f"supports for {some(strange)}", f"variables among {some(known)}"
-        raise UsageError(found=found, expected=expected, fix="Name variables as the draws do.")
+        raise UsageError(
+            found=f"supports for {some(strange)}",
+            expected=f"variables among {some(known)}",
+            fix="Name variables as the draws do.",
+        )
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
 
@@ -193,8 +199,11 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
     run = package == "numpyro" and hasattr(draws, "get_samples")
     if run or package in ("arviz", "xarray", "arviz_base"):
         if chains is not None:
-            found, fix = f"chains={chains!r} beside {type(draws).__name__}", "Leave chains= out."
-            raise UsageError(found=found, expected="draws that say what an axis is", fix=fix)
+            raise UsageError(
+                found=f"chains={chains!r} beside {type(draws).__name__}",
+                expected="draws that say what an axis is",
+                fix="Leave chains= out.",
+            )
         return _numpyro(draws) if run else (_dataset(draws), [])
     if package == "pandas" or hasattr(draws, "draws_pd"):  # as CmdStanPy's fits have it
         return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
@@ -259,26 +268,37 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         table = table.reset_index()
     texts = list(table.columns)
     if wrong := unfit(texts):
-        expected, fix = "a text for each column, no two alike", "Rename them."
-        raise UsageError(found=f"columns of which {wrong}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"columns of which {wrong}",
+            expected="a text for each column, no two alike",
+            fix="Rename them.",
+        )
     column = next((name for name in CHAIN if name in table), None)
     if chains is None and column is not None:  # then rows as they come or are numbered
         counts = table[column].value_counts()
         if counts.nunique() > 1:
-            found, fix = f"chains of {sorted(counts.tolist())} rows", "Cut the longer ones."
-            raise StructureError(found=found, expected="as many draws in each", fix=fix)
+            raise StructureError(
+                found=f"chains of {sorted(counts.tolist())} rows",
+                expected="as many draws in each",
+                fix="Cut the longer ones.",
+            )
         order = [name for name in ORDER if name in table][:1]
         table, chains = table.sort_values([column, *order], kind="stable"), len(counts)
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
     if not kept or not len(table):
-        found = f"a table of {len(table)} rows and the columns {texts}"
-        expected = "a row a draw and a column a variable"
-        raise StructureError(found=found, expected=expected, fix="Pass the draws.")
+        raise StructureError(
+            found=f"a table of {len(table)} rows and the columns {texts}",
+            expected="a row a draw and a column a variable",
+            fix="Pass the draws.",
+        )
     for name in kept:
         column = table[name]
         if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-            found, fix = f"column {name!r} of type {column.dtype}", "Leave it out: table.drop()."
-            raise StructureError(found=found, expected="columns of numbers", fix=fix)
+            raise StructureError(
+                found=f"column {name!r} of type {column.dtype}",
+                expected="columns of numbers",
+                fix="Leave it out: table.drop().",
+            )
     of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
     return [variable(name, of(name), chains) for name in kept]
 
@@ -290,14 +310,19 @@ def _dataset(data: Any) -> list[Variable]:
         try:
             group = data["posterior"]
         except (KeyError, TypeError) as error:
-            found = f"{type(data).__name__} without a group 'posterior'"
-            fix = "Pass the group that has them, as a Dataset."
-            raise StructureError(found=found, expected="draws of a posterior", fix=fix) from error
+            raise StructureError(
+                found=f"{type(data).__name__} without a group 'posterior'",
+                expected="draws of a posterior",
+                fix="Pass the group that has them, as a Dataset.",
+            ) from error
     variables = []
     for name, array in group.data_vars.items():
         if not {"chain", "draw"} <= set(array.dims):
-            found, fix = f"variable {name!r} with the axes {list(array.dims)}", "Leave it out."
-            raise StructureError(found=found, expected="the axes chain and draw", fix=fix)
+            raise StructureError(
+                found=f"variable {name!r} with the axes {list(array.dims)}",
+                expected="the axes chain and draw",
+                fix="Leave it out.",
+            )
         array = array.transpose("chain", "draw", ...)
         has = lambda axis, own=array: axis in own.coords
         axes = array.dims[2:]
@@ -316,8 +341,11 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     from posterity.adapters.numpyro.models import latent_sites, library, support_of
 
     if getattr(mcmc, "last_state", None) is None:
-        found, fix = "an MCMC that has not been run", "Call mcmc.run(key, ...) first."
-        raise UsageError(found=found, expected="one with draws", fix=fix)
+        raise UsageError(
+            found="an MCMC that has not been run",
+            expected="one with draws",
+            fix="Call mcmc.run(key, ...) first.",
+        )
     drawn = mcmc.get_samples(group_by_chain=True)
     model = getattr(mcmc.sampler, "model", None)
     if model is None:  # a sampler of a potential alone
