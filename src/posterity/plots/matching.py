@@ -31,8 +31,8 @@ BARS, LINE, LINES = 1.5, 0.13, 4.0
 """Inches of the tallest bar, of a site's thin line, and of all thin lines at most."""
 LONGEST = 12
 """Letters of a name on one line, for which a column is made wider."""
-HALF = 0.45
-"""Half a cell, in columns."""
+HALF, ROOMY = 0.45, 3.5
+"""Half a cell, in columns, and columns an inch up to which a few digits fit one."""
 STACK = (Kind.FIRM, Kind.UNKNOWN, Kind.ALONE, Kind.LIKELY, Kind.AMBIGUOUS)
 """From the foot of a bar to its head."""
 
@@ -151,11 +151,6 @@ class _Picture:
         """A size, in points, at which three letters fit a column."""
         return float(np.clip(36 / self.inch, 5.0, 11.0))
 
-    @property
-    def roomy(self) -> bool:
-        """True if a few digits fit a column."""
-        return self.inch < 3.5
-
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
         """Write centred text."""
         style = {"ha": "center", "va": "center", "color": INK, "fontsize": self.font} | style
@@ -194,7 +189,7 @@ class _Picture:
         for x, weight in zip(self.x, weights, strict=True):
             high = (2 * HALF - 0.3) * float(weight / weights.max())
             self.fill(x - 0.3, foot - high, 0.6, high, facecolor=PALE)
-            if self.roomy:
+            if self.inch < ROOMY:
                 self.write(x, foot - high - 0.14, f"{weight:.0%}", fontsize=0.75 * self.font)
 
     def draw_cells(self, top: float, images: Any) -> tuple[dict[float, str], float]:
@@ -253,7 +248,7 @@ class _Picture:
     def draw_heading(self) -> tuple[float, dict[float, str]]:
         """Write names and numbers of holders from 0 up: where they begin, and a row's name."""
         line, foot, row, sites = 0.19 * self.inch, -0.05 * self.inch, {}, len(self.matches.sites)
-        if self.roomy:
+        if self.inch < ROOMY:
             row = {foot - 0.09 * self.inch: "found at" if sites < 100 else "sites"}
             for x, number in zip(self.x, self.matches.holders, strict=True):
                 text = f"{number}/{sites}" if sites < 100 else str(number)
