@@ -75,11 +75,9 @@ class Task:
         curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
         fisher: ``"model"``, the default, is exact over all classes and the generalised
             Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
-        only: names of tensors, or what they begin with, such as that of the last layer; the others
-            are taken as known.
+        only: names of tensors, or what they begin with; the others are taken as known.
 
-    Raises:
-        UsageError: for other values, and the noise of a classification.
+    Other values, and the noise of a classification, are a UsageError.
     """
 
     likelihood: str
