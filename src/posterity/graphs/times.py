@@ -22,7 +22,7 @@ def cover_times(
     repetitions: int,
     key: KeyArray,
     start: Site | None = None,
-    limit: float = math.inf,
+    limit: float | int = math.inf,
     sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.

@@ -126,7 +126,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     inner: Any = law.law
     mean, prefix = _wide(inner.mean), guide.prefix
     scale = np.sqrt(_wide(inner.variance if inner.diagonal else np.diagonal(inner.covariance)))
-    places = law.supports.unravel(np.arange(len(mean)))
+    numbered = law.supports.unravel(np.arange(len(mean), dtype=float))
+    places = {name: at.astype(int) for name, at in numbered.items()}
     if kind == "AutoNormal":
         parts = {"loc": mean, "scale": scale}
         made = {f"{n}_{prefix}_{k}": v[at] for n, at in places.items() for k, v in parts.items()}
