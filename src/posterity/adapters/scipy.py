@@ -113,14 +113,14 @@ def to_frozen(law: object) -> Any:
             fix="scipy.stats has no counterpart: pass one part of it, such as a Product's block.",
         )
     check_one(law)
-    if isinstance(law, families.Dirichlet):
-        return stats.dirichlet(np.asarray(law.concentration))
-    if isinstance(law, families.Wishart):
-        return stats.wishart(float(law.degrees_of_freedom), np.asarray(law.scale))
-    covariance = stats.Covariance.from_diagonal(inner.variance) if inner.diagonal else None
-    return stats.multivariate_normal(
-        np.asarray(inner.mean), inner.covariance if covariance is None else covariance
-    )
+    if isinstance(inner, families.Dirichlet):
+        return stats.dirichlet(np.asarray(inner.concentration))
+    if isinstance(inner, families.Wishart):
+        return stats.wishart(float(inner.degrees_of_freedom), np.asarray(inner.scale))
+    own: Any = law
+    if own.diagonal:
+        return stats.multivariate_normal(own.mean, stats.Covariance.from_diagonal(own.variance))
+    return stats.multivariate_normal(np.asarray(own.mean), own.covariance)
 
 
 def _kind(frozen: Any) -> str:

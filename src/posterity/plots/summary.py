@@ -228,8 +228,8 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
                 x = np.linspace(mean - 3.2 * sd, mean + 3.2 * sd, 200)
                 height = np.exp(-(((x - mean) / sd) ** 2) / 2)
             else:  # by differences of the distribution function, the peak at one
-                ends = (float(law.quantile(p)[0]) for p in (0.02, 0.98))
-                x = np.linspace(*ends, 201)
+                start, end = (float(law.quantile(p)[0]) for p in (0.02, 0.98))
+                x = np.linspace(start, end, 201)
                 grown = np.nan_to_num(np.diff([float(law.cdf(one)[0]) for one in x]))
                 x, height = (x[1:] + x[:-1]) / 2, grown / max(float(grown.max()), 1e-300)
         ax.fill_between(x, y, y - 0.8 * height, color=colour, alpha=0.3, linewidth=0)
