@@ -118,9 +118,9 @@ def to_frozen(law: object) -> Any:
     if isinstance(inner, families.Wishart):
         return stats.wishart(float(inner.degrees_of_freedom), np.asarray(inner.scale))
     own: Any = law
-    if own.diagonal:
-        return stats.multivariate_normal(own.mean, stats.Covariance.from_diagonal(own.variance))
-    return stats.multivariate_normal(np.asarray(own.mean), own.covariance)
+    spread: Any = own.variance if own.diagonal else own.covariance
+    spread = stats.Covariance.from_diagonal(spread) if own.diagonal else spread
+    return stats.multivariate_normal(np.asarray(own.mean), spread)
 
 
 def _kind(frozen: Any) -> str:
