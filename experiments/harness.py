@@ -1,42 +1,38 @@
 """What experiments share: parts kept where a run was stopped, statistics, results, figures.
 
 A run asks for each of its parts by :func:`kept`, which measures it once and keeps it as JSON under
-a cache folder. :func:`write` replaces a results file; :func:`figure` a picture beside it.
+a cache folder. :func:`write` replaces a results file; :func:`figure` a picture beside it;
+:func:`command` is the command line of a run.
 """
-
-from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
+import inspect
 import json
 import math
 import os
 import platform
 import re
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import posterity
 from experiments.data import REPOSITORY
+from posterity import errors
 
-Array = NDArray[np.float64]
-CACHES = REPOSITORY / ".cache"
-"""Where experiments keep what they have measured, a folder each."""
-
-
-# --- parts that are measured once ----------------------------------------------------------------
+CACHES = REPOSITORY / ".cache"  # where experiments keep what they have measured, a folder each
 
 
-def kept(
-    cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any, anew: bool = False
-) -> Any:
+def kept(cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any) -> Any:
     """What ``make`` returns, JSON data; read from the cache where an earlier run has kept it.
 
     ``settings`` tell by how they print what it depends on; their digest is part of the file's name.
@@ -45,11 +41,32 @@ def kept(
     """
     digest = hashlib.sha256("\n".join(map(repr, settings)).encode()).hexdigest()[:12]
     path = cache / (f"{name}-{digest}.json" if settings else f"{name}.json")
-    if anew or not path.exists():
+    if not path.exists():
         if make is None:
             return None
         replace(path, json.dumps(make()))
     return json.loads(path.read_text())
+
+
+def kept_object(path: Path, make: Callable[[], Any]) -> Any:
+    """The same of an object that the library saves, in the file ``path``."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.stem}.{os.getpid()}.partial{path.suffix}")
+        posterity.save(make(), partial)
+        partial.replace(path)
+    return posterity.load(path)
+
+
+def kept_arrays(path: Path, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        with partial.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **make())
+        partial.replace(path)
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def rows(
@@ -86,21 +103,17 @@ def replace(path: Path, text: str) -> None:
 
 
 class Clock:
-    """Wall and CPU seconds since it was made."""
+    """Wall and CPU seconds since it was made, as results files have them."""
 
     def __init__(self) -> None:
         self.wall, self.cpu = time.perf_counter(), time.process_time()
 
     @property
     def seconds(self) -> dict[str, float]:
-        """As results files have them."""
         return {
             "wall seconds": round(time.perf_counter() - self.wall, 3),
             "CPU seconds": round(time.process_time() - self.cpu, 3),
         }
-
-
-# --- statistics ----------------------------------------------------------------------------------
 
 
 def rounded(value: Any, digits: int = 4) -> float:
@@ -137,6 +150,10 @@ def over_seeds(trees: Sequence[Any]) -> Any:
     return {name: over_seeds([tree[name] for tree in trees]) for name in names}
 
 
+def places(numbers: Mapping[str, float], digits: int = 4) -> dict[str, float]:
+    return {name: round(float(value), digits) for name, value in numbers.items()}
+
+
 def at_most(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, Any]:
     """The verdict on a mean over seeds that is to be small."""
     return {"goal": goal, "measured": measured, "met": bool(measured["mean"] <= bound)}
@@ -147,13 +164,8 @@ def at_least(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, 
     return {"goal": goal, "measured": measured, "met": bool(measured["mean"] >= bound)}
 
 
-# --- results -------------------------------------------------------------------------------------
-
-
 def versions(*packages: str) -> dict[str, str]:
-    """What a results file was made with."""
-    names = ("jax", "numpy", "scipy", *packages)
-    found = {name: metadata.version(name) for name in names}
+    found = {name: metadata.version(name) for name in ("jax", "numpy", "scipy", *packages)}
     return {"python": platform.python_version(), "posterity": posterity.__version__, **found}
 
 
@@ -180,8 +192,9 @@ def figure(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    options = {"layout": "constrained", "squeeze": False, **options}
-    canvas, axes = plt.subplots(rows, columns, **options)
+    canvas, axes = plt.subplots(
+        rows, columns, **{"layout": "constrained", "squeeze": False, **options}
+    )
     for axis in axes.ravel():
         axis.spines[["top", "right"]].set_visible(False)
     yield axes
@@ -194,25 +207,50 @@ def figure(
     plt.close(canvas)
 
 
-# --- the command line ----------------------------------------------------------------------------
+def _one_of(words: Sequence[str], word: str) -> str:
+    if word not in words:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(map(repr, words))}")
+    return word
 
 
-def command_line(
-    description: str | None, results: Path, cache: Path | None = None
-) -> argparse.ArgumentParser:
-    """A parser with the options that experiments share: ``--quick``, ``--results``, ``--cache``."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="little of it: that it all runs")
-    parser.add_argument("--results", type=Path, default=results, help="folder to write to")
-    if cache is not None:
-        parser.add_argument("--cache", type=Path, default=cache, help="folder of what was measured")
-        parser.add_argument(
-            "--only-kept", action="store_true", help="write down what was measured before"
+def command(
+    run: Callable[..., Any], arguments: Sequence[str] | None = None, **choices: Iterable[str]
+) -> Any:
+    """Call ``run`` with its keywords as the command line sets them, and print verdicts on goals.
+
+    ``--only-kept`` sets ``only_kept=False`` to True, ``--seeds 0 1`` sets ``seeds=(0, 1, 2)``; what
+    is None by default is a path or a whole number, as its annotation has it; what stands before a
+    ``/`` is set by position, and what begins with ``_`` is of tests alone. The description is that
+    of the module. ``choices`` are what words of a keyword may be. Warnings that a posterior has
+    not converged, or hangs on little, are left out: results say so.
+    """
+    parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
+    parameters = inspect.signature(run).parameters
+    parameters = {name: own for name, own in parameters.items() if name[0] != "_"}
+    for name, own in parameters.items():
+        sample = own.default[0] if isinstance(own.default, tuple) and own.default else own.default
+        kind = (Path if "Path" in str(own.annotation) else int) if sample is None else type(sample)
+        options: dict[str, Any] = {"type": kind, "choices": choices.get(name)}
+        if own.default is False:
+            options = {"action": "store_true"}
+        elif isinstance(own.default, tuple):
+            options |= {"nargs": "*", "type": str if sample == () else kind}
+        alone = own.kind is own.POSITIONAL_ONLY
+        if alone and options["choices"] is not None:  # argparse looks for a default among them
+            options["type"] = functools.partial(_one_of, tuple(options.pop("choices")))
+        flag = name if alone else f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, default=own.default, help=f"(default: {own.default})", **options)
+    given = vars(parser.parse_args(arguments))
+    given = {name: tuple(own) if isinstance(own, list) else own for name, own in given.items()}
+    alone = [given.pop(name) for name, own in parameters.items() if own.kind is own.POSITIONAL_ONLY]
+    with warnings.catch_warnings():
+        for kind in (errors.ConvergenceWarning, errors.IdentificationWarning, errors.FusionWarning):
+            warnings.simplefilter("ignore", kind)
+        found = run(*alone, **given)
+    goals = found.get("goals") if isinstance(found, Mapping) else None
+    for goal in goals if isinstance(goals, list) else []:
+        rest = {name: value for name, value in goal.items() if name not in ("goal", "met")}
+        print(
+            {True: "met     ", False: "not met "}.get(goal["met"], goal["met"]), goal["goal"], rest
         )
-    return parser
-
-
-def print_goals(goals: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each verdict."""
-    for goal in goals:
-        print("met     " if goal["met"] else "not met ", goal["goal"], goal.get("measured", ""))
+    return found

@@ -4,9 +4,6 @@ Writes `results/expected.json`. BFI is run by R from where it is installed, and 
 read from there; nothing of it is kept.
 """
 
-from __future__ import annotations
-
-import argparse
 import csv
 import shutil
 import subprocess
@@ -33,8 +30,7 @@ from posterity.fitting.one_shot import expected_distance
 
 RESULTS = Path(__file__).parent / "results"
 SCRIPT = Path(__file__).parent / "centres.R"
-LAMBDA = 0.01
-"""The precision of every coefficient's prior, BFI's own choice in its examples."""
+LAMBDA = 0.01  # the precision of every coefficient's prior, BFI's own choice in its examples
 Tables = Mapping[str, np.ndarray]
 """By centre its records: the target (of survival time and event), then the columns."""
 
@@ -88,9 +84,6 @@ def bfi(tables: Tables, family: str, *, stratified: bool = False) -> dict[str, A
 def _put(path: Path, head: list[str], rows: np.ndarray) -> None:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([head, *rows.tolist()])
-
-
-# --- ours ----------------------------------------------------------------------------------------
 
 
 def ours(tables: Tables, model: str) -> dict[str, Any]:
@@ -175,7 +168,8 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
     mine, whole = ours(tables, model), gaussian(theirs["bfi"])
     pooled: Any = mine["pooled"]
     size = len(pooled.mean)  # of linear regression theirs have the noise, too
-    shot, theirs_pooled = _first(whole, size), _first(gaussian(theirs["pooled"]), size)
+    first = list(range(size))
+    shot, theirs_pooled = _turned(whole, first), _turned(gaussian(theirs["pooled"]), first)
     if model == "survival":  # whose baseline is last there, and first here
         last = [*range(1, len(pooled.mean)), 0]
         mine |= {k: _turned(mine[k], last) for k in ("one shot", "pooled", "federated")}
@@ -193,16 +187,8 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
     }
 
 
-def _first(q: Any, size: int) -> Gaussian:
-    """The marginal of the first coefficients."""
-    return _turned(q, list(range(size)))
-
-
 def _turned(q: Any, order: list[int]) -> Gaussian:
     return Gaussian.from_standard(q.mean[order], q.covariance[np.ix_(order, order)])
-
-
-# --- tables --------------------------------------------------------------------------------------
 
 
 def examples() -> dict[str, tuple[Tables, str]]:
@@ -294,10 +280,7 @@ def failing(kind: str) -> Tables:
 FAILING = ("a centre without a category", "no event in a category", "one class", "8 patients")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run all and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args(arguments)
+def everything() -> None:
     if why := missing():
         raise SystemExit(f"nothing was run: {why}")
     found = {name: compared(*case) for name, case in examples().items()}
@@ -308,4 +291,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(everything)

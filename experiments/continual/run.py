@@ -8,10 +8,8 @@ shared covariance, as streaming LDA has them, and ridge regression on the classe
 the same features. A minute at most; writes `unseen.json`.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,27 +87,27 @@ def measured(data: str, seed: int) -> dict[str, dict[str, float]]:
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line, run and write."""
-    parser = harness.command_line(__doc__, RESULTS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
-    own = parser.parse_args(arguments)
+def run(
+    *,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    data: tuple[str, ...] = tuple(SETS),
+    results: Path = RESULTS,
+) -> dict[str, Any]:
+    """Measure and write; what `unseen.json` holds."""
+    found = {name: harness.over_seeds([measured(name, seed) for seed in seeds]) for name in data}
     document = {
         "setting": "ten classes in five pairs, one head; accuracy in %, log loss in nats, test "
         f"records of classes of all tasks; {WIDTH} random units of oriented gradients",
-        "seeds": own.seeds,
-        "after five tasks": {
-            data: harness.over_seeds([measured(data, seed) for seed in own.seeds])
-            for data in own.data
-        },
+        "seeds": list(seeds),
+        "after five tasks": found,
         "made with": harness.versions("scikit-learn"),
     }
-    harness.write(own.results, "unseen", document)
-    for data, rows in document["after five tasks"].items():
-        for name, row in rows.items():
-            print(data, name, {kind: found["mean"] for kind, found in row.items()})
+    harness.write(results, "unseen", document)
+    for name, rows in found.items():
+        for rule, row in rows.items():
+            print(name, rule, {kind: own["mean"] for kind, own in row.items()})
+    return document
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run, data=SETS)

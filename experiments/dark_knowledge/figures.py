@@ -1,13 +1,10 @@
 """The pictures: figure 1's panels, and how a student keeps its uncertainty apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from experiments import harness
 
@@ -39,15 +36,16 @@ def plane(truth: Any, row: Mapping[str, Any], data: Any, effort: Any, folder: Pa
                 if cell[1] is None:
                     axis.set_axis_off()
                     continue
-                image = surface(axis, cell[1]["grid"]["chances"], effort.side, "RdBu_r", 1.0)
-                decorate(axis, cell[0], data)
+                chances = cell[1]["grid"]["chances"]
+                image = surface(axis, chances, effort, "RdBu_r", 1.0, cell[0], data)
         axes[0, 0].figure.colorbar(image, ax=axes, shrink=0.7, label="p(class 1 | x)")
 
     last = names[-1]
     if f"{last}, {SPLIT}" not in row:
         return
     own = row[f"{last}, {SPLIT}"]["grid"]
-    entropies = [_entropy(truth.chances[:, 1]), _entropy(np.asarray(own["chances"]))]
+    chances = [np.clip(c, 1e-9, 1 - 1e-9) for c in (truth.chances[:, 1], own["chances"])]
+    entropies = [-(c * np.log(c) + (1 - c) * np.log1p(-c)) for c in chances]
     epistemic = [np.asarray(truth.mutual_information), np.asarray(own["mutual information"])]
     with harness.figure(folder / "figure1-split.png", 2, 3, figsize=(9, 5.8)) as axes:
         for line, entropy, part, who in zip(
@@ -55,42 +53,26 @@ def plane(truth: Any, row: Mapping[str, Any], data: Any, effort: Any, folder: Pa
         ):
             parts = {"all of it": entropy, "noise of labels": entropy - part, "weights": part}
             for axis, (what, values) in zip(line, parts.items(), strict=True):
-                image = surface(axis, values, effort.side, "viridis", float(np.log(2)))
-                decorate(axis, f"{who}: {what}", data)
+                title = f"{who}: {what}"
+                image = surface(axis, values, effort, "viridis", float(np.log(2)), title, data)
         axes[0, 0].figure.colorbar(image, ax=axes, shrink=0.7, label="nats")
 
 
-def _entropy(chance: Any) -> Any:
-    chance = np.clip(chance, 1e-9, 1 - 1e-9)
-    return -(chance * np.log(chance) + (1 - chance) * np.log1p(-chance))
-
-
-def surface(axis: Axes, values: Any, side: int, colors: str, top: float) -> Any:
-    """Values on the grid."""
+def surface(
+    axis: Any, values: Any, effort: Any, colors: str, top: float, title: str, data: Any
+) -> Any:
+    """Values on the grid, the records, and a title."""
     from experiments.dark_knowledge.toy2d import BOX
 
-    return axis.imshow(
-        np.asarray(values).reshape(side, side),
-        origin="lower",
-        extent=(-BOX, BOX, -BOX, BOX),
-        cmap=colors,
-        vmin=0.0,
-        vmax=top,
-        interpolation="bilinear",
-    )
-
-
-def decorate(axis: Axes, title: str, data: Any) -> None:
-    """The records, and a title."""
-    x, y = data
+    style = {"cmap": colors, "vmin": 0.0, "vmax": top, "interpolation": "bilinear"}
+    extent = (-BOX, BOX, -BOX, BOX)
+    grid = np.asarray(values).reshape(effort.side, effort.side)
+    image, (x, y) = axis.imshow(grid, origin="lower", extent=extent, **style), data
     for label, color in enumerate(COLORS):
         axis.scatter(*x[y == label].T, s=12, color=color, edgecolor="white", linewidth=0.5)
     axis.set_title(title, fontsize=9)
-    axis.set_xticks([])
-    axis.set_yticks([])
-
-
-# --- figure 2 --------------------------------------------------------------------------------
+    axis.set(xticks=[], yticks=[])
+    return image
 
 
 def bands(methods: Mapping[str, Any], x: Any, data: Any, seen: float, path: Path) -> None:

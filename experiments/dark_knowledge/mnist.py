@@ -7,21 +7,18 @@ kept in a folder: the same command goes on where it was, to the same result, als
 paper's own length at temperature 1 (`mnist-paper.json`), which wants a GPU.
 """
 
-from __future__ import annotations
-
-import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import posterity
 from experiments import harness
-from experiments.dark_knowledge import RESULTS, mnist_figures
-from experiments.dark_knowledge.mnist_run import Flat, Row, Seed
-from experiments.dark_knowledge.mnist_setting import Setting
-from experiments.data import Images, font_digits, intensities, mnist, read
+from experiments.dark_knowledge import RESULTS
+from experiments.dark_knowledge.mnist_run import Flat, Row, Seed, Setting
+from experiments.data import fashion_mnist, font_digits, mnist
 
 CACHE = Path(tempfile.gettempdir()) / "posterity-dark-mnist"
 PAPER = {
@@ -34,107 +31,114 @@ PAPER = {
     },
 }
 GOALS = {"SGLD": 1.27, "distilled": 1.31}
-METHODS = ("plug-in", "SGLD", "distilled")
-STRANGE = 1000
-"""Images of each strange kind that are asked about."""
+COLORS = {"plug-in": "#777777", "SGLD": "#1d70b8", "distilled": "#c1121f"}
+KINDS = {"MNIST": "#222222", "font digits": "#e08e0b", "Fashion-MNIST": "#2a9d4b"}
+STRANGE = 1000  # images of each strange kind that are asked about
 
 
-def images(strange: int = STRANGE) -> Flat:
+def images() -> Flat:
     """MNIST in the official parts; font digits of different families, and Fashion-MNIST's test."""
-    digits, fonts = mnist(), font_digits().x
-    with np.load(io.BytesIO(read("fashion_mnist.npz")), allow_pickle=False) as arrays:
-        fashion = intensities(arrays["x_test"][:strange])
-    places = np.random.default_rng(0).permutation(len(fonts))[:strange]
-    return Flat(
-        _flat(digits.x_train),
-        digits.y_train,
-        _flat(digits.x_test),
-        digits.y_test,
-        {"font digits": _flat(fonts[places]), "Fashion-MNIST": _flat(fashion)},
-    )
-
-
-def _flat(x: Images) -> Images:
-    return x.reshape(len(x), -1)
+    digits, fonts, flat = mnist(), font_digits().x, lambda x: x.reshape(len(x), -1)
+    places = np.random.default_rng(0).permutation(len(fonts))[:STRANGE]
+    clothes = fashion_mnist().x_test[:STRANGE]
+    strange = {"font digits": flat(fonts[places]), "Fashion-MNIST": flat(clothes)}
+    return Flat(flat(digits.x_train), digits.y_train, flat(digits.x_test), digits.y_test, strange)
 
 
 def run(
-    setting: Setting,
-    data: Flat,
-    seeds: Sequence[int],
     *,
-    cache: Path,
-    results: Path,
-    report: bool = False,
-    name: str = "mnist",
+    seeds: tuple[int, ...] = (0, 1, 2),
+    draws: int | None = None,
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    only_kept: bool = False,
+    paper: bool = False,
+    _setting: Setting | None = None,
+    _images: Flat | None = None,
 ) -> dict[str, Any]:
-    """Sample, distil, measure, judge, draw and write; returns what the file ``name`` holds."""
+    """Sample, distil in so many steps, measure, judge, draw; what `mnist.json` holds."""
+    setting, data = _setting or Setting(draws=draws or Setting.draws), _images or images()
+    name = "mnist"
+    if paper:
+        setting, cache, name = Setting.paper(draws or 99_900), cache / "paper", "mnist-paper"
     runs = [Seed(number, setting, data, cache) for number in seeds]
-    rows = [own.so_far() if report else own.run() for own in runs]
+    rows = [own.so_far() if only_kept else own.run() for own in runs]
     summary = summarise(setting, [row for row in rows if row is not None])
     harness.write(results, name, summary)
-    mnist_figures.curves(summary, results / f"{name}-curve.png")
-    mnist_figures.strange(runs[0], results / f"{name}-strange.png")
+    curves(summary, results / f"{name}-curve.png")
+    strange(runs[0], results / f"{name}-strange.png")
     return summary
 
 
 def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
     """Means and spreads over seeds, and whether what was to be shown is shown."""
-    table = {
-        method: {
-            kind: harness.statistics([row[method][kind] for row in rows])
-            for kind in ("error", "log likelihood", "calibration error")
-        }
-        for method in METHODS
-    }
-    found = {
+    methods = {name: harness.over_seeds([row[name] for row in rows]) for name in COLORS}
+    errors = ("error", "log likelihood", "calibration error")
+    goal = "test error at most {} % on average"
+    return {
         "paper": PAPER,
         "setting": repr(setting),
         "temperature": setting.temperature,
         "spread": "standard error of the mean over seeds",
         "seeds finished": sum(row["chain steps"] == row["of"] for row in rows),
-        "test": table,
+        "test": {name: {kind: own[kind] for kind in errors} for name, own in methods.items()},
         "strange": {
-            method: {
-                kind: {
-                    name: harness.statistics([row[method][kind][name] for row in rows])
-                    for name in rows[0][method][kind]
-                }
-                for kind in rows[0][method]
-                if kind.startswith("AUROC")
-            }
-            for method in METHODS
+            name: {kind: table for kind, table in own.items() if kind.startswith("AUROC")}
+            for name, own in methods.items()
         },
         "goals": [
-            harness.at_most(
-                f"{method}: test error at most {most} % on average", table[method]["error"], most
-            )
-            for method, most in GOALS.items()
+            harness.at_most(f"{name}: {goal.format(most)}", methods[name]["error"], most)
+            for name, most in GOALS.items()
         ],
         "runs": list(rows),
     }
-    return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--draws", type=int, help="steps of the student")
-    parser.add_argument("--paper", action="store_true", help="the paper's chain, at its length")
-    own = parser.parse_args(arguments)
-    setting = Setting.paper(own.draws or 99_900) if own.paper else Setting(draws=own.draws or 8000)
-    summary = run(
-        setting,
-        images(),
-        own.seeds,
-        cache=own.cache / "paper" if own.paper else own.cache,
-        results=own.results,
-        report=own.only_kept,
-        name="mnist-paper" if own.paper else "mnist",
-    )
-    harness.print_goals(summary["goals"])
+def curves(summary: Mapping[str, Any], path: Path) -> None:
+    """Draw test errors and log likelihoods over steps of the chain."""
+    with harness.figure(path, 1, 2, figsize=(11, 4)) as axes:
+        left, right = axes[0]
+        for number, row in enumerate(summary["runs"]):
+            steps = [point["chain steps"] / 1000 for point in row["curve"]]
+            for place, method in enumerate(("SGLD", "distilled")):
+                style = {"color": COLORS[method], "linewidth": 1.2}
+                errors = [point[method] for point in row["curve"]]
+                left.plot(steps, errors, label=None if number else method, **style)
+                right.plot(steps, [p["log likelihoods"][place] for p in row["curve"]], **style)
+            for axis, kind in ((left, "error"), (right, "log likelihood")):
+                axis.axhline(row["plug-in"][kind], color=COLORS["plug-in"], linewidth=0.8)
+        for method, (error, _) in summary["paper"]["test error in %"].items():
+            left.axhline(error, color=COLORS[method], linestyle=":", linewidth=1)
+        left.plot([], [], ":", color="black", label="the paper, a million steps")
+        left.plot([], [], color=COLORS["plug-in"], label="plug-in")
+        left.set(ylim=(1.0, 3.0), ylabel="test error, %")
+        right.set(ylim=(-0.11, -0.03), ylabel="test log likelihood, nats")
+        for axis in axes[0]:
+            axis.set_xlabel("thousand steps of the chain, with those of burn-in")
+        left.legend(frameon=False)
+
+
+def strange(seed: Seed, picture: Path) -> None:
+    """Draw what the student of one seed makes of images of three kinds."""
+    path = seed.file("student.safetensors")
+    if not path.exists():
+        return
+    said = posterity.load(path).predict(seed.images.asked)
+    rows = {"MNIST": slice(0, len(seed.images.y_test)), **seed.images.rows}
+    shown = {
+        "entropy of the predictive, nats": np.asarray(said.entropy),
+        "mutual information, nats": np.asarray(said.mutual_information),
+    }
+    with harness.figure(picture, 1, 2, figsize=(11, 4)) as (axes,):
+        for axis, (label, values) in zip(axes, shown.items(), strict=True):
+            edges = np.linspace(0, np.quantile(values, 0.999), 40)
+            for name, own in rows.items():
+                style = {"histtype": "step", "color": KINDS.get(name, "#7b2cbf"), "label": name}
+                axis.hist(values[own], edges, density=True, **style)
+            axis.set(yscale="log", xlabel=label, ylabel="density")
+        axes[0].legend(frameon=False)
+        axes[0].figure.suptitle("the distilled network on images of three kinds")
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run)

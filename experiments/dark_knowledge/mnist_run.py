@@ -5,8 +5,6 @@ checkpoint of `posterity.distill`, and what was measured on the way in a file of
 A run that was stopped, or killed, goes on from there to the same result.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping
@@ -15,22 +13,114 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 
 import posterity
 from experiments import harness
-from experiments.dark_knowledge.mnist_setting import Between, Setting
 from experiments.data import Array, Images, Integers
 from experiments.klfusion.networks.metrics import auroc, entropy, scores
-from posterity.distillation import Distillation
+from posterity.distillation import SGHMC, SGLD, Distillation, Inputs, Langevin
 from posterity.errors import ConvergenceWarning
-from posterity.families.layers import Layers
 from posterity.models import NeuralNetwork
+from posterity.networks import GaussianPrior, Layers
 from posterity.networks.predictive import Prediction
 from posterity.status import Progress
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Falling:
+    """Step sizes that fall from ``first`` to ``last`` over so many steps, and stay there.
+
+    By the same factor at every step: large ones reach the posterior soon, from the small one on the
+    chain moves alike.
+    """
+
+    first: float
+    last: float
+    over: int
+
+    def __call__(self, step: Any) -> Any:
+        """The size of step ``step``."""
+        share = jnp.minimum(jnp.asarray(step).astype(jnp.float32) / self.over, 1.0)
+        return self.first * (self.last / self.first) ** share
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that a run depends on but its seed and its data."""
+
+    hidden: tuple[int, ...] = (400, 400)  # units of teacher, student and plug-in network
+    variances: tuple[float, ...] = (1 / 20, 1 / 20, 1 / 5)  # of the prior, a layer each
+    temperature: float = 0.01  # of the chain: 1 is the posterior, less is a colder law
+    friction: float = 0.1  # of the chain's momentum
+    first: float = 6e-5  # step size at the start of burn-in (see the kernels)
+    last: float = 3e-5  # the one it falls to
+    fall: int = 3000  # over so many steps
+    batch: int = 100  # records of a minibatch, and inputs of a student's step
+    climb: int = 600  # steps of Adam before the chain begins
+    burn_in: int = 6000  # steps of the chain that do not count
+    thin: int = 2  # steps of the chain to one of the student
+    draws: int = 8000  # steps of the student
+    rate: float = 1e-3  # of its Adam
+    reservoir: int = 2  # earlier draws that it hears beside the newest
+    noise: float = 0.1  # standard deviation of what is added to half of its inputs
+    plug_in: int = 10_000  # steps of the plug-in network's descent
+    looks: int = 200  # points of the curves of errors
+
+    @classmethod
+    def paper(cls, draws: int) -> "Setting":
+        """The posterior at temperature 1, by plain SGLD from random weights, as the paper has it.
+
+        Its million steps are those of 99,900 draws. Size, prior and what is added to inputs are
+        those of a public implementation for MXNet; every tenth step is one of the student's.
+        """
+        chain = {"temperature": 1.0, "friction": 1.0, "first": 4e-6, "last": 4e-6, "climb": 0}
+        length = {"burn_in": 1000, "thin": 10, "draws": draws, "plug_in": 50_000, "looks": 10}
+        return cls(variances=(1.0, 1.0, 1.0), **chain, **length)
+
+    def teacher(self, layers: Layers, data: Any) -> Langevin:
+        sizes = Falling(self.first, self.last, self.fall)
+        return self._chain(layers, data, sizes, self.temperature, self.burn_in, self.thin)
+
+    def descent(self, layers: Layers, data: Any) -> Langevin:
+        """The same without noise: stochastic gradient descent with momentum to the mode.
+
+        Its sizes fall to a hundredth; its only draw is where it ends.
+        """
+        sizes = Falling(self.first, self.first / 100, self.plug_in)
+        return self._chain(layers, data, sizes, 0.0, self.plug_in, 1)
+
+    def _chain(
+        self, layers: Layers, data: Any, sizes: Any, temperature: float, burn_in: int, thin: int
+    ) -> Langevin:
+        kernel: Any = SGHMC(sizes, friction=self.friction, temperature=temperature)
+        if self.friction == 1 and temperature:
+            kernel = SGLD(sizes, temperature=temperature)
+        prior = GaussianPrior(variance=self.variances).network(layers)
+        steps = {"burn_in": burn_in, "thin": thin, "climb": self.climb, "batch_size": self.batch}
+        model = NeuralNetwork.of_layers(layers)
+        return Langevin(model, prior, data, kernel=kernel, chains=1, **steps)
+
+
+class Between(Inputs):
+    """Inputs D' of a student: half of them images with noise, half points between two images.
+
+    ``x`` (n, d) are images without labels, ``noise`` the standard deviation of what is added.
+    """
+
+    x: Any
+    noise: float
+
+    def sample(self, n: int, *, key: jax.Array) -> Any:
+        """The first half are perturbed images, the others mixtures of two, perturbed too."""
+        first, second, third = jax.random.split(key, 3)
+        one, other = jnp.asarray(self.x)[jax.random.randint(first, (2, n), 0, len(self.x))]
+        u = jnp.where(jnp.arange(n) < n // 2, 1.0, jax.random.uniform(second, (n,)))[:, None]
+        return u * one + (1 - u) * other + self.noise * jax.random.normal(third, one.shape)
 
 
 class Flat(NamedTuple):
@@ -43,14 +133,15 @@ class Flat(NamedTuple):
     strange: Mapping[str, Images]
 
     @property
-    def classes(self) -> int:
-        """How many there are."""
-        return int(self.y_train.max()) + 1
-
-    @property
     def asked(self) -> Images:
         """Test images, then strange ones: where teacher and student are compared."""
         return np.concatenate([self.x_test, *self.strange.values()])
+
+    @property
+    def rows(self) -> dict[str, slice]:
+        """Where strange images stand among those that are asked about."""
+        ends = np.cumsum([len(self.y_test), *map(len, self.strange.values())]).tolist()
+        return dict(zip(self.strange, map(slice, ends[:-1], ends[1:]), strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,61 +155,60 @@ class Seed:
 
     @property
     def layers(self) -> Layers:
-        """Of teacher and plug-in network."""
-        return self.setting.layers(self.images.x_train, self.images.classes)
+        classes = int(self.images.y_train.max()) + 1
+        return Layers.dense(self.images.x_train.shape[1], *self.setting.hidden, classes)
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"seed{self.number}-{name}"
 
     def run(self, say: Any = print) -> Row:
         """All of it; what is there already is read."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        row = {"seed": self.number, "plug-in": self._plug_in()}
-        say(f"seed {self.number}: plug-in {row['plug-in']['error']:.2f} %")
-        return row | self._distilled(say)
+        plug_in = harness.kept(self.folder, f"seed{self.number}-plug-in", self._plug_in)
+        say(f"seed {self.number}: plug-in {plug_in['error']:.2f} %")
+        rows = self._read()
+        if not rows or rows[-1]["draws"] != self.setting.draws:
+            self._distil(rows, say)
+        return {"seed": self.number, "plug-in": plug_in, **self._summary(rows)}
 
     def so_far(self) -> Row | None:
         """What a run that is under way, or was stopped, has found; None if nothing."""
-        rows = self._read()
-        if not rows or not self.file("plug-in.json").exists():
+        plug_in = harness.kept(self.folder, f"seed{self.number}-plug-in", None)
+        if plug_in is None or not (rows := self._read()):
             return None
-        plug_in = json.loads(self.file("plug-in.json").read_text())
         return {"seed": self.number, "plug-in": plug_in, **self._summary(rows)}
 
-    # --- the plug-in network -----------------------------------------------------------------
+    def _read(self) -> list[Row]:
+        return harness.kept(self.folder, f"seed{self.number}-curve", None) or []
+
+    @property
+    def _data(self) -> tuple[Images, Integers]:
+        return self.images.x_train, self.images.y_train
 
     def _plug_in(self) -> Row:
-        path = self.file("plug-in.json")
-        if not path.exists():
-            clock = harness.Clock()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # it is no chain
-                descent = self.setting.descent(self.layers, self._data)
-                weights = descent.sample(1, key=jax.random.key(1000 + self.number))
-            model = NeuralNetwork.of_layers(self.layers)
-            with jax.enable_x64(False):
-                logits = [
-                    np.asarray(model.outputs(weights.stack[0], x), np.float64)
-                    for x in np.array_split(self.images.asked, 20)
-                ]
-            p = softmax(np.concatenate(logits), axis=1)
-            measured = self.measured(p, None)
-            measured |= {"steps": self.setting.plug_in, **clock.seconds}
-            harness.replace(path, json.dumps(measured, indent=1))
-        return json.loads(path.read_text())
-
-    # --- chain and student -------------------------------------------------------------------
-
-    def _distilled(self, say: Any) -> Row:
-        own, rows = self.setting, self._read()
-        if rows and rows[-1]["draws"] == own.draws:
-            return self._summary(rows)
         clock = harness.Clock()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is no chain
+            descent = self.setting.descent(self.layers, self._data)
+            weights = descent.sample(1, key=jax.random.key(1000 + self.number))
+        model = NeuralNetwork.of_layers(self.layers)
+        with jax.enable_x64(False):
+            logits = [
+                np.asarray(model.outputs(weights.stack[0], x), np.float64)
+                for x in np.array_split(self.images.asked, 20)
+            ]
+        row = self.measured(softmax(np.concatenate(logits), axis=1), None)
+        return row | {"steps": self.setting.plug_in, **clock.seconds}
+
+    def _distil(self, rows: list[Row], say: Any) -> None:
+        """Run chain and student from where they were; a row a look is added to ``rows``."""
+        own, clock = self.setting, harness.Clock()
         before = rows[-1] if rows else {"wall seconds": 0.0, "CPU seconds": 0.0}
 
         def look(progress: Progress) -> None:
             after = (rows[-1]["draws"] if rows else 0) + own.draws / own.looks
             if progress.step < min(after, own.draws):
                 return
-            row = self._looked(progress.result)
-            spent = clock.seconds
+            row, spent = self._looked(progress.result), clock.seconds
             row |= {name: round(before[name] + spent[name], 1) for name in spent}
             rows[:] = [old for old in rows if old["draws"] < row["draws"]] + [row]
             harness.replace(self.file("curve.json"), json.dumps(rows, indent=1))
@@ -144,10 +234,8 @@ class Seed:
                 progress=look,
             )
         posterity.save(found.student, self.file("student.safetensors"))
-        return self._summary(rows)
 
     def _looked(self, found: Distillation) -> Row:
-        """What chain and student are worth at this point."""
         student = found.student.predict(self.images.asked)
         return {
             "draws": found.steps,
@@ -177,27 +265,17 @@ class Seed:
         for kind, values in kinds.items():
             row[f"AUROC by {kind}"] = {
                 name: round(auroc(values[:count], values[rows]).area, 4)
-                for name, rows in self.rows().items()
+                for name, rows in self.images.rows.items()
             }
         return row
 
-    def rows(self) -> dict[str, slice]:
-        """Where strange images stand among those that are asked about."""
-        found, start = {}, len(self.images.y_test)
-        for name, x in self.images.strange.items():
-            found[name] = slice(start, start + len(x))
-            start += len(x)
-        return found
-
     def _summary(self, rows: list[Row]) -> Row:
-        last = rows[-1]
-        steps = self._steps(last)
+        last, steps, own = rows[-1], self._steps(rows[-1]), self.setting
+        both = ("SGLD", "distilled")
         return {
-            "SGLD": last["SGLD"],
-            "distilled": last["distilled"],
-            "status": last["status"],
+            **{name: last[name] for name in (*both, "status")},
             "chain steps": steps,
-            "of": self.setting.burn_in + self.setting.chain_steps,
+            "of": own.burn_in + own.thin * own.draws,
             "student steps": last["draws"],
             "wall seconds": last["wall seconds"],
             "CPU seconds": last["CPU seconds"],
@@ -207,10 +285,8 @@ class Seed:
             "curve": [
                 {
                     "chain steps": self._steps(row),
-                    **{name: row[name]["error"] for name in ("SGLD", "distilled")},
-                    "log likelihoods": [
-                        row[name]["log likelihood"] for name in ("SGLD", "distilled")
-                    ],
+                    **{name: row[name]["error"] for name in both},
+                    "log likelihoods": [row[name]["log likelihood"] for name in both],
                     "gap": row["gap"],
                 }
                 for row in rows
@@ -218,19 +294,4 @@ class Seed:
         }
 
     def _steps(self, row: Row) -> int:
-        """Those of the chain, with burn-in."""
         return self.setting.burn_in + self.setting.thin * row["draws"]
-
-    # --- files -------------------------------------------------------------------------------
-
-    @property
-    def _data(self) -> tuple[Images, Integers]:
-        return self.images.x_train, self.images.y_train
-
-    def file(self, name: str) -> Path:
-        """Where something of this run is kept."""
-        return self.folder / f"seed{self.number}-{name}"
-
-    def _read(self) -> list[Row]:
-        path = self.file("curve.json")
-        return json.loads(path.read_text()) if path.exists() else []

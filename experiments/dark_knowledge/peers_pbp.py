@@ -5,8 +5,6 @@ distributions. Every layer divides what it sums by the root of how many numbers 
 precision serves all layers. Source: hernandezlobato2015.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any, NamedTuple
@@ -15,9 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 SHAPE, RATE = 6.0, 6.0
 """Of the gamma distributions that both precisions have before data: six observations' worth."""
 EPOCHS = 40
@@ -32,7 +29,6 @@ class Gamma(NamedTuple):
 
     @property
     def variance(self) -> Any:
-        """The mean of one over the precision."""
         return self.rate / (self.shape - 1)
 
 
@@ -63,10 +59,8 @@ class Probabilistic:
         """Mean (n,) and variance (n,) of the function, and the variance of the noise."""
         with jax.enable_x64(True):
             scaled = jnp.asarray((x - self.shift) / self.scale)
-            mean, variance = jax.vmap(lambda r: forward(self.state.means, self.state.variances, r))(
-                scaled
-            )
-            mean, variance = np.asarray(mean), np.asarray(variance)
+            weights = self.state.means, self.state.variances
+            mean, variance = map(np.asarray, jax.vmap(lambda r: forward(*weights, r))(scaled))
             noise = float(self.state.noise.variance)
         square = self.y_scale**2
         return mean * self.y_scale + self.y_shift, variance * square, noise * square
@@ -144,8 +138,6 @@ def _tilted(q: Gamma, log_evidence: Any) -> Gamma:
 
 @jax.jit
 def _epoch(state: State, x: Any, y: Any) -> State:
-    """All records, one after another."""
-
     def record(state: State, now: Any) -> tuple[State, None]:
         row, target = now
 
@@ -156,10 +148,7 @@ def _epoch(state: State, x: Any, y: Any) -> State:
         own = state.means, state.variances
         by_mean, by_variance = jax.grad(log_evidence)(own, state.noise)
         noise = _tilted(state.noise, lambda gamma: log_evidence(own, gamma))
-        moved = [
-            _moved(*four)
-            for four in zip(state.means, state.variances, by_mean, by_variance, strict=True)
-        ]
+        moved = [_moved(*four) for four in zip(*own, by_mean, by_variance, strict=True)]
         means, variances = zip(*moved, strict=True)
         return state._replace(means=means, variances=variances, noise=noise), None
 
@@ -170,24 +159,20 @@ def _moved(mean: Any, variance: Any, by_mean: Any, by_variance: Any) -> tuple[An
     """Moments of a Gaussian times a factor, from the gradients of the log evidence."""
     new = variance - variance**2 * (by_mean**2 - 2 * by_variance)
     good = jnp.isfinite(new) & (new > 0) & jnp.isfinite(by_mean)
-    return (
-        jnp.where(good, mean + variance * by_mean, mean),
-        jnp.where(good, new, variance),
-    )
+    return jnp.where(good, mean + variance * by_mean, mean), jnp.where(good, new, variance)
 
 
 @jax.jit
 def _priors_again(state: State) -> State:
     """One sweep of expectation propagation over the factors that are the weights' priors."""
-    means, variances, sites, gamma = [], [], [], state.weights
+    found, gamma = [], state.weights
     for m, v, (linear, precision) in zip(state.means, state.variances, state.sites, strict=True):
-        rows = tuple(a.ravel() for a in (m, v, linear, precision))
-        gamma, found = jax.lax.scan(_one_prior, gamma, rows)
-        m, v, linear, precision = (a.reshape(m.shape) for a in found)
-        means.append(m), variances.append(v), sites.append((linear, precision))
-    return state._replace(
-        means=tuple(means), variances=tuple(variances), sites=tuple(sites), weights=gamma
-    )
+        gamma, rows = jax.lax.scan(
+            _one_prior, gamma, tuple(a.ravel() for a in (m, v, linear, precision))
+        )
+        found.append([a.reshape(m.shape) for a in rows])
+    means, variances, *sites = zip(*found, strict=True)
+    return State(means, variances, state.noise, gamma, tuple(zip(*sites, strict=True)))
 
 
 def _one_prior(gamma: Gamma, now: Any) -> tuple[Gamma, Any]:
@@ -196,23 +181,12 @@ def _one_prior(gamma: Gamma, now: Any) -> tuple[Gamma, Any]:
     cavity = 1 / left
     centre = cavity * (mean / variance - linear)
 
-    def log_evidence(q: Gamma) -> Any:
-        return _log_normal(centre, q.variance + cavity)
-
     total = gamma.variance + cavity
     # derivatives of the log evidence by the cavity's mean and variance
-    new_mean, new_variance = _moved(
-        centre, cavity, -centre / total, (centre**2 / total - 1) / (2 * total)
-    )
-    good = (left > 0) & (new_variance > 0) & jnp.isfinite(new_mean)
-    tilted = _tilted(gamma, log_evidence)
-    gamma = Gamma(
-        jnp.where(good, tilted.shape, gamma.shape), jnp.where(good, tilted.rate, gamma.rate)
-    )
-    changed = (
-        new_mean,
-        new_variance,
-        new_mean / new_variance - left * centre,
-        1 / new_variance - left,
-    )
-    return gamma, tuple(jnp.where(good, n, o) for n, o in zip(changed, now, strict=True))
+    slopes = -centre / total, (centre**2 / total - 1) / (2 * total)
+    mean, variance = _moved(centre, cavity, *slopes)
+    good = (left > 0) & (variance > 0) & jnp.isfinite(mean)
+    tilted = _tilted(gamma, lambda q: _log_normal(centre, q.variance + cavity))
+    changed = mean, variance, mean / variance - left * centre, 1 / variance - left
+    kept = lambda new, old: jnp.where(good, new, old)
+    return Gamma(*map(kept, tilted, gamma)), tuple(map(kept, changed, now))

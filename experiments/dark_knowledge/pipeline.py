@@ -7,8 +7,6 @@ Held against it is what the units of all five side by side predict (750 units). 
 `pipeline.json`.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import warnings
@@ -29,7 +27,7 @@ from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, Case, local_fits
 from experiments.klfusion.networks.metrics import scores
 from experiments.klfusion.networks.predictions import alone
-from posterity.distillation import Box, Draws, Inputs, Mixup, Perturbed, Student
+from posterity.distillation import Box, Draws, Inputs, Mixup, Perturbed
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
 from posterity.models import NeuralNetwork
@@ -37,7 +35,8 @@ from posterity.networks import Layers
 
 CACHE = Path(tempfile.gettempdir()) / "posterity-dark-pipeline"
 UNITS = 150
-GOAL = "concatenation"
+GOAL, FUSED = "concatenation", "fused (product)"
+KINDS = ("accuracy", "log likelihood")
 
 
 class Moved(Inputs):
@@ -78,19 +77,12 @@ def _bent(image: Any, turn: Any, slant: Any, stretch: Any, move: Any) -> Any:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done.
+    """How much is done."""
 
-    Attributes:
-        steps: of a student.
-        batch: inputs of a step.
-        rate: of Adam.
-        samples: draws of the fused weights that are kept to teach.
-    """
-
-    steps: int = 20_000
-    batch: int = 100
-    rate: float = 1e-3
-    samples: int = 20
+    steps: int = 20_000  # of a student
+    batch: int = 100  # inputs of a step
+    rate: float = 1e-3  # of Adam
+    samples: int = 20  # draws of the fused weights that are kept to teach
 
 
 def kinds(public: Images) -> dict[str, Inputs]:
@@ -124,8 +116,7 @@ class Trial:
 
     def run(self, fits: Path) -> dict[str, Any]:
         """Everything about it, from the cache where it is there."""
-        path, rows = self._path, self.known()
-        todo = {**kinds(self.public), **reference(self.digits.x_train)}
+        rows, todo = self.known(), kinds(self.public) | reference(self.digits.x_train)
         todo = {name: own for name, own in todo.items() if name in self.inputs or not self.inputs}
         if set(todo) <= set(rows):
             return rows
@@ -139,38 +130,25 @@ class Trial:
             if name not in rows:
                 rows[name] = self._distilled(fused, inputs)
                 print(f"partition {self.case.number}, {name}: {rows[name]}", flush=True)
-            harness.replace(path, json.dumps(rows, indent=1) + "\n")
+            text = json.dumps(rows, indent=1) + "\n"
+            harness.replace(self.cache / f"{self.case.name}.json", text)
         return rows
 
-    @property
-    def _path(self) -> Path:
-        return self.cache / f"{self.case.name}.json"
-
     def known(self) -> dict[str, Any]:
-        """What the cache has."""
-        return json.loads(self._path.read_text()) if self._path.exists() else {}
+        return harness.kept(self.cache, self.case.name, None) or {}
 
     def _distilled(self, fused: Network, inputs: Inputs) -> dict[str, Any]:
-        own, clock = self.effort, harness.Clock()
-        layers = fused.layers
+        own, clock, layers = self.effort, harness.Clock(), fused.layers
         student = Layers.dense(layers.inputs, min(UNITS, *layers.widths), layers.outputs)
+        # The fused network at the mean of its weights, which predicts best.
+        teacher = Draws(NeuralNetwork.of_layers(layers), np.asarray(fused.mean)[None])
+        options = {"steps": own.steps, "batch_size": own.batch, "learning_rate": own.rate}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the status is kept
-            found = posterity.distill(
-                teacher(fused),
-                student,
-                key=jax.random.key(self.case.number),
-                inputs=inputs,
-                steps=own.steps,
-                batch_size=own.batch,
-                learning_rate=own.rate,
-            )
-        row = self._row(predictor(found.student), sum(student.widths))
-        return row | {
-            "steps": own.steps,
-            "status": str(found.status),
-            **clock.seconds,
-        }
+            key = jax.random.key(self.case.number)
+            found = posterity.distill(teacher, student, key=key, inputs=inputs, **options)
+        row = self._row(lambda x: found.student.predict(x).mean, sum(student.widths))
+        return row | {"steps": own.steps, "status": str(found.status), **clock.seconds}
 
     def _row(self, predict: Callable[[Images], Array], units: int) -> dict[str, Any]:
         x, y = self.digits.x_test, self.digits.y_test
@@ -180,19 +158,6 @@ class Trial:
             "accuracy": round(own.accuracy, 3),
             "log likelihood": round(own.log_likelihood, 5),
         }
-
-
-FUSED = "fused (product)"
-
-
-def teacher(fused: Network) -> Draws:
-    """The fused network at the mean of its weights, which predicts best."""
-    return Draws(NeuralNetwork.of_layers(fused.layers), np.asarray(fused.mean)[None])
-
-
-def predictor(student: Student) -> Callable[[Images], Array]:
-    """Class probabilities."""
-    return lambda x: student.predict(x).mean
 
 
 def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -217,9 +182,6 @@ def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-KINDS = ("accuracy", "log likelihood")
-
-
 def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of partitions that have these inputs, each against its own concatenation."""
     ahead = {kind: [rows[name][kind] - rows[GOAL][kind] for rows in trials] for kind in KINDS}
@@ -232,52 +194,31 @@ def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def run(
-    partitions: Sequence[int],
-    digits: Digits,
-    public: Images,
     *,
-    case: Case,
-    effort: Effort,
-    fits: Path,
-    cache: Path,
-    results: Path,
+    partitions: tuple[int, ...] = (0, 1, 2),
     inputs: tuple[str, ...] = (),
-    report: bool = False,
+    fits: Path = DEFAULT_CACHE,
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    only_kept: bool = False,
+    _digits: Digits | None = None,
+    _public: Images | None = None,
+    _case: Case | None = None,
+    _effort: Effort = Effort(),
 ) -> dict[str, Any]:
     """Train, fuse, distil, measure, judge and write; returns what `pipeline.json` holds.
 
-    With ``report`` nothing is done anew: what the cache has is judged.
+    ``inputs`` are names of some of them, ``fits`` is the folder of local fits.
     """
-    cases = [replace(case, number=number) for number in partitions]
-    each = [Trial(own, digits, public, effort, cache, inputs) for own in cases]
-    trials = [trial.known() if report else trial.run(fits) for trial in each]
-    trials = [rows for rows in trials if rows]
-    summary = summarise(trials) | {"effort": repr(effort)}
+    digits = _digits or mnist()
+    public = font_digits(one_per_family=False).x if _public is None else _public
+    cases = [replace(_case or Case(), number=number) for number in partitions]
+    each = [Trial(own, digits, public, _effort, cache, inputs) for own in cases]
+    trials = [trial.known() if only_kept else trial.run(fits) for trial in each]
+    summary = summarise([rows for rows in trials if rows]) | {"effort": repr(_effort)}
     harness.write(results, "pipeline", summary)
     return summary
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--inputs", nargs="+", default=[], help="names of some of them")
-    parser.add_argument("--fits", type=Path, default=DEFAULT_CACHE, help="folder of local fits")
-    own = parser.parse_args(arguments)
-    summary = run(
-        own.partitions,
-        mnist(),
-        font_digits(one_per_family=False).x,
-        case=Case(),
-        effort=Effort(),
-        fits=own.fits,
-        cache=own.cache,
-        results=own.results,
-        inputs=tuple(own.inputs),
-        report=own.only_kept,
-    )
-    print(json.dumps(summary["table"], indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

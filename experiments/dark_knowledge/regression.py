@@ -5,10 +5,7 @@ the training records alone. Log likelihoods and errors are in the units of y; in
 a normal with the moments of the prediction.
 """
 
-from __future__ import annotations
-
 import functools
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,18 +13,15 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.stats
-from numpy.typing import NDArray
 
 from experiments import harness
 from experiments.dark_knowledge import CACHE, RESULTS
 from experiments.data import UCI_NAMES, Regression, uci_regression
 from posterity import distill
 from posterity.distillation import Langevin
-from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 
-Array = NDArray[np.float64]
 HIDDEN = {"protein": 100}
 """Units of the hidden layer, where they are not fifty."""
 TEACHER, STUDENT = "chains", "distilled"
@@ -61,7 +55,7 @@ def one_split(table: Regression, split: int, units: int, noise: str) -> dict[str
     }
 
 
-def scores(said: Any, y: Array) -> dict[str, float]:
+def scores(said: Any, y: np.ndarray) -> dict[str, float]:
     """Log likelihood in nats a record, error, and the share of records in intervals."""
     mean, deviation = said.mean[:, 0], np.sqrt(said.variance + said.noise_variance)[:, 0]
     away = np.abs(y - mean) / deviation
@@ -74,41 +68,43 @@ def scores(said: Any, y: Array) -> dict[str, float]:
 
 
 def run(
-    names: Sequence[str],
+    tables: tuple[str, ...] = UCI_NAMES,
+    /,
+    *,
     splits: int | None = None,
+    noise: tuple[str, ...] = NOISES,
     results: Path = RESULTS,
     cache: Path = CACHE,
-    *,
-    noises: Sequence[str] = NOISES,
     only_kept: bool = False,
 ) -> dict[str, Any]:
-    """Measure, judge and write; returns what `regression.json` holds.
+    """Measure (the first ``splits``), judge and write; returns what `regression.json` holds.
 
     Splits that an earlier run kept are not run again; ``only_kept`` writes down what there is.
     """
-    tables: dict[str, Any] = {}
-    for name in names:
+    measured: dict[str, Any] = {}
+    for name in tables:
         table, units = uci_regression(name), HIDDEN.get(name, 50)
         count = len(table.is_test) if splits is None else min(splits, len(table.is_test))
-        for noise in noises:
+        for kind in noise:
             rows = []
             for split in range(count):
-                make = functools.partial(one_split, table, split, units, noise)
-                place = f"noise-{noise}-{name}-{split}"
+                make = functools.partial(one_split, table, split, units, kind)
+                place = f"noise-{kind}-{name}-{split}"
                 row = harness.kept(cache, place, None if only_kept else make, units)
                 if row is not None:
                     rows.append(row)
-                    print(name, noise, split, row[TEACHER], row["CPU seconds"], flush=True)
+                    print(name, kind, split, row[TEACHER], row["CPU seconds"], flush=True)
             if rows:
-                tables[f"{name}, {noise} noise"] = judged(name, noise, rows, len(table.is_test))
+                own = judged(name, kind, rows, len(table.is_test))
+                measured[f"{name}, {kind} noise"] = own
     found = {
         "paper": {"test log likelihood, table 5, Boston": PAPER},
         "protocol": "standard splits of hernandezlobato2015; inputs standardised by the training "
         "records; log likelihood in nats a record, on the scale of y",
         "spread": "standard error of the mean over splits, which share records",
         "seeds": "the number of the split",
-        "goals": [goal for own in tables.values() for goal in own.pop("goals")],
-        "tables": tables,
+        "goals": [goal for own in measured.values() for goal in own.pop("goals")],
+        "tables": measured,
         "made with": harness.versions(),
     }
     harness.write(results, "regression", found)
@@ -117,11 +113,10 @@ def run(
 
 def judged(name: str, noise: str, rows: Sequence[Mapping[str, Any]], splits: int) -> dict[str, Any]:
     """Statistics over splits, and the verdicts."""
-    statistics = {method: harness.over_seeds([row[method] for row in rows])
-                  for method in (TEACHER, STUDENT)}  # fmt: skip
-    behind = harness.statistics(
-        [row[TEACHER]["log likelihood"] - row[STUDENT]["log likelihood"] for row in rows]
-    )
+    over_splits = lambda method: harness.over_seeds([row[method] for row in rows])
+    statistics = {method: over_splits(method) for method in (TEACHER, STUDENT)}
+    score = lambda row, method: row[method]["log likelihood"]
+    behind = harness.statistics([score(row, TEACHER) - score(row, STUDENT) for row in rows])
     what = f"{name}, {noise} noise: the student at most {WITHIN} nats below its teacher"
     goals = [harness.at_most(what, behind, WITHIN)]
     if name == "boston":
@@ -137,25 +132,5 @@ def judged(name: str, noise: str, rows: Sequence[Mapping[str, Any]], splits: int
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("tables", nargs="*", default=list(UCI_NAMES), help="names; all by default")
-    parser.add_argument("--splits", type=int, default=None, help="the first so many")
-    parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
-    own = parser.parse_args(arguments)
-    # what has not converged is judged by its score below
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    found = run(
-        own.tables,
-        own.splits,
-        own.results,
-        own.cache,
-        noises=own.noise,
-        only_kept=own.only_kept,
-    )
-    harness.print_goals(found["goals"])
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run, tables=UCI_NAMES, noise=NOISES)

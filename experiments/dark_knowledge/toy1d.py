@@ -1,10 +1,7 @@
 """Figure 2: a cubic from twenty points: `python -m experiments.dark_knowledge.toy1d`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS, figures, peers_modes, peers_nuts, peers_pbp
-from experiments.dark_knowledge.peers_nuts import Array
+from experiments.dark_knowledge import CACHE, RESULTS, figures, peers, peers_pbp
+from experiments.dark_knowledge.peers import Array
 from posterity import distill
 from posterity.distillation import Box, Langevin
 from posterity.distillation.sampling import kernels
-from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.models.forward import outputs
 from posterity.networks import GaussianPrior, Layers, describe, train
@@ -43,7 +39,7 @@ class Reference:
     draws: int = 1000
     seed: int = 0
     # no part of what names the kept: a shallow run has fewer chains and draws too
-    depth: int = dataclasses.field(default=peers_nuts.DEPTH, repr=False)
+    depth: int = dataclasses.field(default=10, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,64 +54,47 @@ class Band:
 
     @property
     def total(self) -> Array:
-        """The variance of y."""
         return self.function + self.noise
 
 
-def data(seed: int = 0) -> tuple[Array, Array]:
+def data() -> tuple[Array, Array]:
     """Twenty points: x uniform in [-4, 4], y = x³ with noise of variance 9."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     x = rng.uniform(-SEEN, SEEN, 20)
     return x, x**3 + NOISE_DEVIATION * rng.normal(size=20)
 
 
-def scaled(seed: int = 0) -> tuple[Array, Array]:
+def scaled() -> tuple[Array, Array]:
     """As networks take them: (20, 1) and (20,)."""
-    x, y = data(seed)
+    x, y = data()
     return x[:, None] / X_SCALE, y / Y_SCALE
 
 
 def grid() -> Array:
-    """Where bands are drawn."""
     return np.linspace(-REACH, REACH, POINTS)
 
 
-def noise_variance() -> float:
-    """In the units of `scaled`."""
-    return (NOISE_DEVIATION / Y_SCALE) ** 2
+NOISE_VARIANCE = (NOISE_DEVIATION / Y_SCALE) ** 2  # in the units of `scaled`
+VARIANCES = np.repeat(PRIOR_VARIANCES, [2 * HIDDEN, HIDDEN + 1])  # the prior's, of each flat weight
 
 
-def variances() -> Array:
-    """The prior's, of each flat weight."""
-    return np.concatenate(
-        [np.full(2 * HIDDEN, PRIOR_VARIANCES[0]), np.full(HIDDEN + 1, PRIOR_VARIANCES[1])]
-    )
+def log_density() -> Any:
+    return peers.values(LAYERS, *scaled(), VARIANCES, NOISE_VARIANCE)
 
 
-# --- the truth -------------------------------------------------------------------------------
-
-
-def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Array:
+def truth_draws(reference: Reference, cache: Path = CACHE) -> Array:
     """(chains, draws, points) values of the function on the grid, in the units of y."""
-    x, y = scaled(seed)
-    prior = variances()
     rng = np.random.default_rng(reference.seed)
-    start = rng.normal(size=(reference.chains, LAYERS.size)) * np.sqrt(prior)
+    start = rng.normal(size=(reference.chains, LAYERS.size)) * np.sqrt(VARIANCES)
 
     def make() -> Array:
-        density = peers_nuts.values(LAYERS, x, y, prior, noise_variance())
-        draws = peers_nuts.nuts(
-            density,
-            start,
-            warmup=reference.warmup,
-            draws=reference.draws,
-            seed=reference.seed,
-            depth=reference.depth,
-        )
+        options = {name: getattr(reference, name) for name in ("warmup", "draws", "seed", "depth")}
+        draws = peers.nuts(log_density(), start, **options)
         return functions(draws.reshape(-1, LAYERS.size)).reshape(*draws.shape[:2], -1)
 
-    parts = LAYERS, x.tobytes(), y.tobytes(), prior.tobytes(), noise_variance(), reference
-    return peers_nuts.kept("toy1d", make, *parts, POINTS, REACH, cache=cache)
+    arrays = (own.tobytes() for own in (*scaled(), VARIANCES))
+    parts = LAYERS, *arrays, NOISE_VARIANCE, reference, POINTS, REACH
+    return peers.kept("toy1d", make, *parts, cache=cache)
 
 
 def functions(draws: Array) -> Array:
@@ -135,28 +114,25 @@ def band(values: Array) -> Band:
     return Band(values.mean(0), values.var(0), NOISE_DEVIATION**2)
 
 
-# --- the methods -----------------------------------------------------------------------------
-
 PBP, HMC, VI, SGD, SGLD, DISTILLED = "PBP", "HMC (NUTS)", "VI", "plug-in (SGD)", "SGLD", "distilled"
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """How much is run: ``draws`` of each chain, for the teacher's own band; ``steps`` of the
+    student, for each of which the teacher makes ``listen``.
+    """
 
     seeds: int = 5
     epochs: int = 40
     draws: int = 400
-    """Of each chain, for the teacher's own band."""
     thin: int = 100
     steps: int = 10_000
-    """Of the student; the teacher makes ``listen`` for each."""
     listen: int = 5
     vi_steps: int = 6000
     reference: Reference = Reference()
 
 
-FULL = Effort()
 QUICK = Effort(
     seeds=1,
     epochs=3,
@@ -176,6 +152,12 @@ def probabilistic(seed: int, effort: Effort) -> Band:
     return Band(*fitted.predict(grid()[:, None]))
 
 
+def predicted(said: Any) -> Band:
+    """Of a prediction in the units of `scaled`."""
+    mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
+    return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
+
+
 def variational(seed: int, effort: Effort) -> Band:
     """Independent Gaussians by the library's own training; the same prior, the noise known."""
     x, y = scaled()
@@ -185,7 +167,7 @@ def variational(seed: int, effort: Effort) -> Band:
         key=jax.random.key(seed),
         prior=GaussianPrior(PRIOR_VARIANCES),
         likelihood="gaussian",
-        noise_variance=noise_variance(),
+        noise_variance=NOISE_VARIANCE,
         steps=effort.vi_steps,
     )
     said: Any = describe(
@@ -195,33 +177,26 @@ def variational(seed: int, effort: Effort) -> Band:
         samples=1000,
         likelihood="gaussian",
     )
-    mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
-    return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
+    return predicted(said)
 
 
-def plugged_in(seed: int) -> Band:
+def plugged_in(seed: int, effort: Effort) -> Band:
     """The mode: all that is uncertain of it is the noise."""
-    x, y = scaled()
-    density = peers_nuts.values(LAYERS, x, y, variances(), noise_variance())
-    mode = peers_modes.mode(density, LAYERS.size, seed=seed)
-    return band(functions(mode[None]))
+    del effort
+    return band(functions(peers.mode(log_density(), LAYERS.size, seed=seed)[None]))
 
 
 def teacher(thin: int) -> Langevin:
-    """Chains on the twenty points."""
     x, y = scaled()
-    net = NeuralNetwork.of_layers(LAYERS, likelihood="gaussian", noise_variance=noise_variance())
+    net = NeuralNetwork.of_layers(LAYERS, likelihood="gaussian", noise_variance=NOISE_VARIANCE)
     prior = GaussianPrior(PRIOR_VARIANCES).network(LAYERS)
     records = x.astype(np.float32), y.astype(np.float32)[:, None]
     return Langevin(net, prior, records, kernel=kernels.SGLD(), thin=thin)
 
 
 def sampled(seed: int, effort: Effort) -> Band:
-    """The chains' own band."""
     draws = teacher(effort.thin).sample(effort.draws, key=jax.random.key(seed))
-    leaves = jax.tree.leaves(draws.stack)
-    flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
-    return band(functions(np.concatenate(flat, 1)))
+    return band(functions(peers.flat(draws.stack)))
 
 
 def distilled(seed: int, effort: Effort) -> Band:
@@ -232,21 +207,16 @@ def distilled(seed: int, effort: Effort) -> Band:
         key=jax.random.key(seed),
         steps=effort.steps,
     )
-    said = found.student.predict((grid()[:, None] / X_SCALE).astype(np.float32))
-    mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
-    return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
+    return predicted(found.student.predict((grid()[:, None] / X_SCALE).astype(np.float32)))
 
 
 METHODS: dict[str, Any] = {
     PBP: probabilistic,
     VI: variational,
-    SGD: lambda seed, effort: plugged_in(seed),
+    SGD: plugged_in,
     SGLD: sampled,
     DISTILLED: distilled,
 }
-
-
-# --- the run ---------------------------------------------------------------------------------
 
 
 def kl(truth: Band, found: Band, where: Any) -> float:
@@ -273,17 +243,15 @@ def scores(truth: Band, found: Band) -> dict[str, Any]:
 
 
 def one(name: str, seed: int, effort: Effort) -> dict[str, Any]:
-    """The band of one method."""
-    own = METHODS[name](seed, effort)
-    return {
-        "mean": np.asarray(own.mean).tolist(),
-        "function": np.asarray(own.function).tolist(),
-        "noise": float(own.noise),
-    }
+    return {k: np.asarray(own).tolist() for k, own in vars(METHODS[name](seed, effort)).items()}
 
 
-def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[str, Any]:
+def run(
+    *, seeds: int | None = None, results: Path = RESULTS, cache: Path = CACHE, quick: bool = False
+) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy1d.json` holds."""
+    effort = QUICK if quick else Effort()
+    effort = dataclasses.replace(effort, seeds=seeds or effort.seeds)
     draws = truth_draws(effort.reference, cache=cache)
     truth = band(draws.reshape(-1, POINTS))
     settings = dataclasses.replace(effort, seeds=1, reference=Reference())
@@ -293,7 +261,7 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
         for name in METHODS:
             make = functools.partial(one, name, seed, effort)
             own = harness.kept(cache, f"toy1d-{seed}-{name.split()[0]}", make, settings)
-            row[name] = Band(np.array(own["mean"]), np.array(own["function"]), own["noise"])
+            row[name] = Band(**{kind: np.array(values) for kind, values in own.items()})
         rows.append(row)
     found = {
         "paper": "figure 2, drawn only: no numbers",
@@ -317,7 +285,6 @@ def run(effort: Effort, results: Path = RESULTS, cache: Path = CACHE) -> dict[st
 
 
 def reference_report(draws: Array) -> dict[str, Any]:
-    """How well the posterior itself is known."""
     half = len(draws) // 2
     first, second = (band(own.reshape(-1, POINTS)) for own in (draws[:half], draws[half:]))
     return {
@@ -325,7 +292,7 @@ def reference_report(draws: Array) -> dict[str, Any]:
         "chains, draws of each": list(draws.shape[:2]),
         "KL between halves of the chains": harness.rounded(kl(first, second, slice(None))),
         "largest split R-hat of the function": harness.rounded(
-            float(peers_nuts.split_r_hat(draws).max())
+            float(peers.split_r_hat(draws).max())
         ),
     }
 
@@ -348,18 +315,5 @@ def goals(truth: Band, rows: Sequence[Mapping[str, Band]]) -> list[dict[str, Any
     ]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--seeds", type=int, default=None, help="how many")
-    chosen = parser.parse_args(arguments)
-    # what has not converged is judged by its divergence below
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    effort = QUICK if chosen.quick else FULL
-    effort = dataclasses.replace(effort, seeds=chosen.seeds or effort.seeds)
-    found = run(effort, chosen.results, chosen.cache)
-    harness.print_goals(found["goals"])
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

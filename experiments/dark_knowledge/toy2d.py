@@ -1,11 +1,9 @@
 """Table 2 and figure 1: two classes in the plane: `python -m experiments.dark_knowledge.toy2d`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
+import itertools
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS, figures, peers_modes, peers_nuts
-from experiments.dark_knowledge.peers_nuts import Array
+from experiments.dark_knowledge import CACHE, RESULTS, figures, peers
+from experiments.dark_knowledge.peers import Array
 from posterity import distill
-from posterity.distillation import SGLD, Box, Draws, Langevin
-from posterity.errors import ConvergenceWarning
+from posterity.distillation import SGLD, Box, Langevin
 from posterity.models import NeuralNetwork
 from posterity.models.forward import outputs
 from posterity.networks import Layers
@@ -30,8 +26,7 @@ TEACHER = Layers.dense(2, 10, 2)
 STUDENTS = {"2-10-2": (10,), "2-100-2": (100,), "2-10-10-2": (10, 10)}
 PRIOR_VARIANCE = 1.0
 PER_CLASS, SEPARATION = 10, 1.0
-BOX, SIDE = 6.0, 51
-"""Half of a side of what is drawn, and grid points along it."""
+BOX, SIDE = 6.0, 51  # half of a side of what is drawn, and grid points along it
 TESTS = 2000
 
 PAPER = {"SGD": 0.246, "SGLD": 0.007, "2-10-2": 0.031, "2-100-2": 0.014, "2-10-10-2": 0.009}
@@ -47,18 +42,16 @@ class Reference:
     seed: int = 0
 
 
-def data(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
+def data() -> tuple[Array, Array]:
     """Ten records a class, normal about (1, 1) and (-1, -1) with standard deviation 1."""
-    return drawn(np.random.default_rng(seed), PER_CLASS)
+    return drawn(np.random.default_rng(0), PER_CLASS)
 
 
-def tests(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
-    """New records of the same two normals."""
-    return drawn(np.random.default_rng([seed, 1]), TESTS // 2)
+def tests() -> tuple[Array, Array]:
+    return drawn(np.random.default_rng([0, 1]), TESTS // 2)
 
 
-def drawn(rng: np.random.Generator, per_class: int) -> tuple[Array, NDArray[np.int64]]:
-    """Records of both classes."""
+def drawn(rng: np.random.Generator, per_class: int) -> tuple[Array, Array]:
     y = np.repeat([0, 1], per_class)
     centre = np.where(y[:, None] == 1, SEPARATION, -SEPARATION)
     return rng.normal(size=(len(y), 2)) + centre, y
@@ -68,9 +61,6 @@ def grid(side: int = SIDE) -> Array:
     """(side², 2) points of the display, row after row from below."""
     line = np.linspace(-BOX, BOX, side)
     return np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
-
-
-# --- the truth -------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +73,15 @@ class Predictive:
     mutual_information: Array | None = None
 
 
-def truth_draws(reference: Reference, seed: int = 0, cache: Path = CACHE) -> Array:
+def truth_draws(reference: Reference, cache: Path = CACHE) -> Array:
     """(chains, draws, 52) weights of the posterior."""
-    x, y = data(seed)
+    x, y = data()
     rng = np.random.default_rng(reference.seed)
     start = rng.normal(size=(reference.chains, TEACHER.size)) / 2
-
-    def make() -> Array:
-        density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE)
-        return peers_nuts.nuts(
-            density, start, warmup=reference.warmup, draws=reference.draws, seed=reference.seed
-        )
-
-    return peers_nuts.kept(
-        "toy2d", make, TEACHER, x.tobytes(), PRIOR_VARIANCE, reference, cache=cache
-    )
+    options = {name: getattr(reference, name) for name in ("warmup", "draws", "seed")}
+    make = lambda: peers.nuts(peers.classes(TEACHER, x, y, PRIOR_VARIANCE), start, **options)
+    parts = TEACHER, x.tobytes(), PRIOR_VARIANCE, reference
+    return peers.kept("toy2d", make, *parts, cache=cache)
 
 
 def averaged(draws: Array, x: Array) -> Predictive:
@@ -131,33 +115,28 @@ def kl(truth: Array, found: Array) -> float:
     return float((truth * ratio).sum(-1).mean())
 
 
-# --- teachers and students -------------------------------------------------------------------
-
 SGD, LIKELIHOOD, OURS, PAPERS = "SGD", "SGD, without the prior", "ours", "the paper's optimiser"
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """How much is run: ``draws`` of each chain, for the teacher's own score; ``steps`` of students,
+    by default the library's. A ``brief`` run leaves out all students but the first.
+    """
 
     seeds: int = 5
     draws: int = 1000
-    """Of each chain, for the teacher's own score."""
     steps: int | None = None
-    """Of students; by default the library's."""
     paper_steps: int = 400_000
     side: int = SIDE
     reference: Reference = Reference()
     brief: bool = False
-    """Whether to leave out all students but the first."""
 
     @property
     def students(self) -> dict[str, tuple[int, ...]]:
-        """Those that are trained."""
         return dict(list(STUDENTS.items())[: 1 if self.brief else 3])
 
 
-FULL = Effort()
 QUICK = Effort(
     seeds=1,
     draws=100,
@@ -175,95 +154,72 @@ PAPER_RATE, PAPER_DECAY, PAPER_TIMES = 0.1, 0.8, 25
 """The student's SGD: the rate falls by a fifth, so many times a run."""
 
 
-def network() -> NeuralNetwork:
-    """The teacher's."""
-    return NeuralNetwork.of_layers(TEACHER)
-
-
 def teacher(**options: Any) -> Langevin:
-    """Chains on the twenty records."""
-    options = {"kernel": SGLD(), **options}
-    x, y = data()
-    net = network()
+    (x, y), net = data(), NeuralNetwork.of_layers(TEACHER)
     records = x.astype(np.float32), y.astype(np.int32)
-    return Langevin(net, net.prior(variance=PRIOR_VARIANCE), records, **options)
+    prior = net.prior(variance=PRIOR_VARIANCE)
+    return Langevin(net, prior, records, **{"kernel": SGLD(), **options})
+
+
+def papers_teacher(**options: Any) -> Langevin:
+    kernel = SGLD(step_size=PAPER_STEP)
+    return teacher(kernel=kernel, chains=1, burn_in=PAPER_BURN_IN, scaled=False, **options)
 
 
 def mode(seed: int, *, prior: bool) -> Array:
     """(1, 52) the best weights, with the prior or one a thousand times as wide."""
-    x, y = data()
-    density = peers_nuts.classes(TEACHER, x, y, PRIOR_VARIANCE if prior else 1e3)
-    return peers_modes.mode(density, TEACHER.size, seed=seed)[None]
+    density = peers.classes(TEACHER, *data(), PRIOR_VARIANCE if prior else 1e3)
+    return peers.mode(density, TEACHER.size, seed=seed)[None]
 
 
-def weights(draws: Draws) -> Array:
-    """(S, p) flat weights of stored draws."""
-    leaves = jax.tree.leaves(draws.stack)
-    return np.concatenate(
-        [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
-    )
-
-
-def paper_teacher(effort: Effort) -> Langevin:
-    """One chain of constant step size, its samples thinned."""
-    thin = max(effort.paper_steps // PAPER_DRAWS, 1)
-    kernel = SGLD(step_size=PAPER_STEP)
-    return teacher(kernel=kernel, chains=1, thin=thin, burn_in=PAPER_BURN_IN, scaled=False)
-
-
-def student(
-    hidden: Sequence[int], seed: int, effort: Effort, *, split: bool = False, paper: bool = False
-) -> tuple[Any, float]:
-    """A student of the box, and the seconds it took.
+def of_student(
+    effort: Effort, hidden: Sequence[int], seed: int, *, split: bool = False, paper: bool = False
+) -> dict[str, Any]:
+    """What a student of the box says, and how long it took.
 
     The paper's hears one chain after each of its steps and learns by SGD.
     """
     own: dict[str, Any] = {} if effort.steps is None else {"steps": effort.steps}
-    chains = teacher()
     if paper:
-        chains = teacher(
-            kernel=SGLD(step_size=PAPER_STEP), chains=1, burn_in=PAPER_BURN_IN, scaled=False
-        )
-        rates = optax.exponential_decay(
-            PAPER_RATE, max(effort.paper_steps // PAPER_TIMES, 1), PAPER_DECAY, staircase=True
-        )
+        every = max(effort.paper_steps // PAPER_TIMES, 1)
+        rates = optax.exponential_decay(PAPER_RATE, every, PAPER_DECAY, staircase=True)
         own = {"steps": effort.paper_steps, "optimiser": optax.sgd(rates)}
+    own |= {"inputs": Box([-BOX, -BOX], [BOX, BOX]), "key": jax.random.key(seed)}
+    layers = Layers.dense(2, *hidden, 3 if split else 2)
+    chains, begin = papers_teacher() if paper else teacher(), time.perf_counter()
+    found = distill(chains, layers, split=split, **own)
+    more = {"seconds": time.perf_counter() - begin, "gap by its own account": found.status.left}
+
+    def say(x: Array) -> Predictive:
+        said = found.student.predict(x)
+        return Predictive(said.mean, said.mutual_information)
+
+    return said(effort, say, **more)
+
+
+def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
+    """What chains say, and how long they took."""
     begin = time.perf_counter()
-    found = distill(
-        chains,
-        Layers.dense(2, *hidden, 3 if split else 2),
-        split=split,
-        inputs=Box([-BOX, -BOX], [BOX, BOX]),
-        key=jax.random.key(seed),
-        **own,
-    )
-    return found, time.perf_counter() - begin
-
-
-def predicted(found: Any, x: Array) -> Predictive:
-    """What a student says."""
-    said = found.student.predict(x)
-    return Predictive(said.mean, said.mutual_information)
-
-
-# --- the run ---------------------------------------------------------------------------------
+    found = chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1))
+    draws = peers.flat(found.stack)
+    seconds = time.perf_counter() - begin
+    return said(effort, functools.partial(averaged, draws), seconds=seconds)
 
 
 def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
     """What every method says at the grid and the new records, given a seed."""
+    part, thin = functools.partial, max(effort.paper_steps // PAPER_DRAWS, 1)
+    at_mode = lambda seed, prior: said(effort, part(averaged, mode(seed, prior=prior)))
+    few = min(PAPER_DRAWS, effort.draws)
     found: dict[str, Callable[[int], dict[str, Any]]] = {
-        SGD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=True))),
-        LIKELIHOOD: lambda seed: said(effort, functools.partial(averaged, mode(seed, prior=False))),
-        f"SGLD, {OURS}": lambda seed: of_chains(effort, teacher(thin=THIN), effort.draws, seed),
-        f"SGLD, {PAPERS}": lambda seed: of_chains(
-            effort, paper_teacher(effort), min(PAPER_DRAWS, effort.draws), seed
-        ),
+        SGD: part(at_mode, prior=True),
+        LIKELIHOOD: part(at_mode, prior=False),
+        f"SGLD, {OURS}": part(of_chains, effort, teacher(thin=THIN), effort.draws),
+        f"SGLD, {PAPERS}": part(of_chains, effort, papers_teacher(thin=thin), few),
     }
     for name, hidden in effort.students.items():
         for label, options in STYLES.items():
-            found[f"{name}, {label}"] = lambda seed, hidden=hidden, options=options: of_student(
-                effort, hidden, seed, **options
-            )
+            found[f"{name}, {label}"] = part(of_student, effort, hidden, **options)
     return found
 
 
@@ -281,23 +237,7 @@ def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dic
 
 
 def places(effort: Effort) -> dict[str, Array]:
-    """Where methods are compared."""
     return {"grid": grid(effort.side), "tests": tests()[0]}
-
-
-def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
-    """What chains say, and how long they took."""
-    begin = time.perf_counter()
-    draws = weights(chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1)))
-    seconds = time.perf_counter() - begin
-    return said(effort, functools.partial(averaged, draws), seconds=seconds)
-
-
-def of_student(effort: Effort, hidden: Sequence[int], seed: int, **options: bool) -> dict[str, Any]:
-    """What a student says, and how long it took."""
-    own, seconds = student(hidden, seed, effort, **options)
-    more = {"seconds": seconds, "gap by its own account": own.status.left}
-    return said(effort, functools.partial(predicted, own), **more)
 
 
 SPLIT = "ours, split"
@@ -305,12 +245,13 @@ STYLES: dict[str, dict[str, bool]] = {OURS: {}, SPLIT: {"split": True}, PAPERS: 
 
 
 def run(
-    effort: Effort,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
     *,
     only: str = "",
+    seeds: int | None = None,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
     only_kept: bool = False,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy2d.json` holds.
 
@@ -318,6 +259,8 @@ def run(
     processes can share the work. ``only_kept`` writes down what earlier runs kept; methods that
     have not run with every seed are left out, and goals that need them say so.
     """
+    effort = QUICK if quick else Effort()
+    effort = dataclasses.replace(effort, seeds=seeds or effort.seeds)
     plain = dataclasses.replace(effort, seeds=1, reference=Reference(), paper_steps=0), THIN
     paper = effort.paper_steps, PAPER_STEP, PAPER_BURN_IN, PAPER_RATE, PAPER_DECAY, PAPER_TIMES
     rows = []
@@ -363,10 +306,14 @@ def run(
 def reference_report(
     draws: Array, places: Mapping[str, Array], truth: Mapping[str, Predictive]
 ) -> dict[str, Any]:
-    """How well the posterior itself is known."""
     half = len(draws) // 2
     parts = [own.reshape(-1, TEACHER.size) for own in (draws[:half], draws[half:])]
-    few = averaged_by_chain(draws, places["grid"][:: max(len(places["grid"]) // 40, 1)])
+    few = places["grid"][:: max(len(places["grid"]) // 40, 1)]
+    with jax.enable_x64(True):
+        of_one = lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(few)))[:, 1]
+        each = jax.jit(jax.vmap(of_one))
+        chances = np.stack([np.asarray(each(jnp.asarray(chain))) for chain in draws])
+    mean = lambda numbers: harness.rounded(float(np.mean(numbers)))
     return {
         "by": "NUTS of NumPyro, double precision",
         "chains, draws of each": list(draws.shape[:2]),
@@ -375,27 +322,11 @@ def reference_report(
             for place, x in places.items()
         },
         "largest split R-hat of a chance on the grid": harness.rounded(
-            float(peers_nuts.split_r_hat(few).max())
+            float(peers.split_r_hat(chances).max())
         ),
-        "mean mutual information": {
-            place: harness.rounded(float(np.mean(own.mutual_information)))
-            for place, own in truth.items()
-        },
-        "mean entropy": {
-            place: harness.rounded(float(entropies(own.chances).mean()))
-            for place, own in truth.items()
-        },
+        "mean mutual information": {p: mean(own.mutual_information) for p, own in truth.items()},
+        "mean entropy": {p: mean(entropies(own.chances)) for p, own in truth.items()},
     }
-
-
-def averaged_by_chain(draws: Array, x: Array) -> Array:
-    """(chains, draws, n) chances of class 1."""
-    with jax.enable_x64(True):
-        each = jax.jit(
-            jax.vmap(lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(x)))[:, 1])
-        )
-        found = [np.asarray(each(jnp.asarray(chain))) for chain in draws]
-    return np.stack(found)
 
 
 def judged(
@@ -403,15 +334,11 @@ def judged(
 ) -> dict[str, Any]:
     """Divergences and what is known of the split, over seeds; the verdicts."""
     names = [name for name in rows[0] if all(name in row for row in rows)]
-    divergence = {
-        place: {
-            name: harness.statistics(
-                [kl(truth[place].chances, pair(row[name][place])) for row in rows]
-            )
-            for name in names
-        }
-        for place in truth
-    }
+    divergence: dict[str, Any] = {place: {} for place in truth}
+    for place, name in itertools.product(truth, names):
+        ones = [np.clip(row[name][place]["chances"], 1e-6, 1 - 1e-6) for row in rows]
+        values = [kl(truth[place].chances, np.stack([1 - one, one], 1)) for one in ones]
+        divergence[place][name] = harness.statistics(values)
     split = {
         name: harness.over_seeds([apart(truth["grid"], row[name]["grid"]) for row in rows])
         for name in names
@@ -447,12 +374,6 @@ def judged(
     }
 
 
-def pair(row: Mapping[str, Any]) -> Array:
-    """Chances of both classes."""
-    one = np.clip(np.asarray(row["chances"]), 1e-6, 1 - 1e-6)
-    return np.stack([1 - one, one], 1)
-
-
 def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
     """How well the part of uncertainty that weights are to blame for is known."""
     said, true = np.asarray(row["mutual information"]), np.asarray(truth.mutual_information)
@@ -464,24 +385,5 @@ def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--only", default="", help="methods whose names end so; writes nothing")
-    parser.add_argument("--seeds", type=int, default=None, help="how many")
-    chosen = parser.parse_args(arguments)
-    # what has not converged is judged by its divergence below
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    effort = QUICK if chosen.quick else FULL
-    effort = dataclasses.replace(effort, seeds=chosen.seeds or effort.seeds)
-    found = run(effort, chosen.results, chosen.cache, only=chosen.only, only_kept=chosen.only_kept)
-    for goal in found.get("goals", []):
-        print(
-            {True: "met", False: "not met"}.get(goal["met"], goal["met"]),
-            goal["goal"],
-            goal["measured"]["mean"],
-        )
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

@@ -7,13 +7,11 @@ the lengths that are given. A student's mutual information is compared with its 
 of one half of the teacher's draws with the other's, which no student can be expected to surpass.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
+import math
 import time
-import warnings
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,7 +23,6 @@ from experiments.dark_knowledge import CACHE, RESULTS
 from experiments.data import fashion_mnist, font_digits, mnist
 from posterity import distill
 from posterity.distillation import Draws, Langevin, Perturbed
-from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 
@@ -53,7 +50,6 @@ def images(name: str) -> tuple[Any, ...]:
 
 
 def teacher(name: str, **options: Any) -> Langevin:
-    """Chains on the records."""
     x, y, *_ = images(name)
     net = NeuralNetwork.of_layers(LAYERS)
     return Langevin(net, GaussianPrior().network(LAYERS), (x, y), **options)
@@ -69,7 +65,6 @@ def scored(said: Any, labels: Any) -> dict[str, float]:
 
 
 def plugged_in(name: str, seed: int, climb: int) -> dict[str, Any]:
-    """The network at the end of one climb."""
     chains, clock = teacher(name, chains=1, climb=climb, burn_in=0), harness.Clock()
     with jax.enable_x64(False):
         weights = chains.target.constrained(chains.begin(key=jax.random.key(seed)).modes)
@@ -87,7 +82,7 @@ def distilled(name: str, seed: int, steps: int | None = None, **options: Any) ->
     return {**row, **scored(found.student.predict(x), y), "status": str(found.status)}
 
 
-def doubts(name: str, seed: int, inputs: str, **options: Any) -> dict[str, Any]:
+def doubts(name: str, seed: int, inputs: str) -> dict[str, Any]:
     """Mutual information of the student, the teacher and halves of its draws, at strange images."""
     x, _, x_test, _, fonts = images(name)
     rng = np.random.default_rng(seed)
@@ -96,28 +91,22 @@ def doubts(name: str, seed: int, inputs: str, **options: Any) -> dict[str, Any]:
     where = None
     if inputs != "default":
         where = Perturbed(np.concatenate([x, fonts[SEEN:]]), mixed=0.25, plain=0.5)
-    found = distill(
-        teacher(name, **{key: own for key, own in options.items() if key != "steps"}),
-        key=jax.random.key(seed),
-        split=True,
-        probe=np.concatenate(list(kinds.values())),
-        inputs=where,
-        **{key: own for key, own in options.items() if key == "steps"},
-    )
+    probe, key = np.concatenate(list(kinds.values())), jax.random.key(seed)
+    found = distill(teacher(name), key=key, split=True, probe=probe, inputs=where)
     assert found.halves is not None
     known = [own.mutual_information for own in (found.teacher, *found.halves)]
     known.append(found.student.predict(found.probe).mutual_information)
     ends = np.cumsum([len(own) for own in kinds.values()])
-    parts = dict(
-        zip(kinds, zip(*(np.split(own, ends[:-1]) for own in known), strict=True), strict=True)
-    )
-    strange = np.repeat([0, 1], SEEN)
-    area = lambda place: float(
-        roc_auc_score(strange, np.concatenate([parts[k][place] for k in ("test", "fonts")]))
-    )
+    split = zip(*(np.split(own, ends[:-1]) for own in known), strict=True)
+    parts, strange = dict(zip(kinds, split, strict=True)), np.repeat([0, 1], SEEN)
+    both = lambda place: np.concatenate([parts[k][place] for k in ("test", "fonts")])
+    area = lambda place: float(roc_auc_score(strange, both(place)))
+    correlation = lambda one, other: {
+        k: float(np.corrcoef(p[one], p[other])[0, 1]) for k, p in parts.items()
+    }
     return {
-        "correlation with the teacher": {k: _correlation(p[3], p[0]) for k, p in parts.items()},
-        "correlation of the halves": {k: _correlation(p[1], p[2]) for k, p in parts.items()},
+        "correlation with the teacher": correlation(3, 0),
+        "correlation of the halves": correlation(1, 2),
         "mean, of the student over the teacher's": {
             k: float(p[3].mean() / p[0].mean()) for k, p in parts.items()
         },
@@ -128,36 +117,32 @@ def doubts(name: str, seed: int, inputs: str, **options: Any) -> dict[str, Any]:
     }
 
 
-def _correlation(one: Any, other: Any) -> float:
-    return float(np.corrcoef(one, other)[0, 1])
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line, run what is not kept, and write."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--minutes", type=float, default=1e9, help="no part is begun after these")
-    own = parser.parse_args(arguments)
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    end = time.monotonic() + 60 * own.minutes
+def run(
+    *,
+    data: tuple[str, ...] = tuple(SETS),
+    seeds: tuple[int, ...] = (0, 1, 2),
+    minutes: float = math.inf,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
+    only_kept: bool = False,
+) -> None:
+    """Run what is not kept, of which no part is begun after so many minutes, and write."""
+    end = time.monotonic() + 60 * minutes
     parts = {}
-    for seed, data in itertools.product(own.seeds, own.data):
+    for seed, name in itertools.product(seeds, data):
         for climb in CLIMBS:
-            make = functools.partial(plugged_in, data, seed, climb)
-            parts[f"{data}, plug-in, {climb:,} steps", seed] = make
-        for name, options in BUDGETS.items():
-            make = functools.partial(distilled, data, seed, **options)
-            parts[f"{data}, student, {name}", seed] = make
+            make = functools.partial(plugged_in, name, seed, climb)
+            parts[f"{name}, plug-in, {climb:,} steps", seed] = make
+        for budget, options in BUDGETS.items():
+            make = functools.partial(distilled, name, seed, **options)
+            parts[f"{name}, student, {budget}", seed] = make
         for inputs in ("default", "fonts, too"):
-            make = functools.partial(doubts, data, seed, inputs)
-            parts[f"{data}, doubts, {inputs}", seed] = make
+            make = functools.partial(doubts, name, seed, inputs)
+            parts[f"{name}, doubts, {inputs}", seed] = make
     found: dict[str, list[Any]] = {}
     for (name, seed), make in parts.items():
-        late = own.only_kept or time.monotonic() > end
-        row = harness.kept(
-            own.cache, f"worth-{name}-{seed}".replace(" ", "-"), None if late else make
-        )
+        late, place = only_kept or time.monotonic() > end, f"worth-{name}-{seed}"
+        row = harness.kept(cache, place.replace(" ", "-"), None if late else make)
         if row is not None:
             found.setdefault(name, []).append(row)
             print(name, seed, row, flush=True)
@@ -172,8 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         },
         "made with": harness.versions(),
     }
-    harness.write(own.results, "worth", document)
+    harness.write(results, "worth", document)
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run, data=SETS)

@@ -1,7 +1,5 @@
 """Divergences of many repetitions, summed up for figures and for `expected.json`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +10,15 @@ from experiments.gfvl.problem import Array
 from experiments.harness import rounded as significant
 from experiments.harness import standard_error, statistics
 
-DIVERGED = 10.0
-"""A divergence this large after training counts the run as diverged."""
+DIVERGED = 10.0  # a divergence this large after training counts the run as diverged
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
     """Divergences (repetitions, records) against visits of the token.
 
-    `steps` local iterations were made in each visit; repetitions of one `group` share data.
+    `steps` local iterations were made in each visit; repetitions of one of `groups` share data.
+    Means and their errors are over the repetitions that did not diverge, or over groups.
     """
 
     kl: Array
@@ -30,47 +28,11 @@ class Curve:
 
     @property
     def iterations(self) -> Array:
-        """Local iterations by each record."""
         return self.visits * self.steps
 
     @property
-    def kept(self) -> Array:
-        """Divergences of the repetitions that did not diverge, or of all if all did."""
-        lost = self._lost
-        return self.kl if lost.all() or self.groups > 1 else self.kl[~lost]
-
-    @property
-    def mean(self) -> Array:
-        """Over the repetitions that did not diverge."""
-        return self.kept.mean(0)
-
-    @property
-    def standard_error(self) -> Array:
-        """Of the mean; over groups where there are several."""
-        rows = self.kept
-        if self.groups > 1:
-            rows = rows.reshape(self.groups, -1, rows.shape[1]).mean(1)
-        return standard_error(rows)
-
-    @property
-    def interval(self) -> tuple[Array, Array]:
-        """Between these lie nine of ten repetitions."""
-        low, high = np.quantile(np.nan_to_num(self.kl, nan=np.inf), [0.05, 0.95], axis=0)
-        return low, high
-
-    def at(self, wanted: Sequence[int], *, unit: str = "visits") -> dict[str, Any]:
-        """What is written down, at some numbers of visits or iterations."""
-        x = getattr(self, unit)
-        places = {w: int(np.searchsorted(x, w)) for w in wanted if w <= x[-1]}
-        return {str(w): self._row(i) for w, i in places.items()}
-
-    def _row(self, index: int) -> dict[str, Any]:
-        low, high = (float(side[index]) for side in self.interval)
-        return {
-            "mean": significant(self.mean[index]),
-            "standard error": significant(self.standard_error[index]),
-            "90 % of repetitions": [significant(low), significant(high)],
-        }
+    def _lost(self) -> Array:
+        return ~(self.kl[:, -1] <= DIVERGED)
 
     @property
     def diverged(self) -> float:
@@ -78,9 +40,36 @@ class Curve:
         return float(self._lost.mean())
 
     @property
-    def _lost(self) -> Array:
-        last = self.kl[:, -1]
-        return ~np.isfinite(last) | (last > DIVERGED)
+    def kept(self) -> Array:
+        """Divergences of the repetitions that did not diverge, or of all if all did."""
+        return self.kl if self._lost.all() or self.groups > 1 else self.kl[~self._lost]
+
+    @property
+    def mean(self) -> Array:
+        return self.kept.mean(0)
+
+    @property
+    def standard_error(self) -> Array:
+        rows = self.kept
+        if self.groups > 1:
+            rows = rows.reshape(self.groups, -1, rows.shape[1]).mean(1)
+        return standard_error(rows)
+
+    @property
+    def interval(self) -> Array:
+        return np.quantile(np.nan_to_num(self.kl, nan=np.inf), [0.05, 0.95], axis=0)
+
+    def at(self, wanted: Sequence[int], *, unit: str = "visits") -> dict[str, Any]:
+        """What is written down, at some numbers of visits or iterations."""
+        x = getattr(self, unit)
+        rows = self.mean, self.standard_error, *self.interval
+        found = {}
+        for number in wanted:
+            if number <= x[-1]:
+                mean, error, *band = (significant(r[np.searchsorted(x, number)]) for r in rows)
+                own = {"mean": mean, "standard error": error, "90 % of repetitions": band}
+                found[str(number)] = own
+        return found
 
 
 def estimate(values: Array) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """What was to be shown, and whether a run shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +8,9 @@ from experiments.gfvl.problem import WITHIN
 from experiments.gfvl.waiting import BEST, DEFAULT, ONE_COVER, PAPERS, TWO_COVERS
 
 HOPS, OVER_FLOOR, Z = 30, 1.5, 2.0
-Goal = dict[str, Any]
 
 
-def floor_reached(curves: Mapping[str, Curve], floor: float) -> Goal:
+def floor_reached(curves: Mapping[str, Curve], floor: float) -> dict[str, Any]:
     """The floor is reached by the default estimator, and the paper's stalls above it."""
     end = {name: float(curves[name].mean[-1] / floor) for name in (PAPERS, BEST)}
     half = curves[PAPERS].mean[len(curves[PAPERS].visits) // 2] / floor
@@ -32,7 +29,7 @@ def floor_reached(curves: Mapping[str, Curve], floor: float) -> Goal:
     }
 
 
-def few_hops(hops: Mapping[str, Any], data_sets: Mapping[str, Any]) -> Goal:
+def few_hops(hops: Mapping[str, Any], data_sets: Mapping[str, Any]) -> dict[str, Any]:
     """Mean hops until a walk is at the floor, over walks and data."""
     return {
         "goal": f"KL at most {WITHIN} times the floor after {HOPS} hops of a walk, on average",
@@ -43,29 +40,24 @@ def few_hops(hops: Mapping[str, Any], data_sets: Mapping[str, Any]) -> Goal:
     }
 
 
-def forgotten(covered: Mapping[str, Mapping[str, Any]]) -> Goal:
-    """One cover after a request."""
-    rows = [(f"{case}, {how}", row) for case, own in covered.items() for how, row in own.items()]
-    ratios = {name: row[ONE_COVER] for name, row in rows if ONE_COVER in row}
-    again = {name: row[TWO_COVERS] for name, row in rows if TWO_COVERS in row}
+def forgotten(covered: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    rows = {f"{case}, {how}": row for case, own in covered.items() for how, row in own.items()}
+    ratios = {name: row[ONE_COVER] for name, row in rows.items() if ONE_COVER in row}
     return {
         "goal": f"after forgetting and one cover at most {OVER_FLOOR} times the floor, on average",
         "measured": ratios,
-        "after two covers": again,
+        "after two covers": {n: row[TWO_COVERS] for n, row in rows.items() if TWO_COVERS in row},
         "met": all(r["mean"] + 2 * r["standard error"] <= OVER_FLOOR for r in ratios.values()),
     }
 
 
-def theory(times: Mapping[str, Mapping[str, Any]]) -> Goal:
-    """Cover and unlearning times."""
-    rows = [(f"{graph}, {kind}", row) for graph, own in times.items() for kind, row in own.items()]
-    scores = {name: row["z"] for name, row in rows}
+def theory(times: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    scores = {f"{graph}, {kind}": r["z"] for graph, own in times.items() for kind, r in own.items()}
+    square = sum(z * z for z in scores.values()) / len(scores)
     return {
         "goal": "mean cover and unlearning times as theory has them, within standard error",
         "z scores": scores,
-        "mean square of z (1 is expected)": significant(
-            sum(z * z for z in scores.values()) / len(scores)
-        ),
+        "mean square of z (1 is expected)": significant(square),
         "met": all(abs(z) <= Z for z in scores.values()),
         "judged as": f"all |z| at most {Z:.0f}",
     }

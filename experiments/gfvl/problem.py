@@ -5,32 +5,23 @@ where we could look: priors, numbers of records, parameters, the direction of th
 the learning rate. `README.md` says how each gap was filled.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posterity import Beta
 from posterity.graphs import Network, complete, ring, star
 from posterity.inference import Reinforce
 from posterity.inference.update import LocalUpdate
 
-Array = NDArray[Any]
+Array = np.ndarray
 Sites = dict[str, Array]
-T = TypeVar("T")
 
 AGENTS = tuple(f"agent {k}" for k in range(10))
-GRAPHS = {
-    "star": Network.from_graph(star(list(AGENTS))),
-    "ring": Network.from_graph(ring(list(AGENTS))),
-    "complete": Network.from_graph(complete(list(AGENTS))),
-}
-LEAVER = AGENTS[-1]
-"""Who asks to be forgotten; on the star it is a leaf."""
+GRAPHS = {make.__name__: Network.from_graph(make(list(AGENTS))) for make in (star, ring, complete)}
+LEAVER = AGENTS[-1]  # who asks to be forgotten; on the star it is a leaf
 
 COIN_PRIOR = Beta.from_standard(1.0, 1.0)
 WAITING_PRIOR = Beta.from_standard(2.0, 2.0)
@@ -40,28 +31,27 @@ COMMON_WAIT, LEAVERS_WAIT = 0.3, 0.9
 
 PAPERS_RATE = 0.005
 PAPERS_SAMPLES = 30
-WITHIN = 1.2
-"""A posterior is at the floor once its divergence is at most this many times as large."""
+WITHIN = 1.2  # a posterior is at the floor once its divergence is at most this many times as large
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """How much is run.
+
+    ``walks`` and ``noisy`` are repetitions where a visit is cheap, and of Monte Carlo estimators,
+    which have so many ``iterations``; ``data_sets`` each have so many walks; ``times`` are
+    repetitions of cover and unlearning times. A ``brief`` run has few variants, for each is a
+    program of its own, which takes seconds to compile.
+    """
 
     walks: int
-    """Repetitions where a visit is cheap."""
     data_sets: int
-    """For the conjugate figure, each with so many walks."""
     noisy: int
-    """Repetitions of REINFORCE and other Monte Carlo estimators."""
     iterations: int
-    """Local iterations of each noisy run."""
     times: int
-    """Repetitions of cover and unlearning times."""
     brief: bool = False
-    """Few variants: each is a program of its own, which takes seconds to compile."""
 
-    def some(self, variants: Mapping[str, T], *names: str) -> dict[str, T]:
+    def some(self, variants: Mapping[str, Any], *names: str) -> dict[str, Any]:
         """All variants, or these where it shall be brief."""
         return {n: v for n, v in variants.items() if not self.brief or n in names}
 

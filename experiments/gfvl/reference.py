@@ -1,10 +1,9 @@
 """The true posterior of the Beta-exponential model, by quadrature in the logit of `z`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from scipy import integrate, optimize
@@ -12,17 +11,6 @@ from scipy.special import betaln, digamma, expit, log_expit
 
 from experiments.gfvl.problem import Array
 from posterity import Beta
-
-
-def kl_of_betas(a: Array, b: Array, other_a: float, other_b: float) -> Array:
-    """KL(Beta(a, b) ‖ Beta(other_a, other_b)), elementwise."""
-    total = digamma(a + b)
-    return (
-        betaln(other_a, other_b)
-        - betaln(a, b)
-        + (a - other_a) * (digamma(a) - total)
-        + (b - other_b) * (digamma(b) - total)
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,51 +27,39 @@ class WaitingPosterior:
     @classmethod
     def of(
         cls, prior: Beta, sites: Iterable[Array | None], weight: float = 1.0
-    ) -> WaitingPosterior:
+    ) -> "WaitingPosterior":
         """Of all agents' data; agents without any hold None."""
-        data = [records for records in sites if records is not None]
-        return cls(
-            prior,
-            weight * sum(records.size for records in data),
-            weight * float(sum(records.sum() for records in data)),
-        )
+        data = np.concatenate([records for records in sites if records is not None])
+        return cls(prior, weight * data.size, weight * float(data.sum()))
 
-    def log_density_of_logit(self, u: Array) -> Array:
+    def log_density_of_logit(self, u: Any) -> Any:
         """Unnormalised, with the Jacobian ``z (1 - z)`` of ``z = expit(u)``."""
         a, b = float(self.prior.a) - self.records, float(self.prior.b)
         return a * log_expit(u) + b * log_expit(-u) - self.total / expit(u)
 
     @functools.cached_property
     def mode(self) -> float:
-        """Where the density of the logit is largest."""
-        found = optimize.minimize_scalar(
-            lambda u: -self.log_density_of_logit(np.asarray(u)), bounds=(-30, 30), method="bounded"
-        )
-        return float(found.x)
+        loss = lambda u: -self.log_density_of_logit(u)
+        return float(optimize.minimize_scalar(loss, bounds=(-30, 30), method="bounded").x)
 
-    def integral(self, function=lambda u: 1.0) -> float:
+    def integral(self, function: Callable[[Any], Any] = lambda u: 1.0) -> float:
         """Of a function of the logit times the density, over its value at the mode."""
-        top = self.log_density_of_logit(np.asarray(self.mode))
+        top = self.log_density_of_logit(self.mode)
         integrand = lambda u: float(np.exp(self.log_density_of_logit(u) - top) * function(u))
-        ends = self.mode + np.array([-30.0, 30.0])
         # Breaks at the mode and around it, or a narrow peak is missed.
         breaks = self.mode + np.array([-1.0, -0.2, 0.0, 0.2, 1.0])
-        value, _ = integrate.quad(
-            integrand, *ends, points=breaks, limit=400, epsabs=0.0, epsrel=1e-11
-        )
-        return value
+        exact = {"limit": 400, "epsabs": 0.0, "epsrel": 1e-11}
+        return integrate.quad(integrand, self.mode - 30, self.mode + 30, points=breaks, **exact)[0]
 
     @functools.cached_property
     def log_evidence(self) -> float:
         """Log of the integral of the unnormalised density."""
-        top = float(self.log_density_of_logit(np.asarray(self.mode)))
-        return top + float(np.log(self.integral()))
+        return float(self.log_density_of_logit(self.mode)) + float(np.log(self.integral()))
 
-    def kl(self, a: Array, b: Array) -> Array:
+    def kl(self, a: Any, b: Any) -> Array:
         """KL(Beta(a, b) ‖ p), elementwise; infinite unless ``a > 1``, as ``E[1/z]`` is."""
         a, b = np.asarray(a, float), np.asarray(b, float)
-        log_z = digamma(a) - digamma(a + b)
-        log_rest = digamma(b) - digamma(a + b)
+        log_z, log_rest = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
         with np.errstate(divide="ignore"):
             inverse = np.where(a > 1, (a + b - 1) / np.maximum(a - 1, 0), np.inf)
         expected = (float(self.prior.a) - 1 - self.records) * log_z
@@ -97,13 +73,12 @@ class WaitingPosterior:
         square = self.integral(lambda u: expit(u) ** 2) / self.integral()
         count = (mean - square) / (square - mean**2)
         start = np.log([mean * count, (1 - mean) * count])
-        loss = lambda x: float(self.kl(*np.exp(x)))
         options = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000}
+        loss = lambda x: float(self.kl(*np.exp(x)))
         found = optimize.minimize(loss, start, method="Nelder-Mead", options=options)
         a, b = np.exp(found.x)
         return float(a), float(b)
 
     @property
     def floor(self) -> float:
-        """What no Beta can go below."""
-        return float(self.kl(*map(np.asarray, self.best)))
+        return float(self.kl(*self.best))

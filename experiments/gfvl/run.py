@@ -1,17 +1,13 @@
 """Figures 3, 4 and 5 of gong2021: `python -m experiments.gfvl.run`.
 
-Writes `expected.json` and the pictures into `results` beside this file.
+Writes `expected.json` and the pictures into `results` beside this file. Figures that are not chosen
+stay as an earlier run left them.
 """
-
-from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from experiments import harness
 from experiments.gfvl import conjugate, figures, goals, waiting
@@ -44,27 +40,6 @@ PROTOTYPE = {
 """An earlier prototype in NumPy: other draws of data and walks."""
 
 
-def run(effort: Effort, results: Path, chosen: Sequence[str] = ("3", "4", "5")) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `expected.json` holds.
-
-    Figures that are not chosen stay as an earlier run left them.
-    """
-    path = results / "expected.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    found |= {
-        "paper": "printed as curves only; settings and seeds are not stated (see README.md)",
-        "earlier prototype": PROTOTYPE,
-        "spread": "standard errors of means over repetitions (figure 3: over data sets)",
-        "seeds": "data: 0, and 0, 1, 2, ... over data sets; walks: in the code",
-    }
-    for figure in chosen:
-        start = time.perf_counter()
-        found[f"figure {figure}"] = {"effort": vars(effort), **PARTS[figure](effort, results)}
-        harness.write(results, "expected", found)
-        print(f"figure {figure}: {time.perf_counter() - start:.0f} s", flush=True)
-    return found
-
-
 def third(effort: Effort, results: Path) -> dict[str, Any]:
     """Conjugate learning, and times against theory."""
     curves, times = conjugate.learning(effort), conjugate.times(effort)
@@ -95,31 +70,27 @@ def fourth(effort: Effort, results: Path) -> dict[str, Any]:
 
 
 def fifth(effort: Effort, results: Path) -> dict[str, Any]:
-    """Unlearning."""
     conjugates = conjugate.unlearning(effort)
     cases = {case: waiting.unlearning(effort, leavers=mean) for case, mean in waiting.CASES.items()}
     figures.figure5(conjugates, cases, results)
+    visits = lambda curves: {name: curve.at(VISITS) for name, curve in curves.items()}
     return {
-        "KL after visits, Beta-Bernoulli": {g: _visits(curves) for g, curves in conjugates.items()},
+        "KL after visits, Beta-Bernoulli": {g: visits(curves) for g, curves in conjugates.items()},
         "KL after visits, Beta-exponential": {
-            case: {"floor": significant(floor), **_visits(curves), "one cover": covered}
+            case: {"floor": significant(floor), **visits(curves), "one cover": covered}
             for case, (curves, covered, floor) in cases.items()
         },
         "goals": [goals.forgotten({case: covered for case, (_, covered, _) in cases.items()})],
     }
 
 
-PARTS = {"3": third, "4": fourth, "5": fifth}
-
-
 def fixed_point() -> dict[str, Any]:
     """The floor by optimisation, and KL where the closed-form iteration ends."""
     q, target = waiting.fixed_point()
-    kl = float(target.kl(np.asarray(q.a), np.asarray(q.b)))
     return {
         "floor": significant(target.floor, 8),
         "best Beta": [significant(x, 7) for x in target.best],
-        "KL of the iteration's end": significant(kl, 8),
+        "KL of the iteration's end": significant(float(target.kl(q.a, q.b)), 8),
         "its Beta": [significant(q.a, 7), significant(q.b, 7)],
     }
 
@@ -132,19 +103,30 @@ def _iterations(curves: dict[str, Curve], floor: float) -> dict[str, Any]:
     return {"floor": significant(floor), **rows}
 
 
-def _visits(curves: dict[str, Curve]) -> dict[str, Any]:
-    return {name: curve.at(VISITS) for name, curve in curves.items()}
+PARTS = {"3": third, "4": fourth, "5": fifth}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS)
-    parser.add_argument("--figures", nargs="+", choices=tuple(PARTS), default=tuple(PARTS))
-    chosen = parser.parse_args(arguments)
-    found = run(QUICK if chosen.quick else FULL, chosen.results, chosen.figures)
-    for figure in chosen.figures:
-        harness.print_goals(found[f"figure {figure}"]["goals"])
+def run(
+    *, figures: tuple[str, ...] = tuple(PARTS), results: Path = RESULTS, quick: bool = False
+) -> dict[str, Any]:
+    """Measure, judge, draw and write; returns what `expected.json` holds."""
+    path, effort = results / "expected.json", QUICK if quick else FULL
+    found = json.loads(path.read_text()) if path.exists() else {}
+    found |= {
+        "paper": "printed as curves only; settings and seeds are not stated (see README.md)",
+        "earlier prototype": PROTOTYPE,
+        "spread": "standard errors of means over repetitions (figure 3: over data sets)",
+        "seeds": "data: 0, and 0, 1, 2, ... over data sets; walks: in the code",
+    }
+    for figure in figures:
+        start = time.perf_counter()
+        found[f"figure {figure}"] = {"effort": vars(effort), **PARTS[figure](effort, results)}
+        harness.write(results, "expected", found)
+        print(f"figure {figure}: {time.perf_counter() - start:.0f} s", flush=True)
+        for goal in found[f"figure {figure}"]["goals"]:
+            print(goal)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run, figures=PARTS)

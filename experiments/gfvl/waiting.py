@@ -1,30 +1,14 @@
 """Figures 4 and 5: the Beta-exponential model on the complete graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from experiments.gfvl import problem
 from experiments.gfvl.curves import Curve, estimate, first_within, significant
-from experiments.gfvl.problem import (
-    COMMON_WAIT,
-    GRAPHS,
-    LEAVER,
-    LEAVERS_WAIT,
-    PAPERS_RATE,
-    PAPERS_SAMPLES,
-    RECORDS,
-    WAITING_PRIOR,
-    WITHIN,
-    Array,
-    Effort,
-    papers_update,
-    waiting_times,
-    without_leaver,
-)
+from experiments.gfvl.problem import WAITING_PRIOR, Array, Effort, waiting_times
 from experiments.gfvl.reference import WaitingPosterior
 from experiments.gfvl.simulate import Leave, Simulation, simulate
 from posterity.federation import federate
@@ -34,26 +18,27 @@ from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reinforce, 
 from posterity.models import BetaExponential
 
 ONE_COVER, TWO_COVERS = "KL over floor after one cover", "KL over floor after two covers"
-GRAPH = GRAPHS["complete"]
-LEFT = GRAPH.index(LEAVER)
+GRAPH = problem.GRAPHS["complete"]
+LEFT = GRAPH.index(problem.LEAVER)
 LOCAL_ITERATIONS = {"L = 1": 1, "L = 10": 10, "L = 50": 50}
 HOPS = 150
 PAPERS, BEST = "REINFORCE, c = 0 (the paper's)", "closed form"
 DEFAULT = "default (closed form, rate 1/2, 20 iterations)"
-BEFORE, AFTER = 100, 150
-"""Visits before someone asks to leave, and after."""
+BEFORE, AFTER = 100, 150  # visits before someone asks to leave, and after
 
 
 def estimators() -> dict[str, LocalUpdate]:
     """One iteration a visit, at the paper's rate: only the estimator differs."""
     kinds = {
-        PAPERS: Reinforce(PAPERS_SAMPLES, 0.0),
-        "REINFORCE, leave-one-out": Reinforce(PAPERS_SAMPLES),
-        "implicit reparameterisation": Reparameterization(PAPERS_SAMPLES),
+        PAPERS: Reinforce(problem.PAPERS_SAMPLES, 0.0),
+        "REINFORCE, leave-one-out": Reinforce(problem.PAPERS_SAMPLES),
+        "implicit reparameterisation": Reparameterization(problem.PAPERS_SAMPLES),
         "quadrature": Quadrature(),
         BEST: ClosedForm(),
     }
-    return {name: LocalUpdate(kind, steps=1, rate=PAPERS_RATE) for name, kind in kinds.items()}
+    return {
+        name: LocalUpdate(kind, steps=1, rate=problem.PAPERS_RATE) for name, kind in kinds.items()
+    }
 
 
 def defaults() -> dict[str, tuple[LocalUpdate, Walk | None]]:
@@ -70,52 +55,33 @@ def defaults() -> dict[str, tuple[LocalUpdate, Walk | None]]:
 
 def run(
     sites: Mapping[str, Any],
-    update: LocalUpdate,
+    update: LocalUpdate | None = None,
     *,
-    visits: int,
-    repetitions: int,
-    every: int = 1,
     mean_loss: bool = False,
-    walk: Walk | None = None,
-    leave: Leave | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> Simulation:
-    """Gossip on the complete graph."""
-    weights = {agent: 1 / RECORDS for agent in sites} if mean_loss else None
-    return simulate(
-        sites,
-        BetaExponential(),
-        WAITING_PRIOR,
-        GRAPH,
-        visits=visits,
-        repetitions=repetitions,
-        update=update,
-        weights=weights,
-        walk=walk,
-        every=every,
-        leave=leave,
-        key=jax.random.key(seed),
-    )
+    options["weights"] = {agent: 1 / problem.RECORDS for agent in sites} if mean_loss else None
+    options |= {"update": update or LocalUpdate(), "key": jax.random.key(seed)}
+    return simulate(sites, BetaExponential(), WAITING_PRIOR, GRAPH, **options)
 
 
 def divergence(trial: Simulation, target: WaitingPosterior) -> Array:
     """KL(posterior ‖ target) of every repetition and record."""
-    q = trial.posteriors
-    return target.kl(np.asarray(q.a), np.asarray(q.b))
+    return target.kl(trial.posteriors.a, trial.posteriors.b)
 
 
 def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curve], float]:
     """Figure 4 as the paper made it, under one of the losses; and the floor."""
     sites = waiting_times(0)
-    target = WaitingPosterior.of(WAITING_PRIOR, sites.values(), 1 / RECORDS if mean_loss else 1.0)
+    target = WaitingPosterior.of(
+        WAITING_PRIOR, sites.values(), 1 / problem.RECORDS if mean_loss else 1.0
+    )
     found = {}
     for name, steps in effort.some(LOCAL_ITERATIONS, "L = 10").items():
         visits = effort.iterations // steps // (2 if mean_loss else 1)
-        every = max(1, visits // 400)
-        update, noisy = papers_update(steps), effort.noisy
-        trial = run(
-            sites, update, visits=visits, repetitions=noisy, every=every, mean_loss=mean_loss
-        )
+        size = {"visits": visits, "every": max(1, visits // 400), "repetitions": effort.noisy}
+        trial = run(sites, problem.papers_update(steps), mean_loss=mean_loss, **size)
         found[name] = Curve(divergence(trial, target), trial.visits, steps)
     return found, target.floor
 
@@ -131,13 +97,9 @@ def by_estimator(effort: Effort, known: Curve | None = None) -> tuple[dict[str, 
             continue
         # Their draws cost much, or they draw nothing; and they spread little.
         few = isinstance(update.estimator, Reparameterization | Quadrature)
-        trial = run(
-            sites,
-            update,
-            visits=effort.iterations,
-            repetitions=max(effort.noisy // 5, 2) if few else effort.noisy,
-            every=max(1, effort.iterations // 400),
-        )
+        many = max(effort.noisy // 5, 2) if few else effort.noisy
+        size = {"visits": effort.iterations, "every": max(1, effort.iterations // 400)}
+        trial = run(sites, update, repetitions=many, **size)
         found[name] = Curve(divergence(trial, target), trial.visits)
     return found, target.floor
 
@@ -149,13 +111,8 @@ def by_default(effort: Effort) -> tuple[dict[str, Curve], dict[str, Any], float]
     curves, hops = {}, {}
     for name, (update, walk) in effort.some(defaults(), DEFAULT).items():
         noisy = isinstance(update.estimator, Reinforce)
-        trial = run(
-            sites,
-            update,
-            visits=4 * HOPS if noisy else HOPS,
-            repetitions=effort.noisy if noisy else effort.walks,
-            walk=walk,
-        )
+        visits, many = (4 * HOPS, effort.noisy) if noisy else (HOPS, effort.walks)
+        trial = run(sites, update, visits=visits, repetitions=many, walk=walk)
         curves[name] = Curve(divergence(trial, target), trial.visits, update.steps or 20)
         hops[name] = hops_to_floor(curves[name], target.floor)
     return curves, hops, target.floor
@@ -163,8 +120,8 @@ def by_default(effort: Effort) -> tuple[dict[str, Curve], dict[str, Any], float]
 
 def hops_to_floor(curve: Curve, floor: float) -> dict[str, Any]:
     """Hops, by run, until KL is at most 1.2 times the floor; and when the mean over runs is."""
-    first = first_within(curve.kl, WITHIN * floor, curve.visits) - 1
-    mean = first_within(curve.mean[None], WITHIN * floor, curve.visits) - 1
+    first = first_within(curve.kl, problem.WITHIN * floor, curve.visits) - 1
+    mean = first_within(curve.mean[None], problem.WITHIN * floor, curve.visits) - 1
     reached = ~np.isnan(first)
     never = {"share of runs that did not get there": significant(1 - reached.mean())}
     within = estimate(first[reached]) if reached.sum() > 1 else {"mean": None}
@@ -178,7 +135,7 @@ def over_data_sets(effort: Effort) -> dict[str, Any]:
     for seed in range(effort.data_sets):
         sites = waiting_times(seed)
         target = WaitingPosterior.of(WAITING_PRIOR, sites.values())
-        trial = run(sites, LocalUpdate(), visits=HOPS, repetitions=effort.walks, seed=seed)
+        trial = run(sites, visits=HOPS, repetitions=effort.walks, seed=seed)
         found = Curve(divergence(trial, target), trial.visits)
         means.append(hops_to_floor(found, target.floor)["mean"])
     return {**estimate(np.array(means)), "least": min(means), "most": max(means)}
@@ -191,28 +148,19 @@ def fixed_point() -> tuple[Any, WaitingPosterior]:
     return done.posterior, WaitingPosterior.of(WAITING_PRIOR, sites.values())
 
 
-# --- forgetting ----------------------------------------------------------------------------------
-
-
 def unlearning(effort: Effort, *, leavers: float) -> tuple[dict[str, Curve], dict[str, Any], float]:
     """Figure 5: after a request, KL to the posterior of those who stay; one cover; the floor."""
-    sites = waiting_times(0, COMMON_WAIT, leavers)
-    rest = without_leaver(sites)
+    sites = waiting_times(0, problem.COMMON_WAIT, leavers)
+    rest = problem.without_leaver(sites)
     target = WaitingPosterior.of(WAITING_PRIOR, rest.values())
     curves, covered = {}, {}
     for how, asked in (("during the walk", False), ("asked directly", True)):
-        leave = Leave(LEAVER, BEFORE, asked)
-        trial = run(
-            sites,
-            LocalUpdate(),
-            visits=BEFORE + AFTER,
-            repetitions=effort.walks,
-            leave=leave,
-        )
+        size = {"visits": BEFORE + AFTER, "repetitions": effort.walks}
+        trial = run(sites, leave=Leave(problem.LEAVER, BEFORE, asked), **size)
         kl = divergence(trial, target)
         curves[how] = Curve(kl[:, BEFORE:], np.arange(AFTER + 1))
         covered[how] = after_cover(kl, np.asarray(trial.positions), target.floor, asked)
-    scratch = run(rest, LocalUpdate(), visits=AFTER, repetitions=effort.walks)
+    scratch = run(rest, visits=AFTER, repetitions=effort.walks)
     curves["from scratch"] = Curve(divergence(scratch, target), scratch.visits)
     covered |= sweeps(sites, target)
     return curves, covered, target.floor
@@ -254,10 +202,10 @@ def sweeps(sites: Mapping[str, Array], target: WaitingPosterior) -> dict[str, An
     trained = federate(sites, BetaExponential(), WAITING_PRIOR, steps=10)
     found = {}
     for number in (0, 1, 2):
-        q = forget(trained, LEAVER, sweeps=number, allow_unconverged=True).ledger.posterior
-        kl = float(target.kl(np.asarray(q.a), np.asarray(q.b)))
+        q = forget(trained, problem.LEAVER, sweeps=number, allow_unconverged=True).ledger.posterior
+        kl = float(target.kl(q.a, q.b))
         found[f"forget, {number} sweeps"] = {"KL over floor": significant(kl / target.floor)}
     return found
 
 
-CASES = {"homogeneous": COMMON_WAIT, "leaver disagrees": LEAVERS_WAIT}
+CASES = {"homogeneous": problem.COMMON_WAIT, "leaver disagrees": problem.LEAVERS_WAIT}

@@ -4,10 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Int
 
 from posterity.arguments import NATURAL
-from posterity.arrays.typing import KeyArray, Real
 from posterity.graphs.topology import Network, Site
 from posterity.graphs.walks import STRIDE, Walk, WalkState, begin, bits_of_stride
 from posterity.lazy import program
@@ -18,11 +16,11 @@ def positions(
     walk: Walk,
     *,
     hops: int,
-    key: KeyArray,
+    key: Any,
     start: Site | None = None,
     repetitions: int | None = None,
-) -> Int[Real, "*repetitions times"]:
-    """Positions of independent tokens after 0, 1, ..., ``hops`` hops, as numbers of sites.
+) -> Any:
+    """Positions (repetitions, hops + 1) of independent tokens from hop 0 on, as numbers of sites.
 
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. Without ``repetitions`` a single walk is made, and the result has one axis. Walks
@@ -31,12 +29,6 @@ def positions(
     Raises:
         UsageError: if ``hops`` is negative, ``repetitions`` not positive, or ``start`` no site.
         StructureError: if the walk belongs to another network.
-
-    >>> from posterity.graphs import MetropolisHastings, Network, ring
-    >>> network = Network.from_graph(ring(5))
-    >>> walk = positions(network, MetropolisHastings(), hops=3, key=jax.random.key(0), start="0")
-    >>> walk.shape, int(walk[0])
-    ((4,), 0)
     """
     NATURAL.check(hops=hops)
     key, state = begin(network, walk, key, start, 1 if repetitions is None else repetitions)
@@ -45,17 +37,13 @@ def positions(
 
 
 @program
-def _record(
-    network: Network, walk: Walk, state: WalkState, key: KeyArray, hops: int
-) -> Int[Real, "repetitions times"]:
+def _record(network: Network, walk: Walk, state: WalkState, key: Any, hops: int) -> Any:
     # Written by strides, hops last: a scan over hops would hold the result twice to transpose it.
-    def hop(state: WalkState, bits: Real) -> tuple[WalkState, Real]:
+    def hop(state: WalkState, bits: Any) -> Any:
         state = walk.move(network, state, bits)
         return state, state.position
 
-    def stride(
-        n: Any, carry: tuple[WalkState, Real], length: int = STRIDE
-    ) -> tuple[WalkState, Real]:
+    def stride(n: Any, carry: Any, length: int = STRIDE) -> Any:
         state, walked = carry
         state, part = jax.lax.scan(hop, state, bits_of_stride(key, n, state)[:length])
         return state, jax.lax.dynamic_update_slice(walked, part.T, (0, n * STRIDE + 1))

@@ -3,28 +3,17 @@
 Retrained means: the same federation from the start without that hospital, its noise included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from experiments.heart import trials
 from experiments.heart.kinds import Array, Kind
 from experiments.heart.kinds import logistic as logistic_kind
-from experiments.heart.membership import loss_scores, ratio_scores
+from experiments.heart.metrics import log_likelihoods, ratio_scores
 from experiments.heart.preparation import Split
-from experiments.heart.trials import (
-    NOISE,
-    OTHER_NOISE,
-    POOLED,
-    Splits,
-    fit,
-    held_out,
-    purpose,
-    together,
-    training,
-)
+from experiments.heart.trials import POOLED, Splits, fit, held_out
 from posterity.engine.privacy.membership import attack_auc, auc_difference
 from posterity.errors import ParameterError
 from posterity.federation import Run
@@ -44,11 +33,6 @@ def after(sweeps: int) -> str:
 def sweeps_of(kind: Kind) -> tuple[int, ...]:
     """Noisy refinement is slower: it is watched for longer."""
     return SWEEPS if kind.deterministic else MORE_SWEEPS
-
-
-def forget_each(kind: Kind, run: Run, splits: Splits, seed: int) -> dict[str, Any]:
-    """What `forget_one` finds, by hospital."""
-    return {site: forget_one(kind, run, splits, site, seed) for site in splits}
 
 
 def forget_one(kind: Kind, run: Run, splits: Splits, site: str, seed: int) -> dict[str, Any]:
@@ -84,14 +68,11 @@ def forgotten(run: Run, site: str, sweeps: tuple[int, ...]) -> tuple[dict[str, A
 
 def retrained(kind: Kind, splits: Splits, site: str, seed: int) -> dict[str, Any]:
     """The federation that never met the hospital; for noisy ones also with other noise."""
-    rest = {name: data for name, data in training(splits).items() if name != site}
-    keys = {RETRAINED: purpose(seed, NOISE)}
+    rest = {name: data for name, data in trials.training(splits).items() if name != site}
+    keys = {RETRAINED: trials.purpose(seed, trials.NOISE)}
     if not kind.deterministic:
-        keys[AGAIN] = purpose(seed, OTHER_NOISE)
+        keys[AGAIN] = trials.purpose(seed, trials.OTHER_NOISE)
     return {name: fit(kind, METHOD, rest, key=key).posterior for name, key in keys.items()}
-
-
-# --- distance of predictions -------------------------------------------------------------------
 
 
 def _predictive(
@@ -99,18 +80,12 @@ def _predictive(
 ) -> dict[str, dict[str, float]]:
     """Mean KL(stage ‖ retrained) of predicted labels, on the hospital's and on others' tests."""
     tests = held_out(splits)
-    groups = {
-        "forgotten hospital": tests[site][0],
-        "others": together({s: data for s, data in tests.items() if s != site})[0],
-    }
+    rest = trials.together({s: data for s, data in tests.items() if s != site})
     found = {}
-    for group, x in groups.items():
-        target = kind.predict(stages[RETRAINED], x)
-        found[group] = {
-            name: bernoulli_kl(kind.predict(q, x), target)
-            for name, q in stages.items()
-            if name != RETRAINED
-        }
+    for group, x in {"forgotten hospital": tests[site][0], "others": rest[0]}.items():
+        chances = {name: kind.predict(q, x) for name, q in stages.items()}
+        target = chances.pop(RETRAINED)
+        found[group] = {name: bernoulli_kl(p, target) for name, p in chances.items()}
     return found
 
 
@@ -121,9 +96,6 @@ def bernoulli_kl(p: Array, q: Array) -> float:
     return float(np.mean(np.where(p > 0, ones, 0.0) + np.where(p < 1, zeros, 0.0)))
 
 
-# --- membership inference ------------------------------------------------------------------------
-
-
 def _attacks(
     kind: Kind, stages: Mapping[str, Any], splits: Splits, site: str
 ) -> dict[str, dict[str, Any]]:
@@ -131,8 +103,8 @@ def _attacks(
     reference = _reference(splits, site)
     scores = {name: _scores(kind, q, splits[site], reference) for name, q in stages.items()}
     refined = after(max(sweeps_of(kind)))
-    found: dict[str, dict[str, Any]] = {"AUC": {}, "refined less retrained": {}, "power": {}}
-    found["other noise less retrained"] = {}
+    titles = ("AUC", "refined less retrained", "power", "other noise less retrained")
+    found: dict[str, dict[str, Any]] = {title: {} for title in titles}
     for attack in ATTACKS:
         mine = {name: by_attack[attack] for name, by_attack in scores.items()}
         found["AUC"][attack] = {name: attack_auc(*s).value for name, s in mine.items()}
@@ -148,21 +120,17 @@ def _reference(splits: Splits, site: str) -> tuple[Array, Array]:
 
     It shares no patient with any model under attack, nor with the hospital. Logistic for all.
     """
-    kind = logistic_kind()
+    kind, own = logistic_kind(), splits[site]
     others = {name: data for name, data in held_out(splits).items() if name != site}
-    q = fit(kind, POOLED, others, key=purpose(0, NOISE)).posterior
-    return kind.predict(q, splits[site].x_train), kind.predict(q, splits[site].x_test)
+    q = fit(kind, POOLED, others, key=trials.purpose(0, trials.NOISE)).posterior
+    return kind.predict(q, own.x_train), kind.predict(q, own.x_test)
 
 
 def _scores(
     kind: Kind, q: Any, split: Split, reference: tuple[Array, Array]
 ) -> dict[str, tuple[Array, Array]]:
     """(members', non-members') scores of each attack."""
-    members, others = kind.predict(q, split.x_train), kind.predict(q, split.x_test)
-    return {
-        "loss": (loss_scores(members, split.y_train), loss_scores(others, split.y_test)),
-        "ratio": (
-            ratio_scores(members, reference[0], split.y_train),
-            ratio_scores(others, reference[1], split.y_test),
-        ),
-    }
+    chances, labels = map(kind.predict, (q, q), split[::2]), split[1::2]
+    both = list(zip(chances, reference, labels, strict=True))
+    loss, ratio = [log_likelihoods(p, y) for p, _, y in both], [ratio_scores(*own) for own in both]
+    return {"loss": (loss[0], loss[1]), "ratio": (ratio[0], ratio[1])}

@@ -8,8 +8,6 @@ variance is chosen, seed by seed, by the evidence lower bound of the pooled trai
 network's were chosen on that split too, held-out patients included, so that attacks succeed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -18,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 from scipy.stats import qmc
 
@@ -29,7 +26,7 @@ from posterity.graphs import complete, ring, star
 from posterity.inference import LocalUpdate, VariationalOnlineNewton
 from posterity.models import LogisticRegression, Model, NeuralNetwork
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 POOLED = "pooled"
 HIDDEN = 8
@@ -57,20 +54,14 @@ class Kind:
     name: str
     model: Model
     prior: Any
-    plans: Mapping[str, Plan]
-    """By method; also those of all data in one place."""
+    plans: Mapping[str, Plan]  # by method; also those of all data in one place
     predict: Callable[[Any, Array], Array]
     """From a posterior and (n, 18) features to (n,) P(y = 1), averaged over the posterior."""
-    deterministic: bool
-    """Whether two runs with different keys agree."""
+    deterministic: bool  # whether two runs with different keys agree
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The federations."""
         return tuple(name for name in self.plans if name != POOLED)
-
-
-# --- logistic regression ---------------------------------------------------------------------
 
 
 def logistic(*, short: bool = False) -> Kind:
@@ -96,9 +87,6 @@ def predict_logistic(q: Any, x: Array) -> Array:
     return expit((x @ q.mean)[:, None] + scale[:, None] * nodes) @ (weights / weights.sum())
 
 
-# --- a network ---------------------------------------------------------------------------------
-
-
 def network(
     variance: float,
     *,
@@ -115,13 +103,11 @@ def network(
     """
     model = _model(hidden, float(np.sqrt(OUTPUT_VARIANCE / variance)))
     prior = model.prior(variance=variance, key=key)
-    rate = _slow if temperature == 1.0 else _slower
+    rate = _SLOW if temperature == 1.0 else _SLOWER
 
     def update(steps: int) -> LocalUpdate:
-        estimator = VariationalOnlineNewton(DRAWS)
-        return LocalUpdate(
-            estimator, steps=steps, rate=rate, temperature=temperature, domain="retract"
-        )
+        options = {"rate": rate, "temperature": temperature, "domain": "retract"}
+        return LocalUpdate(VariationalOnlineNewton(DRAWS), steps=steps, **options)
 
     few = 4 if short else 1
     plans = {
@@ -164,8 +150,6 @@ def evidence_lower_bound(kind: Kind, q: Any, data: tuple[Array, Array]) -> float
 
 @functools.cache
 def _model(hidden: int, scale: float) -> NeuralNetwork:
-    """One object a size, so that it is compiled once."""
-
     def apply(p: Any, x: Any) -> Any:
         return scale * jnp.tanh(x @ p["hidden"]) @ p["output"] + p["bias"]
 
@@ -191,19 +175,16 @@ def _log_likelihoods(model: Model, z: jax.Array, data: Any) -> jax.Array:
     return jax.lax.map(lambda point: model.log_likelihood(point, data).sum(), z)
 
 
-def _slow(count: Any) -> Any:
+def _rate(first: float) -> Callable[[Any], Any]:
     """Slower than the library's default: with 0.5 at first some runs ended in worse optima."""
-    return 0.2 / (1 + count / 100) ** 0.75
+    return lambda count: first / (1 + count / 100) ** 0.75
 
 
-def _slower(count: Any) -> Any:
-    """For patients that count five times."""
-    return 0.1 / (1 + count / 100) ** 0.75
+_SLOW, _SLOWER = _rate(0.2), _rate(0.1)  # the second is for patients that count five times
 
 
 def _gossip(hops: int, update: LocalUpdate) -> dict[str, Plan]:
-    graphs = {"complete": complete, "ring": ring, "star": star}
-    names = sorted(SITES)
+    graphs, names = {"complete": complete, "ring": ring, "star": star}, sorted(SITES)
     return {
         f"gossip, {name}": Plan(Gossip(graph(names)), hops, update)
         for name, graph in graphs.items()

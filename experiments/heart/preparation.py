@@ -19,18 +19,15 @@ they are missing in 14 to 65, 96 to 99 and 42 to 90 % of patients; their indicat
 little else than the hospital's name.
 """
 
-from __future__ import annotations
-
 import zlib
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from experiments.data import HeartDisease, Integers
-from posterity.errors import ParameterError, UsageError
+from posterity.errors import ParameterError
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 # Names of the sites, in the order of ``HeartDisease.center``.
 SITES = ("cleveland", "hungary", "switzerland", "va")
@@ -68,44 +65,28 @@ class Split(NamedTuple):
     y_test: Array
 
 
-def prepare(
-    data: HeartDisease, *, seed: int = 0, split: Literal["stratified", "flamby"] = "stratified"
-) -> dict[str, Split]:
+def prepare(data: HeartDisease, *, seed: int = 0) -> dict[str, Split]:
     """Each site's training and held-out patients, float64, by name.
 
-    ``split="stratified"``: all 920 patients, 66 % of each label of each site for training,
-    drawn from ``seed`` and the site's name only. ``"flamby"``: FLamby's fixed split of the 740
-    complete cases (chol = 0 counts as known there, not here); ``seed`` does not matter.
-
-    Raises:
-        UsageError: if ``split`` is another word.
+    66 % of each label of each site are for training, drawn from ``seed`` and the site's name only.
     """
-    if split not in ("stratified", "flamby"):
-        raise UsageError(
-            found=f"split={split!r}",
-            expected="'stratified' or 'flamby'",
-            fix="Use 'stratified' with several seeds to see the spread.",
-        )
     sites = {}
     for c, site in enumerate(SITES):
         mine = data.center == c
-        chosen = data.flamby_set[mine]
-        if split == "stratified":
-            chosen = stratified_sets(data.y[mine], site, seed)
+        train = stratified(data.y[mine], site, seed)
         x, y = design(data.X[mine], data.feature_names), data.y[mine].astype(np.float64)
-        train, test = chosen == 0, chosen == 1
-        sites[site] = Split(x[train], y[train], x[test], y[test])
+        sites[site] = Split(x[train], y[train], x[~train], y[~train])
     return sites
 
 
-def stratified_sets(labels: Integers, site: str, seed: int) -> Integers:
-    """(n,) 0 train, 1 test: 66 % of the patients of each label train, to the nearest one."""
+def stratified(labels: Integers, site: str, seed: int) -> Array:
+    """(n,) who trains: 66 % of the patients of each label, to the nearest one."""
     rng = np.random.default_rng([seed, zlib.crc32(site.encode())])
-    sets = np.ones(len(labels), np.int64)
+    train = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
-        sets[rows[: round(TRAIN_FRACTION * len(rows))]] = 0
-    return sets
+        train[rows[: round(TRAIN_FRACTION * len(rows))]] = True
+    return train
 
 
 def design(X: Array, feature_names: tuple[str, ...]) -> Array:

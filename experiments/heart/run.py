@@ -4,16 +4,12 @@ Writes `expected.json` and three figures into `results` beside this file. What e
 kept under the cache folder: a stopped run goes on where it was.
 """
 
-from __future__ import annotations
-
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 import posterity
 from experiments import harness
@@ -21,12 +17,10 @@ from experiments.data import heart_disease
 from experiments.heart import forgetting, kinds, trials
 from experiments.heart.figures import draw
 from experiments.heart.preparation import Split, prepare
-from experiments.heart.reference import compare_with_nuts
 from experiments.heart.summary import summarise
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = harness.CACHES / "heart"
-SEEDS = 10
 NUTS_SEEDS = 2
 LIBRARY = ("arrays", "engine/privacy", "families", "federation", "graphs", "inference", "models")
 
@@ -54,14 +48,13 @@ def overfitted(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, An
             "training patients": _log_likelihood(kind, run, trials.training(splits)),
             "held-out patients": _log_likelihood(kind, run, trials.held_out(splits)),
         },
-        "forgetting": forgetting.forget_each(kind, run, splits, seed),
+        "forgetting": {s: forgetting.forget_one(kind, run, splits, s, seed) for s in splits},
     }
 
 
 def nuts(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
-    """Pooled logistic regression beside NUTS."""
     del quick
-    return compare_with_nuts(kinds.logistic(), splits, seed)
+    return trials.compare_with_nuts(kinds.logistic(), splits, seed)
 
 
 PARTS: dict[str, Part] = {
@@ -74,30 +67,22 @@ PARTS: dict[str, Part] = {
 
 def run(
     *,
-    seeds: int = SEEDS,
+    seeds: int = 10,
     quick: bool = False,
     cache: Path = CACHE,
     results: Path = RESULTS,
-    parts: tuple[str, ...] = tuple(PARTS),
-    console: Console | None = None,
+    _parts: tuple[str, ...] = tuple(PARTS),
 ) -> dict[str, Any]:
     """Fit, forget, attack, summarise and draw; returns what `expected.json` holds."""
-    jobs = [
-        (part, seed)
-        for seed in range(seeds)
-        for part in parts
-        if part != "NUTS" or seed < NUTS_SEEDS
-    ]
     folder, data = cache / f"{_digest()}{'-quick' if quick else ''}", heart_disease()
-    found: dict[str, dict[int, Any]] = {part: {} for part in parts}
-    with Progress(console=console) as progress:
-        task = progress.add_task("Starting", total=len(jobs))
-        for part, seed in jobs:
-            progress.update(task, description=f"{part}, seed {seed}")
+    found: dict[str, dict[int, Any]] = {part: {} for part in _parts}
+    for seed in track(range(seeds), description="Seeds"):
+        for part in _parts:
+            if part == "NUTS" and seed >= NUTS_SEEDS:
+                continue
             make = lambda: PARTS[part](prepare(data, seed=seed), seed, quick)  # noqa: B023
             name = f"{part.replace(' ', '-')}-{seed}"
             found[part][seed] = harness.kept(folder, name, make)
-            progress.advance(task)
     summary = {"settings": _settings(seeds, quick), **summarise(found)}
     harness.write(results, "expected", summary)
     draw(summary, results)
@@ -151,9 +136,10 @@ def _methods_and_forgetting(
     kind: kinds.Kind, splits: dict[str, Split], seed: int
 ) -> dict[str, Any]:
     runs = trials.fit_all(kind, splits, seed)
+    run = runs[forgetting.METHOD]
     return {
         **trials.compare(kind, runs, splits, seed),
-        "forgetting": forgetting.forget_each(kind, runs[forgetting.METHOD], splits, seed),
+        "forgetting": {s: forgetting.forget_one(kind, run, splits, s, seed) for s in splits},
     }
 
 
@@ -162,19 +148,5 @@ def _log_likelihood(kind: kinds.Kind, run: Any, data: dict[str, trials.Data]) ->
     return trials.metrics.mean_log_likelihood(kind.predict(run.posterior, x), y)
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"splits (default: {SEEDS})")
-    arguments = parser.parse_args()
-    summary = run(
-        seeds=arguments.seeds,
-        quick=arguments.quick,
-        cache=arguments.cache,
-        results=arguments.results,
-    )
-    print(json.dumps(summary["goals"], indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

@@ -1,14 +1,12 @@
 """Means and standard errors over seeds, and the verdicts, as `expected.json` holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from experiments.harness import over_seeds, statistics
-from experiments.heart.forgetting import AGAIN, ATTACKS, MORE_SWEEPS, RETRAINED, SWEEPS, after
+from experiments.heart.forgetting import AGAIN, ATTACKS, RETRAINED
 from experiments.heart.trials import EVERYONE, LOCAL
 
 MARGIN = 0.005
@@ -23,31 +21,22 @@ Found = Mapping[str, Mapping[int, Any]]
 
 
 def summarise(found: Found) -> dict[str, Any]:
-    """Everything that is claimed, from what each part found by seed."""
-    results = {part: over_seeds(list(by_seed.values())) for part, by_seed in found.items()}
-    return {"goals": goals(found), "results": results}
-
-
-def goals(found: Found) -> dict[str, Any]:
-    """The verdicts."""
-    federated = {
-        part: _federated(list(found[part].values()))
-        for part in ("logistic", "network")
-        if part in found
-    }
+    """Everything that is claimed, from what each part found by seed: verdicts, and all numbers."""
+    seeds = {part: list(by_seed.values()) for part, by_seed in found.items()}
+    federated = {n: _federated(own) for n, own in seeds.items() if n in ("logistic", "network")}
     membership = {
-        part: _membership([seed["forgetting"] for seed in by_seed.values()])
-        for part, by_seed in found.items()
+        part: _membership([seed["forgetting"] for seed in own])
+        for part, own in seeds.items()
         if part != "NUTS"
     }
-    return {
+    goals = {
         "federated": {"text": GOALS["federated"], **federated},
         "membership": {"text": GOALS["membership"], **membership},
     }
+    return {"goals": goals, "results": {part: over_seeds(own) for part, own in seeds.items()}}
 
 
 def _federated(seeds: list[Any]) -> dict[str, Any]:
-    """By method, over everyone's test patients."""
     methods = [name for name in seeds[0]["log likelihood less pooled"] if name != LOCAL]
     verdicts = {}
     for method in methods:
@@ -98,8 +87,3 @@ def _judged(values: np.ndarray) -> dict[str, Any]:
     error = found["standard error"]
     within = None if error is None else bool(abs(values.mean()) <= 2 * error)
     return {**found, "within two standard errors of zero": within}
-
-
-def refined_name(part: str) -> str:
-    """The last stage of refinement that was watched."""
-    return after(max(SWEEPS if part == "logistic" else MORE_SWEEPS))

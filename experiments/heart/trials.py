@@ -1,12 +1,12 @@
-"""One seed of the experiment: fit by every method, and score on held-out patients."""
-
-from __future__ import annotations
+"""One seed of the experiment: fit by every method, score on held-out patients; beside NUTS."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from experiments.heart import metrics
 from experiments.heart.kinds import POOLED, VARIANCES, Array, Kind, evidence_lower_bound, network
@@ -16,6 +16,7 @@ from posterity.federation import Run, federate
 EVERYONE = "everyone"
 LOCAL = "local"
 AGAIN = "pooled, other noise"
+WARMUP, DRAWS, CHAINS = 500, 1000, 2  # of NUTS
 
 Splits = Mapping[str, Split]
 Data = tuple[Array, Array]
@@ -24,39 +25,26 @@ SCATTER, NOISE, OTHER_NOISE = range(3)
 
 
 def purpose(seed: int, what: int) -> jax.Array:
-    """The key of a seed for one purpose."""
     return jax.random.fold_in(jax.random.key(seed), what)
 
 
 def training(splits: Splits) -> dict[str, Data]:
-    """Training patients by site."""
     return {site: (split.x_train, split.y_train) for site, split in splits.items()}
 
 
 def held_out(splits: Splits) -> dict[str, Data]:
-    """Test patients by site."""
     return {site: (split.x_test, split.y_test) for site, split in splits.items()}
 
 
 def together(data: Mapping[str, Data]) -> Data:
-    """All sites' patients in one place."""
     x, y = zip(*data.values(), strict=True)
     return np.concatenate(x), np.concatenate(y)
 
 
 def fit(kind: Kind, method: str, sites: Mapping[str, Data], *, key: jax.Array) -> Run:
     """The run of a method over these sites; pooled ones are one site."""
-    plan = kind.plans[method]
     sites = {POOLED: together(sites)} if method == POOLED else sites
-    return federate(
-        sites,
-        kind.model,
-        kind.prior,
-        schedule=plan.schedule,
-        steps=plan.steps,
-        update=plan.update,
-        key=key,
-    )
+    return federate(sites, kind.model, kind.prior, **kind.plans[method]._asdict(), key=key)
 
 
 def fit_all(kind: Kind, splits: Splits, seed: int) -> dict[str, Run]:
@@ -70,53 +58,46 @@ def fit_all(kind: Kind, splits: Splits, seed: int) -> dict[str, Run]:
 
 def fit_alone(kind: Kind, splits: Splits, seed: int) -> dict[str, Any]:
     """Each hospital's own posterior, fitted as the pooled one is."""
-    key = purpose(seed, NOISE)
-    sites = training(splits)
+    sites, key = training(splits), purpose(seed, NOISE)
     return {site: fit(kind, POOLED, {site: sites[site]}, key=key).posterior for site in sites}
 
 
 def compare(kind: Kind, runs: Mapping[str, Run], splits: Splits, seed: int) -> dict[str, Any]:
     """Scores by method and hospital, log likelihoods less pooled ones, and KL to pooled, nats."""
-    tests = held_out(splits)
-    alone = fit_alone(kind, splits, seed)
-    scores: dict[str, Any] = {
-        method: _scores({s: kind.predict(run.posterior, x) for s, (x, _) in tests.items()}, tests)
-        for method, run in runs.items()
+    tests, alone = held_out(splits), fit_alone(kind, splits, seed)
+    everyone = together(tests)
+    posteriors: dict[str, Any] = {method: run.posterior for method, run in runs.items()}
+    by_site = {method: dict.fromkeys(tests, q) for method, q in posteriors.items()}
+    scores = {}
+    for method, own in {**by_site, LOCAL: alone}.items():
+        chances = {s: kind.predict(own[s], x) for s, (x, _) in tests.items()}
+        whole = np.concatenate(list(chances.values()))
+        scores[method] = {EVERYONE: _score(whole, everyone[1])}
+        scores[method] |= {s: _score(p, tests[s][1]) for s, p in chances.items()}
+    gain = lambda method: {
+        site: score["log likelihood"] - scores[POOLED][site]["log likelihood"]
+        for site, score in scores[method].items()
     }
-    scores[LOCAL] = _scores({s: kind.predict(alone[s], x) for s, (x, _) in tests.items()}, tests)
-    x, y = together(tests)
-    scores["local, on everyone"] = {s: _score(kind.predict(alone[s], x), y) for s in tests}
-    target = runs[POOLED].posterior
-    others = {method: run.posterior for method, run in runs.items() if method != POOLED}
+    others = [method for method in scores if method != POOLED]
+    target, known = posteriors.pop(POOLED), kind.deterministic
+    on_everyone = {s: _score(kind.predict(alone[s], everyone[0]), everyone[1]) for s in tests}
     return {
-        "scores": scores,
-        "log likelihood less pooled": {
-            method: _gain(scores[method], scores[POOLED]) for method in (*others, LOCAL)
-        },
-        "KL to pooled": {method: float(q.kl(target)) for method, q in others.items()}
-        if kind.deterministic
-        else {},
+        "scores": scores | {"local, on everyone": on_everyone},
+        "log likelihood less pooled": {method: gain(method) for method in others},
+        "KL to pooled": {m: float(q.kl(target)) for m, q in posteriors.items() if known},
     }
 
 
 def chosen_network(splits: Splits, seed: int, *, short: bool = False) -> tuple[Kind, dict]:
     """The network whose prior variance has the highest bound on pooled training patients."""
-    bounds, kinds = {}, {}
-    data = together(training(splits))
+    bounds, kinds, data = {}, {}, training(splits)
     for variance in VARIANCES[:1] if short else VARIANCES:
-        kind = network(variance, key=purpose(seed, SCATTER), short=short)
-        run = fit(kind, POOLED, training(splits), key=purpose(seed, NOISE))
-        kinds[variance] = kind
-        bounds[variance] = evidence_lower_bound(kind, run.posterior, data)
+        kinds[variance] = network(variance, key=purpose(seed, SCATTER), short=short)
+        run = fit(kinds[variance], POOLED, data, key=purpose(seed, NOISE))
+        bounds[variance] = evidence_lower_bound(kinds[variance], run.posterior, together(data))
     best = max(bounds, key=bounds.__getitem__)
     named = {f"variance {v}": bound for v, bound in bounds.items()}
     return kinds[best], {"chosen variance": best, "evidence lower bound": named}
-
-
-def _scores(probabilities: Mapping[str, Array], tests: Mapping[str, Data]) -> dict[str, Any]:
-    by_site = {site: _score(p, tests[site][1]) for site, p in probabilities.items()}
-    everyone = np.concatenate([probabilities[site] for site in tests])
-    return {EVERYONE: _score(everyone, together(tests)[1]), **by_site}
 
 
 def _score(p: Array, y: Array) -> dict[str, float]:
@@ -127,6 +108,46 @@ def _score(p: Array, y: Array) -> dict[str, float]:
     }
 
 
-def _gain(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, float]:
-    name = "log likelihood"
-    return {site: mine[site][name] - theirs[site][name] for site in mine}
+def beside(q: Any, draws: Array, least: str = "smallest") -> dict[str, float]:
+    """Means and deviations of a Gaussian beside those of draws (n, d)."""
+    deviation = draws.std(0)
+    ratios = np.sqrt(np.diagonal(q.covariance)) / deviation
+    off = np.max(np.abs(q.mean - draws.mean(0)) / deviation)
+    return {
+        "largest error of a mean, in standard deviations": float(off),
+        f"{least} ratio of standard deviations": float(ratios.min()),
+        "largest ratio of standard deviations": float(ratios.max()),
+    }
+
+
+def compare_with_nuts(kind: Kind, splits: Splits, seed: int) -> dict[str, float]:
+    """The Gaussian posterior of pooled data beside NUTS: moments and predictions."""
+    draws = nuts(together(training(splits)), seed)
+    q = fit(kind, POOLED, training(splits), key=purpose(seed, 0)).posterior
+    x, y = together(held_out(splits))
+    sampled = metrics.mean_log_likelihood(expit(draws @ x.T).mean(0), y)
+    return {
+        "log likelihood, NUTS": sampled,
+        "pooled less NUTS, log likelihood": metrics.mean_log_likelihood(kind.predict(q, x), y)
+        - sampled,
+        **beside(q, draws),
+    }
+
+
+def nuts(data: Data, seed: int) -> Array:
+    """(draws, 18) coefficients of the posterior under the prior N(0, 1), by NumPyro."""
+    import numpyro
+    from numpyro import distributions
+    from numpyro.infer import MCMC, NUTS
+
+    x, y = jnp.asarray(data[0]), jnp.asarray(data[1])
+
+    def model() -> None:
+        shape = distributions.Normal(jnp.zeros(x.shape[1]), 1.0).to_event(1)
+        z = numpyro.sample("z", shape)
+        numpyro.sample("y", distributions.BernoulliLogits(x @ z), obs=y)
+
+    steps = {"num_warmup": WARMUP, "num_samples": DRAWS, "num_chains": CHAINS}
+    sampler = MCMC(NUTS(model), **steps, chain_method="sequential", progress_bar=False)
+    sampler.run(jax.random.key(seed))
+    return np.asarray(sampler.get_samples()["z"], np.float64)

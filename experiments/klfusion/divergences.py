@@ -8,51 +8,45 @@ Beside the errors of figure 3 there is the log likelihood of observations at ten
 folder to measure anew.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import posterity
 from experiments import harness
 from experiments.klfusion.generate import Array, Problem, perturb_covariances, sample_mixture
+from experiments.klfusion.gmm import mean_and_error
 from experiments.klfusion.local_fits import (
     DEFAULT_CACHE,
     POINTS,
     Point,
     Repetition,
-    SiteFit,
     draw_problem,
     fill_cache,
     load_point,
 )
-from experiments.klfusion.metrics import hausdorff, predictive_log_prob, size_error
-from experiments.klfusion.ours import to_plate
+from experiments.klfusion.methods import hausdorff, plate, predictive_log_prob, size_error
 from posterity.errors import IdentificationWarning
 
 RESULTS = Path(__file__).parent / "results"
 DIVERGENCES = ("reverse", "forward", "jeffreys", "renyi")
-JUDGED = ("jeffreys",)
-MEASURES = ("hausdorff", "size error", "held-out log likelihood", "seconds")
+MEASURES = ("hausdorff", "size error", "held-out log likelihood")
+TITLES = (
+    "Hausdorff distance of means",
+    "error in the number of components",
+    "held-out log likelihood, less 'reverse'",
+)
 NEW_SITES, NEW_POINTS = 10, 300
 SHOWN = tuple(point for point in POINTS if point.figure == 3)
 GIVEN = ", number given"
 AGAIN = ", number judged again"
-
-
-def plates(sites: Sequence[SiteFit]) -> dict[str, posterity.Plate]:
-    """The sites' posteriors, with their mixing weights."""
-    return {
-        f"{index:04d}": posterity.Plate(
-            to_plate(site).members, posterity.Dirichlet.from_standard(site.weight_concentration)
-        )
-        for index, site in enumerate(sites)
-    }
+ROWS = (*DIVERGENCES, *(name + GIVEN for name in DIVERGENCES), "jeffreys" + AGAIN)
+"""All methods: a divergence, and how the number of components came about."""
 
 
 def new_observations(problem: Problem, point: Point, repetition: int) -> Array:
@@ -66,95 +60,66 @@ def new_observations(problem: Problem, point: Point, repetition: int) -> Array:
     return np.concatenate(drawn)
 
 
-def judged_again(sites: Mapping[str, posterity.Plate], divergence: str) -> posterity.Fusion:
-    """Of the numbers within two of the one found, that whose matching is described shortest."""
-    found = posterity.fuse(sites, divergence=divergence)
-    least = max(site.size for site in sites.values())
-    numbers = range(max(least, found.components - 2), found.components + 3)
-    tried = [posterity.fuse(sites, divergence=divergence, components=k) for k in numbers]
-    return min(tried, key=lambda f: f.plate.confidence.clustering.objective)  # pyright: ignore
-
-
 def fused_by(name: str, sites: Mapping[str, posterity.Plate], true: int) -> posterity.Fusion:
-    """A row of the table."""
-    if name.endswith(AGAIN):
-        return judged_again(sites, name.removesuffix(AGAIN))
-    given = true if name.endswith(GIVEN) else None
-    return posterity.fuse(sites, divergence=name.removesuffix(GIVEN), components=given)
+    """A row of the table. A number is judged again within two of the one that was found: that is
+    taken whose matching is described shortest.
+    """
+    divergence = name.split(",")[0]
+    fuse = lambda number=None: posterity.fuse(sites, divergence=divergence, components=number)
+    if not name.endswith(AGAIN):
+        return fuse(true if name.endswith(GIVEN) else None)
+    found = fuse().components
+    numbers = range(max(found - 2, *(site.size for site in sites.values())), found + 3)
+    return min(map(fuse, numbers), key=lambda f: f.plate.confidence.clustering.objective)
 
 
 def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, int, float, float]:
-    """The measures of one method at one repetition; log likelihood in nats an observation."""
-    sites = plates(repetition.sites)
-    start = time.perf_counter()
-    posterior = fused_by(name, sites, len(repetition.true_means)).posterior
-    seconds = time.perf_counter() - start
-    assert isinstance(posterior, posterity.Plate)
-    means = np.asarray(posterior.members.mean)  # pyright: ignore[reportAttributeAccessIssue]
+    """The measures of one method at one repetition (log likelihood in nats), and its seconds."""
+    weights = [posterity.Dirichlet.from_standard(s.weight_concentration) for s in repetition.sites]
+    pairs = zip(repetition.sites, weights, strict=True)
+    sites = {f"{index:04d}": plate(*own) for index, own in enumerate(pairs)}
+    start, truth = time.perf_counter(), repetition.true_means
+    posterior: Any = fused_by(name, sites, len(truth)).posterior
+    seconds, means = time.perf_counter() - start, np.asarray(posterior.members.mean)
     likelihood = float(np.mean(predictive_log_prob(posterior, held_out)))
-    truth = repetition.true_means
     return hausdorff(means, truth), size_error(means, truth), likelihood, seconds
-
-
-def rows() -> list[str]:
-    """All methods: a divergence, and how the number of components came about."""
-    given = [name + GIVEN for name in DIVERGENCES]
-    return [*DIVERGENCES, *given, *(name + AGAIN for name in JUDGED)]
 
 
 def measure(
     cache: Path, points: Sequence[Point], repetitions: int, names: Sequence[str]
 ) -> dict[Point, dict[str, Array]]:
-    """Errors (R, 4) by point and method."""
+    """Errors (R, 4) by point and method; what was measured before is read back."""
     found = {}
     for point in points:
-        tables = [
-            measure_one(cache / "divergences", point, number, repetition, names)
-            for number, repetition in load_point(cache, point, repetitions)
-        ]
+        tables = []
+        for number, repetition in load_point(cache, point, repetitions):
+            folder, name = cache / "divergences", f"{point.name}-{number:03d}"
+            known = harness.kept(folder, name, None) or {}
+            if missing := [name for name in names if name not in known]:
+                held_out = new_observations(draw_problem(point, number), point, number)
+                known |= {one: errors(one, repetition, held_out) for one in missing}
+                harness.replace(folder / f"{name}.json", json.dumps(known))
+            tables.append(known)
         found[point] = {name: np.array([table[name] for table in tables]) for name in names}
     return found
 
 
-def measure_one(
-    folder: Path, point: Point, number: int, repetition: Repetition, names: Sequence[str]
-) -> dict[str, list[float]]:
-    """Errors by method at one repetition; what was measured before is read back."""
-    known = harness.kept(folder, f"{point.name}-{number:03d}", None) or {}
-    if missing := [name for name in names if name not in known]:
-        held_out = new_observations(draw_problem(point, number), point, number)
-        known |= {name: errors(name, repetition, held_out) for name in missing}
-        harness.replace(folder / f"{point.name}-{number:03d}.json", json.dumps(known))
-    return known
+def table(rows: Mapping[str, Array]) -> dict[str, Any]:
+    """Means with standard errors, also of the paired difference to the default, by method."""
+    found: dict[str, Any] = {}
+    for method, values in rows.items():
+        less = values - rows["reverse" + GIVEN * method.endswith(GIVEN)]
+        found[method] = {
+            name: mean_and_error(values[:, i]) | {"less the default": mean_and_error(less[:, i])}
+            for i, name in enumerate(MEASURES)
+        }
+        found[method]["seconds, median"] = round(float(np.median(values[:, 3])), 3)
+    return found
 
 
-def statistics(values: Array, against: Array) -> dict:
-    """Means with standard errors, and those of the paired difference to the default."""
-
-    def told(column: Array) -> dict[str, float]:
-        spread = column.std(ddof=min(1, len(column) - 1)) / np.sqrt(len(column))
-        return {"mean": round(float(column.mean()), 4), "standard error": round(float(spread), 4)}
-
-    out: dict = {}
-    for index, name in enumerate(MEASURES[:3]):
-        gap = told(values[:, index] - against[:, index])
-        out[name] = told(values[:, index]) | {"less the default": gap}
-    return out | {"seconds, median": round(float(np.median(values[:, 3])), 3)}
-
-
-def summarise(measured: Mapping[Point, Mapping[str, Array]]) -> dict:
+def summarise(measured: Mapping[Point, Mapping[str, Array]]) -> dict[str, Any]:
     """What `divergences.json` holds."""
-    first = next(iter(measured.values()))
-    average = {
-        name: np.mean([table[name] for table in measured.values()], axis=0) for name in first
-    }
-
-    def of(table: Mapping[str, Array]) -> dict:
-        def default(name: str) -> str:
-            return "reverse" + GIVEN if name.endswith(GIVEN) else "reverse"
-
-        return {name: statistics(own, table[default(name)]) for name, own in table.items()}
-
+    first, *_ = every = list(measured.values())
     return {
         "paper": "names other divergences as future work; prints no figures for them",
         "seeds": "SeedSequence of figure, point and repetition; see local_fits.py. New sites: the "
@@ -162,40 +127,40 @@ def summarise(measured: Mapping[Point, Mapping[str, Array]]) -> dict:
         "repetitions a point": len(next(iter(first.values()))),
         "held-out log likelihood": "nats an observation, 300 at each of ten new sites",
         "less the default": "paired with divergence='reverse' and the number come by alike",
-        "points": {point.name: of(table) for point, table in measured.items()},
-        "average over points": of(average),
+        "points": {point.name: table(rows) for point, rows in measured.items()},
+        "average over points": table({n: np.mean([own[n] for own in every], 0) for n in first}),
     }
 
 
 def run(
-    cache: Path, results: Path, repetitions: int, points: Sequence[Point], processes: int = 2
-) -> dict:
+    *,
+    cache: Path = DEFAULT_CACHE,
+    results: Path = RESULTS,
+    repetitions: int = 16,
+    processes: int = 2,
+) -> dict[str, Any]:
     """Fit what is missing, fuse, measure, draw and write."""
-    fill_cache(cache, points, repetitions, processes)
+    fill_cache(cache, SHOWN, repetitions, processes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentificationWarning)  # figure 3 is full of doubts
-        measured = measure(cache, points, repetitions, rows())
-    summary = summarise(measured)
+        summary = summarise(measure(cache, SHOWN, repetitions, ROWS))
     harness.write(results, "divergences", summary)
     draw(summary, results)
+    for name, told in summary["average over points"].items():
+        print(f"{name:40}", *(told[m] for m in MEASURES), told["seconds, median"])
     return summary
 
 
-def draw(summary: Mapping, folder: Path) -> None:
+def draw(summary: Mapping[str, Any], folder: Path) -> None:
     """Write `divergences.png`: three measures against heterogeneity, the number found."""
-    titles = (
-        "Hausdorff distance of means",
-        "error in the number of components",
-        "held-out log likelihood, less 'reverse'",
-    )
     points = [point for point in SHOWN if point.name in summary["points"]]
     tables = [summary["points"][point.name] for point in points]
     x = np.array([point.heterogeneity for point in points])
     with harness.figure(folder / "divergences.png", 1, 3, figsize=(13, 4)) as axes:
-        for name, title, axis in zip(MEASURES[:3], titles, axes[0], strict=True):
+        for name, title, axis in zip(MEASURES, TITLES, axes[0], strict=True):
             paired = name == MEASURES[2]
             for place, method in enumerate(DIVERGENCES):
-                rows = [table[method][name] for table in tables]
+                rows = [own[method][name] for own in tables]
                 rows = [row["less the default"] for row in rows] if paired else rows
                 mean, spread = ([row[kind] for row in rows] for kind in ("mean", "standard error"))
                 # Side by side, so that curves that coincide are seen to.
@@ -209,21 +174,5 @@ def draw(summary: Mapping, folder: Path) -> None:
         axes[0, 0].legend()
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE)
-    parser.add_argument("--repetitions", type=int, default=16, help="a point (default: 16)")
-    parser.add_argument("--processes", type=int, default=2, help="for the local fits")
-    arguments = parser.parse_args()
-    summary = run(
-        arguments.cache, arguments.results, arguments.repetitions, SHOWN, arguments.processes
-    )
-    for name, told in summary["average over points"].items():
-        values = "  ".join(
-            f"{told[m]['mean']:8.3f} ± {told[m]['standard error']:.3f}" for m in MEASURES[:3]
-        )
-        print(f"{name:40} {values}  {told['seconds, median']:.3f} s")
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

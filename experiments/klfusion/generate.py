@@ -4,37 +4,26 @@ Reference: Claici, Yurochkin, Ghosh, Solomon, "Model Fusion with Kullback-Leible
 ICML 2020, section 5, completed by the generator that the authors released.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-
+Array = np.ndarray
 PROPORTION_CONCENTRATION = 10.0
 WISHART_DEGREES_PER_DIMENSION = 100
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One draw of the generating process: the truth and what each site saw.
+    """One draw of the generating process: the truth and what each site saw."""
 
-    Attributes:
-        means: (G, d), means of the global components that at least one site uses.
-        covariances: (G, d, d), their covariances.
-        presence: (J, G) booleans, which site has which component.
-        local_means: J arrays (L_j, d), a site's own, perturbed means, in the order of `presence`.
-        data: J arrays (points, d), the observations of each site.
-    """
-
-    means: Array
-    covariances: Array
-    presence: NDArray[np.bool_]
+    means: Array  # (G, d), means of the global components that at least one site uses
+    covariances: Array  # (G, d, d), their covariances
+    presence: Array  # (J, G) booleans, which site has which component
+    # J arrays (L_j, d), a site's own, perturbed means, in the order of `presence`
     local_means: tuple[Array, ...]
-    data: tuple[Array, ...]
+    data: tuple[Array, ...]  # J arrays (points, d), the observations of each site
 
     @property
     def pooled(self) -> Array:
@@ -43,35 +32,21 @@ class Problem:
 
 
 def generate(
-    rng: Generator,
-    separation: float,
-    heterogeneity: float,
-    sites: int = 10,
-    components: int = 3,
-    dim: int = 2,
-    points: int = 300,
+    rng: Generator, separation: float, heterogeneity: float, sites: int = 10, points: int = 300
 ) -> Problem:
-    """Draws global components, lets each site perturb a random subset of them, and samples data.
+    """Three global components of two dimensions, of which each site has some, perturbed; and data.
 
     Where the paper is silent the released generator decides:
 
-    * `separation * components` is the *variance* of the global means (at separation 0 they
-      coincide and components differ in covariance only);
+    * `3 separation` is the *variance* of the global means (at separation 0 they coincide and
+      components differ in covariance only);
     * `heterogeneity` is the *standard deviation* of a site's shift of each mean;
     * component l is present at a site with probability p_l ~ Beta(1, 1); a site redraws until it
       has at least two components; components that no site drew are not part of the truth;
     * local covariances are Wishart(100 d, Sigma_l) / (100 d), whose mean is Sigma_l;
     * the proportions of a site are Dirichlet(10) over its components.
-
-    Args:
-        rng: source of randomness.
-        separation: spread of the global means, >= 0.
-        heterogeneity: spread of the local means about the global ones, >= 0.
-        sites: number J of sites.
-        components: number of global components before unused ones are dropped, >= 2.
-        dim: dimension d of the observations.
-        points: observations at each site.
     """
+    components, dim = 3, 2
     means = rng.normal(0.0, np.sqrt(separation * components), (components, dim))
     covariances = np.stack([elongated_covariance(rng, dim, index) for index in range(components)])
     presence = draw_presence(rng, sites, components)
@@ -82,9 +57,8 @@ def generate(
         local_means.append(centres)
         data.append(sample_mixture(rng, centres, shapes, points))
     used = presence.any(axis=0)
-    return Problem(
-        means[used], covariances[used], presence[:, used], tuple(local_means), tuple(data)
-    )
+    seen = presence[:, used], tuple(local_means), tuple(data)
+    return Problem(means[used], covariances[used], *seen)
 
 
 def elongated_covariance(rng: Generator, dim: int, index: int) -> Array:
@@ -99,10 +73,9 @@ def elongated_covariance(rng: Generator, dim: int, index: int) -> Array:
     return 0.5 * (covariance + covariance.T)
 
 
-def draw_presence(rng: Generator, sites: int, components: int) -> NDArray[np.bool_]:
+def draw_presence(rng: Generator, sites: int, components: int) -> Array:
     """(J, L) booleans; every site has at least two components."""
-    probabilities = rng.beta(1.0, 1.0, components)
-    rows: list[NDArray[np.bool_]] = []
+    probabilities, rows = rng.beta(1.0, 1.0, components), []
     while len(rows) < sites:
         row = rng.random(components) < probabilities
         if row.sum() >= 2:

@@ -4,8 +4,6 @@ In single precision and over batches of documents, which takes a tenth of the ti
 document; the last pass is over all documents, so that posterior less prior are expected counts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

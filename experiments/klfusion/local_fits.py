@@ -2,33 +2,23 @@
 
 Every method of figures 2 and 3 starts from the same local fits, and the fits take far longer than
 the fusion: they are cached, one file a repetition, and a run that was stopped goes on from there.
-Run `python -m experiments.klfusion.local_fits --help`.
 """
 
-from __future__ import annotations
-
-import argparse
-import multiprocessing
-import os
-import signal
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
-from numpy.random import Generator, SeedSequence, default_rng
-from numpy.typing import NDArray
+from numpy.random import SeedSequence, default_rng
 
+from experiments import harness
 from experiments.klfusion.generate import Array, Problem, generate
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-DEFAULT_CACHE = REPOSITORY / ".cache" / "klfusion-gmm"
+DEFAULT_CACHE = harness.CACHES / "klfusion-gmm"
 RESTARTS = 16
 SEPARATIONS = (0.0, 0.15, 0.3, 0.6, 0.9, 1.5)
 HETEROGENEITIES = (0.0, 0.2, 0.5, 0.7, 1.0)
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -48,8 +38,9 @@ class Point:
         )
 
 
-POINTS = tuple(Point(2, i, value, 0.5) for i, value in enumerate(SEPARATIONS)) + tuple(
-    Point(3, i, 0.5, value) for i, value in enumerate(HETEROGENEITIES)
+POINTS = (
+    *(Point(2, i, value, 0.5) for i, value in enumerate(SEPARATIONS)),
+    *(Point(3, i, 0.5, value) for i, value in enumerate(HETEROGENEITIES)),
 )
 
 
@@ -60,20 +51,8 @@ class SiteFit:
     Names are scikit-learn's without the underscore. Component k has the Normal-Wishart posterior
     N(mu | means[k], (mean_precision[k] Lambda)^-1) W(Lambda | S_k, degrees_of_freedom[k]) with
     S_k^-1 = degrees_of_freedom[k] * covariances[k]; the prior is the same with `covariance_prior`
-    as S_0^-1, *not* multiplied by its degrees of freedom.
-
-    Attributes:
-        means: (K, d).
-        mean_precision: (K,).
-        degrees_of_freedom: (K,).
-        covariances: (K, d, d).
-        weight_concentration: (K,), Dirichlet posterior of the proportions.
-        mean_prior: (d,), scikit-learn's default: the mean of the site's own data.
-        mean_precision_prior: ().
-        degrees_of_freedom_prior: ().
-        covariance_prior: (d, d), scikit-learn's default: the covariance of the site's own data.
-        weight_concentration_prior: ().
-        points: (), observations behind the fit.
+    as S_0^-1, *not* multiplied by its degrees of freedom: scikit-learn's default, the mean and
+    covariance of the site's own data. Those of the first five lines have an axis of components.
     """
 
     means: Array
@@ -89,27 +68,22 @@ class SiteFit:
     points: Array
 
 
-COMPONENT_FIELDS = tuple(field.name for field in fields(SiteFit))[:5]
-SITE_FIELDS = tuple(field.name for field in fields(SiteFit))[5:]
+NAMES = tuple(field.name for field in fields(SiteFit))
+TRUTH = ("true_means", "true_covariances", "presence")
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """What a method needs and what it is measured against.
+    """Local fits, the fit of the pooled data with the true number of components, and the truth:
 
-    Attributes:
-        sites: the local fits.
-        oracle: the fit of the pooled data with the true number of components.
-        true_means: (G, d).
-        true_covariances: (G, d, d).
-        presence: (J, G) booleans.
+    means (G, d), covariances (G, d, d), and which site (J, G) has which component.
     """
 
     sites: tuple[SiteFit, ...]
     oracle: SiteFit
     true_means: Array
     true_covariances: Array
-    presence: NDArray[np.bool_]
+    presence: Array
 
 
 def seed_sequence(point: Point, repetition: int) -> SeedSequence:
@@ -119,10 +93,7 @@ def seed_sequence(point: Point, repetition: int) -> SeedSequence:
 
 def draw_problem(point: Point, repetition: int) -> Problem:
     """The data of one repetition, drawn again from its seed (the cache holds only fits)."""
-    return _draw(point, default_rng(seed_sequence(point, repetition)))
-
-
-def _draw(point: Point, rng: Generator) -> Problem:
+    rng = default_rng(seed_sequence(point, repetition))
     return generate(rng, point.separation, point.heterogeneity)
 
 
@@ -146,76 +117,49 @@ def fit_mixture(data: Array, components: int, seed: int) -> SiteFit:
         # The default 100 iterations are part of the protocol; a slow tail of EM is expected.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data)
-    names = COMPONENT_FIELDS + SITE_FIELDS[:-1]
-    values = {name: np.asarray(getattr(model, f"{name}_"), dtype=np.float64) for name in names}
-    return SiteFit(**values, points=np.asarray(len(data), dtype=np.float64))
+    found = [np.asarray(getattr(model, f"{name}_"), dtype=np.float64) for name in NAMES[:-1]]
+    return SiteFit(*found, np.asarray(len(data), dtype=np.float64))
 
 
-def fit_repetition(point: Point, repetition: int) -> Repetition:
-    """Draws one problem and fits every site and the oracle, each with its own fixed seed."""
+def fitted(point: Point, repetition: int) -> dict[str, Array]:
+    """One problem with fits of every site and of the oracle, each with its own fixed seed.
+
+    Components of all sites are stacked, C in total. `component_site` (C,) gives the site of each;
+    `means`, ... are the fields of `SiteFit` with leading axis C for components and J for what a
+    site has once; `oracle_*` is the pooled fit; the other three are the truth.
+    """
     problem = draw_problem(point, repetition)
-    states = seed_sequence(point, repetition).generate_state(len(problem.data) + 1)
-    sites = tuple(
-        fit_mixture(data, len(means), int(state))
-        for data, means, state in zip(problem.data, problem.local_means, states[1:], strict=True)
-    )
-    oracle = fit_mixture(problem.pooled, len(problem.means), int(states[0]))
-    return Repetition(sites, oracle, problem.means, problem.covariances, problem.presence)
+    first, *seeds = map(int, seed_sequence(point, repetition).generate_state(len(problem.data) + 1))
+    sizes = [len(means) for means in problem.local_means]
+    sites = [fit_mixture(*own) for own in zip(problem.data, sizes, seeds, strict=True)]
+    oracle = fit_mixture(problem.pooled, len(problem.means), first)
+    arrays = {"component_site": np.repeat(np.arange(len(sites)), sizes)}
+    for index, name in enumerate(NAMES):
+        together = np.concatenate if index < 5 else np.stack
+        arrays[name] = together([getattr(site, name) for site in sites])
+        arrays[f"oracle_{name}"] = getattr(oracle, name)
+    truth = problem.means, problem.covariances, problem.presence
+    return arrays | dict(zip(TRUTH, truth, strict=True))
 
 
 def cache_path(cache: Path, point: Point, repetition: int) -> Path:
-    """`<cache>/<point name>-<repetition>.npz`."""
     return cache / f"{point.name}-{repetition:03d}.npz"
 
 
-def save_repetition(path: Path, repetition: Repetition) -> None:
-    """Writes one repetition as plain arrays; a reader never sees half a file.
-
-    Layout: the components of all sites are stacked, C in total. `component_site` (C,) gives the
-    site of each; `means`, `mean_precision`, ... are the fields of `SiteFit` with leading axis C for
-    components and J for what a site has once; `oracle_*` is the pooled fit; `true_means`,
-    `true_covariances` and `presence` are the truth.
-    """
-    sites = repetition.sites
-    sizes = [len(site.means) for site in sites]
-    arrays = {"component_site": np.repeat(np.arange(len(sites)), sizes)}
-    for name in COMPONENT_FIELDS:
-        arrays[name] = np.concatenate([getattr(site, name) for site in sites])
-    for name in SITE_FIELDS:
-        arrays[name] = np.stack([getattr(site, name) for site in sites])
-    for name in COMPONENT_FIELDS + SITE_FIELDS:
-        arrays[f"oracle_{name}"] = getattr(repetition.oracle, name)
-    for name in ("true_means", "true_covariances", "presence"):
-        arrays[name] = getattr(repetition, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **arrays)
-    partial.replace(path)
-
-
-def load_repetition(path: Path) -> Repetition:
-    """Reads what `save_repetition` wrote."""
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    number = len(arrays["points"])
-    sites = tuple(_site(arrays, arrays["component_site"] == j, j) for j in range(number))
-    oracle = SiteFit(**{name: arrays[f"oracle_{name}"] for name in COMPONENT_FIELDS + SITE_FIELDS})
-    truth = (arrays["true_means"], arrays["true_covariances"], arrays["presence"])
-    return Repetition(sites, oracle, *truth)
-
-
-def _site(arrays: dict[str, Array], own: NDArray[np.bool_], index: int) -> SiteFit:
-    components = {name: arrays[name][own] for name in COMPONENT_FIELDS}
-    return SiteFit(**components, **{name: arrays[name][index] for name in SITE_FIELDS})
+def loaded(cache: Path, point: Point, number: int) -> Repetition:
+    """One repetition, from its file if it is there."""
+    fit = lambda: fitted(point, number)
+    arrays = harness.kept_arrays(cache_path(cache, point, number), fit)
+    own = arrays["component_site"]
+    rows = [[own == j] * 5 + [j] * 6 for j in range(len(arrays["points"]))]
+    sites = (SiteFit(*(arrays[n][r] for n, r in zip(NAMES, row, strict=True))) for row in rows)
+    oracle = SiteFit(*(arrays[f"oracle_{name}"] for name in NAMES))
+    return Repetition(tuple(sites), oracle, *(arrays[name] for name in TRUTH))
 
 
 def load_point(cache: Path, point: Point, repetitions: int) -> Iterator[tuple[int, Repetition]]:
-    """Yields (number, repetition) for those of the first `repetitions` that are in the cache."""
-    for repetition in range(repetitions):
-        path = cache_path(cache, point, repetition)
-        if path.exists():
-            yield repetition, load_repetition(path)
+    """Numbers and fits of the first ``repetitions``."""
+    return ((number, loaded(cache, point, number)) for number in range(repetitions))
 
 
 def fill_cache(cache: Path, points: Sequence[Point], repetitions: int, processes: int = 2) -> None:
@@ -223,41 +167,9 @@ def fill_cache(cache: Path, points: Sequence[Point], repetitions: int, processes
 
     Safe to interrupt and to call again: finished repetitions stay and are not fitted twice.
     """
-    from rich.progress import track
+    from joblib import Parallel, delayed, parallel_config
 
-    jobs = [(point, repetition) for repetition in range(repetitions) for point in points]
-    missing = [job for job in jobs if not cache_path(cache, *job).exists()]
-    # Children read these when they load their linear algebra; one thread each, or they compete.
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_ignore_interrupt)
-    try:
-        futures = [pool.submit(_fit_and_save, cache, *job) for job in missing]
-        description = f"local fits ({len(jobs) - len(missing)} of {len(jobs)} cached)"
-        for future in track(as_completed(futures), description, total=len(futures)):
-            future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_interrupt() -> None:
-    # The parent gets the interrupt, cancels what waits and lets running fits end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _fit_and_save(cache: Path, point: Point, repetition: int) -> None:
-    save_repetition(cache_path(cache, point, repetition), fit_repetition(point, repetition))
-
-
-def main() -> None:
-    """Command line: fills the cache for all points of figures 2 and 3."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
-    parser.add_argument("--repetitions", type=int, default=32, help="repetitions a point")
-    parser.add_argument("--processes", type=int, default=2, help="parallel processes")
-    arguments = parser.parse_args()
-    fill_cache(arguments.cache, POINTS, arguments.repetitions, arguments.processes)
-
-
-if __name__ == "__main__":
-    main()
+    jobs = [(cache, point, number) for number in range(repetitions) for point in points]
+    missing = [delayed(loaded)(*job) for job in jobs if not cache_path(*job).exists()]
+    with parallel_config("loky", inner_max_num_threads=1):
+        Parallel(processes if len(missing) > 1 else 1, verbose=5)(missing)

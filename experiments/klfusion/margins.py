@@ -6,23 +6,16 @@ its cluster, in the best pairing of the two. `python -m experiments.klfusion.mar
 `margins.json` into `results` beside this file.
 """
 
-from __future__ import annotations
-
 import itertools
-import json
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import posterity
 from experiments import harness
 from experiments.klfusion.generate import Array
-from posterity.errors import FusionWarning, IdentificationWarning
 
 RESULTS = Path(__file__).parent / "results"
 SHIFTS = (0.0, 0.3, 1.0)
@@ -33,12 +26,12 @@ class Outcome(NamedTuple):
     """By match its margin and whether it is wrong; the runner-up number's nats, and the error."""
 
     margins: Array
-    wrong: NDArray[np.bool_]
+    wrong: Array
     runner_up: float
     number_wrong: bool
 
 
-def site(rng: Generator, centres: Array, deviations: Array, shift: float) -> posterity.Plate:
+def site(rng: Any, centres: Array, deviations: Array, shift: float) -> posterity.Plate:
     """Normal-Wisharts of clusters of 20 to 200 records each, after a vague prior."""
     count, dim = centres.shape
     n = rng.integers(20, 200, count).astype(float)
@@ -59,24 +52,19 @@ def outcome(seed: int, shift: float) -> Outcome:
     size = max(2, round(total * rng.uniform(0.4, 0.9)))
     rows = [rng.choice(total, size, replace=False) for _ in range(sites)]
     fused = posterity.fuse([site(rng, centres[r], deviations[r], shift) for r in rows])
-    evidence, truth = fused.components_evidence, np.concatenate(rows)
-    others = [nats for number, nats in evidence.items() if number != fused.components]
-    wrong = _wrong(np.concatenate(list(fused.matching.values())), truth)
-    margins = np.concatenate(list(fused.margins.values()))
-    number = len(np.unique(truth))
-    return Outcome(margins, wrong, min(others, default=np.inf), fused.components != number)
-
-
-def _wrong(labels: NDArray[np.int_], truth: NDArray[np.int_]) -> NDArray[np.bool_]:
+    others = [n for number, n in fused.components_evidence.items() if number != fused.components]
+    truth, labels = np.concatenate(rows), np.concatenate(list(fused.matching.values()))
     table = np.zeros((labels.max() + 1, truth.max() + 1))
     np.add.at(table, (labels, truth), 1)
     stands_for = np.full(len(table), -1)
-    fused, true = linear_sum_assignment(-table)
-    stands_for[fused] = true
-    return stands_for[labels] != truth
+    pairs = linear_sum_assignment(table, maximize=True)
+    stands_for[pairs[0]] = pairs[1]
+    wrong, margins = stands_for[labels] != truth, np.concatenate(list(fused.margins.values()))
+    right = fused.components == len(np.unique(truth))
+    return Outcome(margins, wrong, min(others, default=np.inf), not right)
 
 
-def shares(nats: Array, wrong: NDArray[Any]) -> dict[str, dict[str, float | int | None]]:
+def shares(nats: Array, wrong: Array) -> dict[str, dict[str, float | int | None]]:
     """The share that is wrong, and of how many, by the nats between the edges."""
     found = {}
     for low, high in itertools.pairwise(EDGES):
@@ -86,29 +74,23 @@ def shares(nats: Array, wrong: NDArray[Any]) -> dict[str, dict[str, float | int 
     return found
 
 
-def main() -> None:
-    """Measure, and write `results/margins.json`."""
-    parser = harness.command_line(__doc__, RESULTS)
-    parser.add_argument("--problems", type=int, default=150, help="for each shift")
-    chosen = parser.parse_args()
-    problems = range(6 if chosen.quick else chosen.problems)
-    warnings.simplefilter("ignore", IdentificationWarning)
-    warnings.simplefilter("ignore", FusionWarning)
-    found = {shift: [outcome(seed, shift) for seed in problems] for shift in SHIFTS}
+def run(*, problems: int = 150, results: Path = RESULTS, quick: bool = False) -> dict[str, Any]:
+    """So many problems of each shift, written to `results/margins.json`."""
+    seeds = range(6 if quick else problems)
+    found = {shift: [outcome(seed, shift) for seed in seeds] for shift in SHIFTS}
     right = [o for outcomes in found.values() for o in outcomes if not o.number_wrong]
     matches = lambda some: shares(*(np.concatenate([o[k] for o in some]) for k in (0, 1)))
     numbers = lambda some: shares(*(np.array([o[k] for o in some]) for k in (2, 3)))
-    table = {
-        "problems of each shift": len(problems),
-        "matches": {f"shift {shift:g}": matches(some) for shift, some in found.items()},
+    by_shift = lambda table: {f"shift {shift:g}": table(some) for shift, some in found.items()}
+    document = {
+        "problems of each shift": len(seeds),
+        "matches": by_shift(matches),
         "matches, number right": matches(right),
-        "number of components": {
-            f"shift {shift:g}": numbers(some) for shift, some in found.items()
-        },
+        "number of components": by_shift(numbers),
     }
-    harness.write(chosen.results, "margins", table)
-    print(json.dumps(table, indent=1))
+    harness.write(results, "margins", document)
+    return document
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run)

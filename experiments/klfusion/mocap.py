@@ -6,50 +6,58 @@ compared with those of a human annotator. Writes `mocap.json` and `mocap.png` in
 this file. Local fits are kept under the cache folder: a stopped run goes on where it was.
 """
 
-from __future__ import annotations
-
 import functools
-import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
-from numpy.random import default_rng
-from numpy.typing import NDArray
 from rich.progress import track
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, rand_score
 
 import posterity
 from experiments import harness
-from experiments.data import mocap6
+from experiments.data import MotionCapture, mocap6
 from experiments.klfusion import spahm
-from experiments.klfusion.mocap_figure import draw
 from experiments.klfusion.published import NormalWishart as Published
 from experiments.klfusion.published import matched
-from experiments.klfusion.sticky import StickyFit, fit_sticky
-from posterity.errors import ConvergenceWarning, FusionWarning, IdentificationWarning
-from posterity.families import HiddenMarkov, NormalWishart
+from experiments.klfusion.sticky import fit_sticky
+from posterity.errors import ConvergenceWarning
+from posterity.families import NormalWishart
 from posterity.ledger import Ledger
 from posterity.models import HiddenMarkovModel, label, padded
 
-Labels = NDArray[np.int64]
-Sequences = list[NDArray[np.float64]]
+Array = np.ndarray
+Labels = dict[str, Array]
+Sequences = list[Array]
 RESULTS = Path(__file__).parent / "results"
 CACHE = Path(".cache/klfusion-mocap")
 SITES = {"subject 13": slice(0, 3), "subject 14": slice(3, 6)}
-SEEDS = 24
 POOLED, FUSED = "pooled fit", "posterity"
-ALONE, SPAHM = "no fusion", "SPAHM"
+ALONE, SPAHM, RELEASED = "no fusion", "SPAHM", "KL-fusion, as released"
 PAPERS = "KL-fusion, paper's setting"
 ROUND = f"{FUSED}, one round"
-MEASURES = ("adjusted Rand", "AMI", "Rand", "states")
+SCORES = {
+    "adjusted Rand": adjusted_rand_score,
+    "AMI": adjusted_mutual_info_score,
+    "Rand": rand_score,
+    "states": lambda human, found: len(np.unique(found)),
+}
 PAPER = {
     "KL-fusion": {"Rand": 0.286, "AMI": 0.458},
     "SPAHM": {"Rand": 0.254, "AMI": 0.445},
     "which Rand index": "not said in table 1; a plain one of .29 would be far below chance (two "
     "random labellings by ten equal classes have .82), so it must be the adjusted one",
+}
+ROUNDS = {1: "one round", 10: "ten rounds"}
+FUSIONS: dict[str, dict[str, str]] = {
+    FUSED: {},
+    f"{FUSED}, forward": {"divergence": "forward"},
+    PAPERS: {"matching": "kl-fusion"},
+    f"{PAPERS}, forward": {"matching": "kl-fusion", "divergence": "forward"},
 }
 
 
@@ -74,82 +82,44 @@ class Setting:
         )
 
 
-# --- fits ----------------------------------------------------------------------------------------
-
-
 def fit(sequences: Sequences, setting: Setting, seed: int, cache: Path, name: str) -> Ledger:
-    """The local posterior as a ledger, kept in the cache."""
-    path = cache / f"{name.replace(' ', '-')}-{seed}-{_key(setting)}.safetensors"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        posterity.save(fitted(sequences, setting, seed).ledger(name), path)
-    return posterity.load(path)  # type: ignore[return-value]
+    """The local posterior of a sticky HDP-HMM as a ledger, kept in the cache."""
+
+    def make() -> Ledger:
+        names = ("states", "concentration", "stay", "top", "restarts")
+        options = {name: getattr(setting, name) for name in names}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            emission = setting.emission(sequences[0].shape[1])
+            return fit_sticky(sequences, emission, key=jax.random.key(seed), **options).ledger(name)
+
+    parts = [name.replace(" ", "-"), str(seed), *(f"{value:g}" for value in vars(setting).values())]
+    return harness.kept_object(cache / f"{'-'.join(parts)}.safetensors", make)
 
 
-def fitted(sequences: Sequences, setting: Setting, seed: int) -> StickyFit:
-    """A sticky HDP-HMM of these sequences."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit_sticky(
-            sequences,
-            setting.emission(sequences[0].shape[1]),
-            key=jax.random.key(seed),
-            states=setting.states,
-            concentration=setting.concentration,
-            stay=setting.stay,
-            top=setting.top,
-            restarts=setting.restarts,
-        )
-
-
-def _key(setting: Setting) -> str:
-    return "-".join(f"{value:g}" for value in vars(setting).values())
-
-
-# --- labellings ----------------------------------------------------------------------------------
-
-
-def all_labels(q: HiddenMarkov, sequences: Sequences) -> Labels:
-    """The states of all frames, one sequence after the other."""
-    return np.concatenate(label(q, sequences))
-
-
-def labellings(
-    local: dict[str, Ledger], pooled: Ledger, sequences: Sequences, seed: int
-) -> dict[str, Labels]:
-    """By method, the label of every frame."""
-    own = {name: all_labels(local[name].posterior, sequences[rows]) for name, rows in SITES.items()}
-    merged = lambda match: np.concatenate([match[name][states] for name, states in own.items()])
-    offsets = {name: 1000 * index + np.arange(1000) for index, name in enumerate(own)}
+def labellings(local: dict[str, Ledger], pooled: Any, sequences: Sequences, seed: int) -> Labels:
+    """By method, the label of every frame, one sequence after the other."""
+    labels = lambda q, own=sequences: np.concatenate(label(q, own))
+    sites = {name: labels(local[name].posterior, sequences[rows]) for name, rows in SITES.items()}
+    merged = lambda match: np.concatenate([match[name][states] for name, states in sites.items()])
     found = {
-        ALONE: merged(offsets),
-        POOLED: all_labels(pooled.posterior, sequences),
-        SPAHM: merged(_spahm(local, seed)),
-        "KL-fusion, as released": merged(_released(local, seed)),
+        ALONE: merged({name: 1000 * index + np.arange(1000) for index, name in enumerate(sites)}),
+        POOLED: labels(pooled.posterior),
+        SPAHM: merged(_by_peer(local, seed, released=False)),
+        RELEASED: merged(_by_peer(local, seed, released=True)),
     }
     for name, options in FUSIONS.items():
         fused = posterity.fuse(local.values(), rule="product", **options)
-        found[name] = all_labels(fused.posterior, sequences)
+        found[name] = labels(fused.posterior)
         if name == FUSED:
             found[f"{FUSED}, local labels renamed"] = merged(fused.matching)
             for rounds, words in ROUNDS.items():
                 refined = _refined(fused.ledger, sequences, rounds)
-                found[f"{FUSED}, {words}"] = all_labels(refined, sequences)
+                found[f"{FUSED}, {words}"] = labels(refined)
     return found
 
 
-ROUNDS = {1: "one round", 10: "ten rounds"}
-
-
-FUSIONS: dict[str, dict[str, str]] = {
-    FUSED: {},
-    f"{FUSED}, forward": {"divergence": "forward"},
-    PAPERS: {"matching": "kl-fusion"},
-    f"{PAPERS}, forward": {"matching": "kl-fusion", "divergence": "forward"},
-}
-
-
-def _refined(ledger: Ledger, sequences: Sequences, rounds: int) -> HiddenMarkov:
+def _refined(ledger: Any, sequences: Sequences, rounds: int) -> Any:
     """Every site looks at its sequences again, beginning at the fused posterior, and so on."""
     length = padded(sequences)[0].shape[1]
     data = {name: padded(sequences[rows], length) for name, rows in SITES.items()}
@@ -157,81 +127,53 @@ def _refined(ledger: Ledger, sequences: Sequences, rounds: int) -> HiddenMarkov:
         warnings.simplefilter("ignore", ConvergenceWarning)
         update = posterity.LocalUpdate("closed-form", steps=1, rate=1.0)
         run = posterity.federate(data, HiddenMarkovModel(), ledger, steps=rounds, update=update)
-    return run.posterior  # type: ignore[return-value]
+    return run.posterior
 
 
-def _visited(ledger: Ledger) -> tuple[NDArray[np.int64], HiddenMarkov]:
-    """States that have seen a frame, and the posterior."""
-    q = ledger.posterior
-    return np.flatnonzero(q.occupancy(ledger.prior) >= 1), q  # type: ignore[attr-defined]
+def _by_peer(local: dict[str, Any], seed: int, *, released: bool) -> Labels:
+    """The match of each site's states that have seen a frame.
 
-
-def _spahm(local: dict[str, Ledger], seed: int) -> dict[str, Labels]:
-    """SPAHM sees the states' expected means alone."""
-    held = {name: _visited(ledger) for name, ledger in local.items()}
-    means = [q.emissions.members.mean[rows] for rows, q in held.values()]  # type: ignore
-    labels, _ = spahm.match(means, default_rng(seed))
-    return _spread(held, labels)
-
-
-def _released(local: dict[str, Ledger], seed: int) -> dict[str, Labels]:
-    """The authors' code, with room for all states of both sites; plans rounded to their largest."""
-    held = {name: _visited(ledger) for name, ledger in local.items()}
-    posteriors = [
-        [_published(q.emissions.members[row]) for row in rows]  # type: ignore[attr-defined]
-        for rows, q in held.values()
+    SPAHM sees the states' expected means alone; the authors' code, with room for all states of both
+    sites, has plans that are rounded to their largest.
+    """
+    seen = [np.flatnonzero(own.posterior.occupancy(own.prior) >= 1) for own in local.values()]
+    states = [
+        own.posterior.emissions.members[rows]
+        for own, rows in zip(local.values(), seen, strict=True)
     ]
-    _, plans = matched(posteriors, seed=seed, max_components=sum(map(len, posteriors)))
-    return _spread(held, [plan.argmax(0) for plan in plans])
-
-
-def _published(q: NormalWishart) -> Published:
-    return Published(
-        q.mean, float(q.mean_precision), float(q.degrees_of_freedom), np.asarray(q.inverse_scale)
-    )
-
-
-def _spread(held: dict[str, tuple[Labels, HiddenMarkov]], labels: list) -> dict[str, Labels]:
-    """Labels of states that were visited, for all states."""
-    found = {}
-    for (name, (rows, q)), own in zip(held.items(), labels, strict=True):
-        found[name] = np.full(q.states, -1)
-        found[name][rows] = own
+    if released:
+        kinds = ("mean", "mean_precision", "degrees_of_freedom", "inverse_scale")
+        each = [zip(*(np.asarray(getattr(q, kind)) for kind in kinds), strict=True) for q in states]
+        posteriors = [[Published(*own) for own in rows] for rows in each]
+        _, plans = matched(posteriors, seed=seed, max_components=sum(map(len, posteriors)))
+        labels = [plan.argmax(0) for plan in plans]
+    else:
+        labels, _ = spahm.match([q.mean for q in states], np.random.default_rng(seed))
+    found = {name: np.full(own.posterior.states, -1) for name, own in local.items()}
+    for all_states, rows, own in zip(found.values(), seen, labels, strict=True):
+        all_states[rows] = own
     return found
 
 
-# --- the run -------------------------------------------------------------------------------------
-
-
-def scores(found: Labels, human: Labels) -> dict[str, float]:
+def scores(found: Array, human: Array) -> dict[str, float]:
     """How well a labelling agrees with the human one, and how many labels it has."""
-    return {
-        "adjusted Rand": float(adjusted_rand_score(human, found)),
-        "AMI": float(adjusted_mutual_info_score(human, found)),
-        "Rand": float(rand_score(human, found)),
-        "states": float(len(np.unique(found))),
-    }
+    return {name: float(score(human, found)) for name, score in SCORES.items()}
 
 
-def summarise(rows: list[dict[str, dict[str, float]]]) -> dict:
+def summarise(rows: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
     """Mean, standard error and all values by method, and whether the goal is met."""
-    methods = {
-        name: {m: _mean([row[name][m] for row in rows]) for m in MEASURES} for name in rows[0]
-    }
-    return {
-        "paper": PAPER,
-        "seeds": len(rows),
-        "methods": methods,
-        "goal": {name: _verdict(methods, name) for name in (FUSED, ROUND)},
-    }
+    methods: dict[str, Any] = {name: {} for name in rows[0]}
+    for name, own in methods.items():
+        for measure in SCORES:
+            values = [row[name][measure] for row in rows]
+            error = float(harness.standard_error(values)) if len(rows) > 1 else None
+            mean = float(np.mean(values))
+            own[measure] = {"mean": mean, "standard error": error, "values": values}
+    goal = {name: _verdict(methods, name) for name in (FUSED, ROUND)}
+    return {"paper": PAPER, "seeds": len(rows), "methods": methods, "goal": goal}
 
 
-def _mean(values: list[float]) -> dict:
-    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
-    return {"mean": float(np.mean(values)), "standard error": error, "values": values}
-
-
-def _verdict(methods: dict, name: str) -> dict[str, dict[str, bool]]:
+def _verdict(methods: dict[str, Any], name: str) -> dict[str, dict[str, bool]]:
     """Against the pooled fit within one standard error of it, and above the others."""
     found = {}
     for measure in ("adjusted Rand", "AMI"):
@@ -243,28 +185,27 @@ def _verdict(methods: dict, name: str) -> dict[str, dict[str, bool]]:
             ),
             **{
                 f"above {rival}": bool(mine["mean"] > methods[rival][measure]["mean"])
-                for rival in (ALONE, SPAHM, "KL-fusion, as released", PAPERS)
+                for rival in (ALONE, SPAHM, RELEASED, PAPERS)
             },
         }
     return found
 
 
-def run(cache: Path, results: Path, seeds: int, setting: Setting) -> dict:
-    """Fit, fuse, measure, draw and write; returns what `mocap.json` holds."""
-    data = mocap6()
-    sequences = standardised(data.sequences)
-    rows, bounds = [], []
+def run(*, cache: Path = CACHE, results: Path = RESULTS, seeds: int = 24) -> dict[str, Any]:
+    """Fit each site so many times, fuse, measure, draw and write; what `mocap.json` holds."""
+    data, setting = mocap6(), Setting()
+    sequences, rows, every = standardised(data.sequences), [], []
     for seed in track(range(seeds), description="Seeds"):
         make = functools.partial(labelled, sequences, setting, seed, cache)
-        kept = harness.kept(cache, f"labels-{seed}", make, setting)
-        found = {name: np.array(labels) for name, labels in kept.items()}
-        rows.append({name: scores(labels, data.labels) for name, labels in found.items()})
-        bounds.append(found)
+        labels = harness.kept(cache, f"labels-{seed}", make, setting)
+        every.append({name: np.array(own) for name, own in labels.items()})
+        rows.append({name: scores(own, data.labels) for name, own in every[-1].items()})
     summary = {"setting": vars(setting), **summarise(rows)}
     harness.write(results, "mocap", summary)
-    middle = int(np.argsort([row[FUSED]["AMI"] for row in rows])[len(rows) // 2])
-    shown = (ALONE, SPAHM, POOLED, FUSED, ROUND)
-    draw(data, {name: bounds[middle][name] for name in shown}, results)
+    middle = every[int(np.argsort([row[FUSED]["AMI"] for row in rows])[len(rows) // 2])]
+    draw(data, {name: middle[name] for name in (ALONE, SPAHM, POOLED, FUSED, ROUND)}, results)
+    for name, row in summary["methods"].items():
+        print(f"{name:38}", {m: round(row[m]["mean"], 3) for m in SCORES})
     return summary
 
 
@@ -284,26 +225,38 @@ def standardised(sequences: Sequences) -> Sequences:
     return [(x - every.mean(0)) / every.std(0) for x in sequences]
 
 
-def table(summary: dict) -> str:
-    """The rows as text, in the order of the run."""
-    lines = [f"{'':38}" + "".join(f"{measure:>18}" for measure in MEASURES)]
-    for name, row in summary["methods"].items():
-        cells = [f"{row[m]['mean']:.3f} ± {row[m]['standard error'] or 0:.3f}" for m in MEASURES]
-        lines.append(f"{name:38}" + "".join(f"{cell:>18}" for cell in cells))
-    return "\n".join(lines)
+def draw(data: MotionCapture, found: Labels, folder: Path) -> None:
+    """Write `mocap.png`: a column a sequence, a bar a labelling, matched to the human's colours."""
+    import matplotlib
+
+    rows = {"human": data.labels}
+    rows |= {name: _coloured(labels, data.labels) for name, labels in found.items()}
+    widths = np.diff(data.bounds)
+    maps: Any = [matplotlib.colormaps[name] for name in ("tab20", "tab20b")]
+    colours = np.vstack([own.colors for own in maps])
+    options = {"figsize": (11, 4.2), "width_ratios": widths, "sharex": "col"}
+    with harness.figure(folder / "mocap.png", len(rows), len(widths), **options) as axes:
+        for axis_row, (name, labels) in zip(axes, rows.items(), strict=True):
+            for axis, start, end in zip(axis_row, data.bounds[:-1], data.bounds[1:], strict=True):
+                axis.imshow(colours[labels[start:end] % len(colours)][None], aspect="auto")
+                axis.set_yticks([])
+                axis.set_xticks([0, 100 * ((end - start) // 100)])
+            axis_row[0].set_ylabel(name.replace(", ", "\n"), rotation=0, ha="right", va="center")
+        for axis, name in zip(axes[0], data.names, strict=True):
+            axis.set_title(name, fontsize=9)
+        axes[0, 0].figure.supxlabel("frame (ten a second)", fontsize=9)
 
 
-def main() -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each site (default: 24)")
-    arguments = parser.parse_args()
-    for kind in (IdentificationWarning, FusionWarning):
-        warnings.simplefilter("ignore", kind)
-    summary = run(arguments.cache, arguments.results, arguments.seeds, Setting())
-    print(table(summary))
-    print(json.dumps(summary["goal"], indent=1))
+def _coloured(labels: Array, human: Array) -> Array:
+    """Renamed so that as many frames as possible have the human's number; others above those."""
+    own, index = np.unique(labels, return_inverse=True)
+    overlap = np.zeros((len(own), human.max() + 1))
+    np.add.at(overlap, (index, human), 1)
+    names = human.max() + 1 + np.arange(len(own))
+    rows, columns = linear_sum_assignment(overlap, maximize=True)
+    names[rows] = columns
+    return names[index]
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run)

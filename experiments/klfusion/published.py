@@ -16,24 +16,16 @@ Two errors are corrected: its Normal-Wishart KL has kappa0/kappa1 where kappa1/k
 after its last sort it looks up the columns in use by their position before the sort.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator, default_rng
-from numpy.typing import NDArray
 from scipy.special import digamma, multigammaln
 
 from experiments.klfusion.local_fits import SiteFit
 
-if TYPE_CHECKING:
-    import cvxpy as cp
-
-Array = NDArray[np.float64]
-
+Array = np.ndarray
 MAX_COMPONENTS = 8
 ITERATIONS = 10
 PENALTY = 0.5
@@ -50,6 +42,9 @@ class NormalWishart:
     inverse_scale: Array
 
 
+Posteriors = list[list[NormalWishart]]  # by site, those of its components
+
+
 def klfusion_released(
     sites: Sequence[SiteFit],
     *,
@@ -58,73 +53,63 @@ def klfusion_released(
     iterations: int = ITERATIONS,
 ) -> Array:
     """Global means (G, d) of the fused posterior; needs cvxpy with the solver SCS."""
-    posteriors = [components(site) for site in sites]
-    globals_, plans = matched(
-        posteriors, seed=seed, max_components=max_components, iterations=iterations
-    )
-    use = np.sum([plan.sum(axis=1) for plan in plans], axis=0)
+    options = {"max_components": max_components, "iterations": iterations}
+    globals_, plans = matched([components(site) for site in sites], seed=seed, **options)
+    use = _use(plans)
     return np.stack([q.mean for q, own in zip(globals_, use, strict=True) if own >= IN_USE])
 
 
 def matched(
-    posteriors: list[list[NormalWishart]],
+    posteriors: Posteriors,
     *,
     seed: int,
     max_components: int = MAX_COMPONENTS,
     iterations: int = ITERATIONS,
 ) -> tuple[list[NormalWishart], list[Array]]:
-    """Globals sorted by use, and the last plans (G, L_j) in their order; by site, posteriors."""
-    rng = default_rng(seed)
-    globals_ = spread(posteriors, max_components, rng)
-    penalty = PENALTY * cost_deviation(globals_, posteriors)
+    """Globals sorted by use, and the last plans (G, L_j) in their order."""
+    globals_ = spread(posteriors, max_components, default_rng(seed))
+    deviation = np.std([kl(g, q) for g in globals_ for site in posteriors for q in site])
     plans: list[Array] = []
     for _ in range(iterations):
-        costs = [pairwise_costs(globals_, site) for site in posteriors]
-        plans = assign(costs, penalty)
+        costs = [np.array([[kl(q, g) for q in site] for g in globals_]) for site in posteriors]
+        plans = assign(costs, PENALTY * float(deviation))
         globals_ = [barycenter(old, posteriors, plans, g) for g, old in enumerate(globals_)]
-        use = np.sum([plan.sum(axis=1) for plan in plans], axis=0)
-        order = np.argsort(-use, kind="stable")
+        order = np.argsort(-_use(plans), kind="stable")
         globals_, plans = [globals_[g] for g in order], [plan[order] for plan in plans]
     return globals_, plans
 
 
+def _use(plans: list[Array]) -> Array:
+    return np.sum([plan.sum(axis=1) for plan in plans], axis=0)
+
+
 def components(site: SiteFit) -> list[NormalWishart]:
     """The Normal-Wishart posteriors of one site's components."""
+    rows = site.means, site.mean_precision, site.degrees_of_freedom, site.covariances
     return [
         NormalWishart(mean, float(kappa), float(degrees), degrees * covariance)
-        for mean, kappa, degrees, covariance in zip(
-            site.means, site.mean_precision, site.degrees_of_freedom, site.covariances, strict=True
-        )
+        for mean, kappa, degrees, covariance in zip(*rows, strict=True)
     ]
 
 
 def kl(p: NormalWishart, q: NormalWishart) -> float:
-    """KL(p || q) = E_p[Gaussian part] + Wishart part."""
-    scale = np.linalg.inv(p.inverse_scale)
-    return gaussian_part(p, q, scale) + wishart_part(p, q, scale)
+    """KL(p || q) = E_p[Gaussian part] + Wishart part.
 
-
-def gaussian_part(p: NormalWishart, q: NormalWishart, scale: Array) -> float:
-    """1/2 [d (ln k0/k1 - 1 + k1/k0) + k1 nu0 (m1 - m0)' S0 (m1 - m0)]."""
-    dim, offset = len(p.mean), q.mean - p.mean
-    spread_ = dim * (np.log(p.kappa / q.kappa) - 1.0 + q.kappa / p.kappa)
-    return 0.5 * float(spread_ + q.kappa * p.degrees * offset @ scale @ offset)
-
-
-def wishart_part(p: NormalWishart, q: NormalWishart, scale: Array) -> float:
-    """KL between W(S0, nu0) and W(S1, nu1)."""
-    dim = len(p.mean)
+    The first is 1/2 [d (ln k0/k1 - 1 + k1/k0) + k1 nu0 (m1 - m0)' S0 (m1 - m0)], the second
+    between W(S0, nu0) and W(S1, nu1).
+    """
+    scale, dim, offset = np.linalg.inv(p.inverse_scale), len(p.mean), q.mean - p.mean
+    means = dim * (np.log(p.kappa / q.kappa) - 1.0 + q.kappa / p.kappa)
+    gaussian = 0.5 * float(means + q.kappa * p.degrees * offset @ scale @ offset)
     ratio = q.inverse_scale @ scale
     shape = -0.5 * q.degrees * np.linalg.slogdet(ratio)[1]
     shape += 0.5 * p.degrees * (np.trace(ratio) - dim)
     constants = multigammaln(0.5 * q.degrees, dim) - multigammaln(0.5 * p.degrees, dim)
     psi = digamma(0.5 * (p.degrees - np.arange(dim))).sum()
-    return float(shape + constants + 0.5 * (p.degrees - q.degrees) * psi)
+    return gaussian + float(shape + constants + 0.5 * (p.degrees - q.degrees) * psi)
 
 
-def spread(
-    posteriors: list[list[NormalWishart]], number: int, rng: Generator
-) -> list[NormalWishart]:
+def spread(posteriors: Posteriors, number: int, rng: Generator) -> list[NormalWishart]:
     """Starting globals: of a few candidates, the one farthest from all posteriors in sum."""
     every = [q for site in posteriors for q in site]
     if len(every) <= number:
@@ -141,20 +126,11 @@ def spread(
     return chosen
 
 
-def cost_deviation(globals_: list[NormalWishart], posteriors: list[list[NormalWishart]]) -> float:
-    """Standard deviation of KL(global || local) over all pairs, the unit of lambda."""
-    return float(np.std([kl(g, q) for g in globals_ for site in posteriors for q in site]))
-
-
-def pairwise_costs(globals_: list[NormalWishart], site: list[NormalWishart]) -> Array:
-    """KL(local || global), (G, L)."""
-    return np.array([[kl(q, g) for q in site] for g in globals_])
-
-
 def assign(costs: list[Array], penalty: float) -> list[Array]:
     """The relaxed assignment: plans (G, L_j), columns sum to one, rows to at most one.
 
-    Minimises sum_j <P_j, C_j> + penalty sum_g sqrt(max(0, g + 1 - L)) |sum_j P_j[g]|_2.
+    Minimises sum_j <P_j, C_j> + penalty sum_g sqrt(max(0, g + 1 - L)) |sum_j P_j[g]|_2, where the
+    sum over sites is by the arbitrary index of the component.
     """
     import cvxpy as cp
 
@@ -162,8 +138,9 @@ def assign(costs: list[Array], penalty: float) -> list[Array]:
     widest = max(cost.shape[1] for cost in costs)
     objective = sum(cp.sum(cp.multiply(p, c)) for p, c in zip(plans, costs, strict=True))
     for g in range(len(costs[0])):
+        holders = [[p[g, index] for p in plans if index < p.shape[1]] for index in range(widest)]
         weight = np.sqrt(max(0, g + 1 - widest))
-        objective += penalty * weight * cp.norm(use_by_index(plans, g, widest))
+        objective += penalty * weight * cp.norm(cp.hstack([sum(terms) for terms in holders]))
     constraints = [
         rule for p in plans for rule in (cp.sum(p, axis=0) == 1, cp.sum(p, axis=1) <= 1, p >= 0)
     ]
@@ -171,16 +148,8 @@ def assign(costs: list[Array], penalty: float) -> list[Array]:
     return [np.asarray(p.value) for p in plans]
 
 
-def use_by_index(plans: list[cp.Variable], g: int, widest: int) -> cp.Expression:
-    """sum_j P_j[g], (L,), added up over sites by the arbitrary index of the component."""
-    import cvxpy as cp
-
-    holders = [[p[g, index] for p in plans if index < p.shape[1]] for index in range(widest)]
-    return cp.hstack([sum(terms) for terms in holders])
-
-
 def barycenter(
-    old: NormalWishart, posteriors: list[list[NormalWishart]], plans: list[Array], g: int
+    old: NormalWishart, posteriors: Posteriors, plans: list[Array], g: int
 ) -> NormalWishart:
     """Average of the natural parameters, weighted by row g of the plans; `old` if it is empty."""
     held = [
@@ -197,12 +166,13 @@ def barycenter(
 
 def average(posteriors: list[NormalWishart], weights: Array) -> NormalWishart:
     """The Normal-Wishart whose naturals (kappa, nu, kappa m, S^-1 + kappa m m') are the average."""
-    kappa = sum(w * q.kappa for w, q in zip(weights, posteriors, strict=True))
-    degrees = sum(w * q.degrees for w, q in zip(weights, posteriors, strict=True))
-    first = sum(w * q.kappa * q.mean for w, q in zip(weights, posteriors, strict=True))
-    second = sum(
-        w * (q.inverse_scale + q.kappa * np.outer(q.mean, q.mean))
-        for w, q in zip(weights, posteriors, strict=True)
+    each = [
+        (q.kappa, q.degrees, q.kappa * q.mean, q.inverse_scale + q.kappa * np.outer(q.mean, q.mean))
+        for q in posteriors
+    ]
+    kappa, degrees, first, second = (
+        sum(w * part for w, part in zip(weights, parts, strict=True))
+        for parts in zip(*each, strict=True)
     )
     mean = first / kappa
     return NormalWishart(mean, kappa, degrees, second - kappa * np.outer(mean, mean))

@@ -15,28 +15,23 @@ error and the size error falls slightly; near 0.1 the result stays over-segmente
 of highest joint probability was tried and dropped, because it prefers over-segmented ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator, default_rng
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from experiments.klfusion.local_fits import SiteFit
 
-Array = NDArray[np.float64]
-Labels = list[NDArray[np.intp]]
-
+Array = np.ndarray
+Labels = list[Array]
 PASSES = 20
 WITHIN_FRACTION = 0.8
 VARIANCE_FLOOR = 1e-3
 
 
-@dataclass(frozen=True)
-class Hyperparameters:
+class Hyperparameters(NamedTuple):
     """Prior mean mu0 (d,), variances within and between globals, and the buffet's mass gamma0."""
 
     mean: Array
@@ -45,8 +40,7 @@ class Hyperparameters:
     mass: float
 
 
-@dataclass(frozen=True)
-class Clusters:
+class Clusters(NamedTuple):
     """What the marginal likelihood needs of G clusters: sizes (G,), sums (G, d), squares (G,)."""
 
     sizes: Array
@@ -55,34 +49,23 @@ class Clusters:
 
 
 def spahm(sites: Sequence[SiteFit], *, seed: int) -> Array:
-    """Global means (G, d) by statistical parameter matching of the local means.
-
-    Args:
-        sites: local fits; only `means` is used.
-        seed: decides the order in which sites are visited.
-    """
+    """Global means (G, d); the seed decides the order in which sites are visited."""
     atoms = [site.means for site in sites]
     labels, hyper = match(atoms, default_rng(seed))
-    mean, _ = posterior(cluster(atoms, labels), hyper)
-    return mean
+    return posterior(cluster(atoms, labels), hyper)[0]
 
 
 def match(atoms: list[Array], rng: Generator) -> tuple[Labels, Hyperparameters]:
-    """A pass from the largest site on, then passes in random order until nothing changes.
-
-    Args:
-        atoms: J arrays (L_j, d).
-        rng: decides the order of the sites.
-    """
+    """A pass from the largest site (L_j, d) on, then in random order until nothing changes."""
     hyper = initial_hyperparameters(atoms)
     labels: Labels = [np.full(len(own), -1) for own in atoms]
     order = sorted(range(len(atoms)), key=lambda j: -len(atoms[j]))
     for _ in range(PASSES):
-        before = [own.copy() for own in labels]
+        before = labels
         for j in order:
             labels = rematch(atoms, labels, j, hyper)
         hyper = estimate_hyperparameters(atoms, labels)
-        if all(np.array_equal(old, new) for old, new in zip(before, labels, strict=True)):
+        if all(map(np.array_equal, before, labels)):
             break
         order = list(rng.permutation(len(atoms)))
     return labels, hyper
@@ -90,11 +73,9 @@ def match(atoms: list[Array], rng: Generator) -> tuple[Labels, Hyperparameters]:
 
 def rematch(atoms: list[Array], labels: Labels, j: int, hyper: Hyperparameters) -> Labels:
     """Takes site j out and assigns its atoms anew, all at once."""
-    others = [own if i != j else np.full_like(own, -1) for i, own in enumerate(labels)]
-    others = compact(others)
+    others = compact([own if i != j else np.full_like(own, -1) for i, own in enumerate(labels)])
     score = match_scores(atoms[j], cluster(atoms, others), hyper, len(atoms))
-    _, columns = linear_sum_assignment(score, maximize=True)
-    others[j] = columns
+    others[j] = linear_sum_assignment(score, maximize=True)[1]
     return compact(others)
 
 
@@ -109,8 +90,7 @@ def match_scores(own: Array, clusters: Clusters, hyper: Hyperparameters, sites: 
     join += np.log(clusters.sizes) - np.log(sites - clusters.sizes)
     fresh = log_normal(own, hyper.mean, np.asarray(hyper.within + hyper.between))
     fresh += np.log(hyper.mass / sites)
-    opening = fresh[:, None] - np.log(np.arange(1, len(own) + 1))
-    return np.hstack([join, opening])
+    return np.hstack([join, fresh[:, None] - np.log(np.arange(1, len(own) + 1))])
 
 
 def posterior(clusters: Clusters, hyper: Hyperparameters) -> tuple[Array, Array]:
@@ -148,12 +128,10 @@ def estimate_hyperparameters(atoms: list[Array], labels: Labels) -> Hyperparamet
 
 def initial_hyperparameters(atoms: list[Array]) -> Hyperparameters:
     """A guess from all atoms; the mass expects as many globals as the largest site has."""
-    total, fraction = total_variance(atoms), WITHIN_FRACTION
-    largest = max(len(own) for own in atoms)
+    total, largest = total_variance(atoms), max(map(len, atoms))
+    variances = WITHIN_FRACTION * total, (1 - WITHIN_FRACTION) * total
     mean = np.concatenate(atoms).mean(axis=0)
-    return Hyperparameters(
-        mean, fraction * total, (1 - fraction) * total, largest / harmonic(len(atoms))
-    )
+    return Hyperparameters(mean, *variances, largest / harmonic(len(atoms)))
 
 
 def total_variance(atoms: list[Array]) -> float:
@@ -176,6 +154,5 @@ def cluster(atoms: list[Array], labels: Labels) -> Clusters:
 
 def compact(labels: Labels) -> Labels:
     """Renumbers so that labels in use are 0, 1, ..., G - 1; -1 stays."""
-    used = np.unique(np.concatenate(labels))
-    used = used[used >= 0]
+    used = np.setdiff1d(np.concatenate(labels), [-1])
     return [np.where(own < 0, -1, np.searchsorted(used, own)) for own in labels]

@@ -1,5 +1,6 @@
 """`python -m experiments.personal`."""
 
-from experiments.personal.run import main
+from experiments import harness
+from experiments.personal.run import run
 
-main()
+harness.command(run)

@@ -1,21 +1,27 @@
-"""Pooled, local and partially pooled logistic regressions, and how they do on held-out records."""
+"""Pooled, local and partially pooled logistic regressions, on held-out records and beside NUTS.
 
-from __future__ import annotations
+NUTS samples the full hierarchical model, which is what partial pooling approximates.
+"""
 
 import warnings
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
+from sklearn.metrics import roc_auc_score
 
 from experiments.heart.kinds import predict_logistic
-from experiments.heart.metrics import log_likelihoods
-from experiments.personal.studies import Array, Split, Study
+from experiments.heart.metrics import log_likelihoods, mean_log_likelihood
+from experiments.personal.studies import Array, Study
 from posterity.errors import ConvergenceWarning
 from posterity.families import Gaussian
 from posterity.federation import Run, federate
-from posterity.models import LogisticRegression
+from posterity.models import LogisticRegression, hierarchical
 
 POOLED, LOCAL, PARTIAL = "pooled", "local", "partial pooling"
+WARMUP, DRAWS = 500, 4000  # of NUTS
 
 
 def prior(columns: int) -> Gaussian:
@@ -25,16 +31,15 @@ def prior(columns: int) -> Gaussian:
 
 def compare(study: Study, run: Run) -> dict[str, Any]:
     """Mean log likelihood of a held-out record by method, in nats, and how the fit went."""
-    scores = {
-        POOLED: _pooled(study),
-        LOCAL: _local(study),
-        PARTIAL: {
-            site: run.site(site).log_predictive(test(split)) for site, split in study.items()
-        },
-    }
+    x, y = (np.concatenate(parts) for parts in list(zip(*study.values(), strict=True))[:2])
+    pooled, scores = _alone(x, y), {POOLED: [], LOCAL: [], PARTIAL: []}
+    for site, own in study.items():
+        for name, q in ((POOLED, pooled), (LOCAL, _alone(own.x_train, own.y_train))):
+            scores[name].append(log_likelihoods(predict_logistic(q, own.x_test), own.y_test))
+        scores[PARTIAL].append(run.site(site).log_predictive((own.x_test, own.y_test)))
     spread: Any = run.population.law.log_spread
     return {
-        "log likelihood": {name: _mean(by_site) for name, by_site in scores.items()},
+        "log likelihood": {n: float(np.concatenate(own).mean()) for n, own in scores.items()},
         "spread": {"median": np.exp(spread.mean).round(4).tolist()},
         "run": {
             "passes": run.state.step,
@@ -46,47 +51,85 @@ def compare(study: Study, run: Run) -> dict[str, Any]:
 
 def partially_pooled(study: Study) -> Run:
     """The federation: a server, site after site, all else as by default."""
+    data = {site: (own.x_train, own.y_train) for site, own in study.items()}
+    columns = next(iter(data.values()))[0].shape[1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the results say how far it came
-        return federate(
-            {site: train(split) for site, split in study.items()},
-            LogisticRegression(),
-            prior(_columns(study)),
-            personal=True,
+        return federate(data, LogisticRegression(), prior(columns), personal=True)
+
+
+def _alone(x: Array, y: Array) -> Any:
+    return federate({"all": (x, y)}, LogisticRegression(), prior(x.shape[1])).posterior
+
+
+def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:
+    """What is held out, and means and deviations of parameters, by NUTS and by partial pooling.
+
+    ``points`` are those means, for the figure.
+    """
+    draws, law = nuts(study, seed), run.population.law
+    sites, own = [run.site(name) for name in study], draws["sites"]
+    moments = lambda q: (q.mean, np.sqrt(np.diagonal(q.covariance)))
+    parts = {
+        "population": (moments(law.coefficients), draws["coefficients"]),
+        "log spread": (moments(law.log_spread), draws["log_spread"]),
+        "sites": (
+            [np.concatenate(each) for each in zip(*map(moments, sites), strict=True)],
+            own.reshape(len(own), -1),
+        ),
+    }
+    splits = list(study.values())
+    chances = {
+        "ours": [one.predict(s.x_test) for one, s in zip(sites, splits, strict=True)],
+        "NUTS": [expit(own[:, k] @ s.x_test.T).mean(0) for k, s in enumerate(splits)],
+    }
+    labels = np.concatenate([split.y_test for split in splits])
+    scores = {}
+    for who, each in chances.items():
+        p = np.concatenate(each)
+        area = float(roc_auc_score(labels, p))
+        scores[who] = {"log likelihood": mean_log_likelihood(p, labels), "AUC": area}
+    less = {name: scores["ours"][name] - theirs for name, theirs in scores["NUTS"].items()}
+    found, points = {}, {}
+    for name, ((mean, deviation), theirs) in parts.items():
+        ratios = deviation / theirs.std(0)
+        off = np.abs(mean - theirs.mean(0)) / theirs.std(0)
+        found[name] = {
+            "largest error of a mean, in standard deviations": float(off.max()),
+            "least ratio of standard deviations": float(ratios.min()),
+            "largest ratio of standard deviations": float(ratios.max()),
+        }
+        both = {"ours": mean, "NUTS": theirs.mean(0)}
+        points[name] = {who: values.round(4).tolist() for who, values in both.items()}
+    return {**found, **scores, "ours less NUTS": less, "points": points}
+
+
+def nuts(study: Study, seed: int) -> dict[str, Array]:
+    """Draws of the same model with the same priors, sites' deviations whitened, by NumPyro."""
+    import numpyro
+    from numpyro import distributions
+    from numpyro.infer import MCMC, NUTS
+
+    x, y = (jnp.concatenate(parts) for parts in list(zip(*study.values(), strict=True))[:2])
+    at = np.repeat(np.arange(len(study)), [len(own.y_train) for own in study.values()])
+    d, law = x.shape[1], hierarchical(LogisticRegression(), prior(x.shape[1]), True)[1]
+    spread: Any = law.log_spread
+
+    def model() -> None:
+        normal = distributions.Normal(0.0, 1.0)
+        population = numpyro.sample("coefficients", normal.expand([d]).to_event(1))
+        between = distributions.MultivariateNormal(
+            jnp.asarray(spread.mean), jnp.asarray(spread.covariance)
         )
+        log_spread = numpyro.sample("log_spread", between)
+        v = numpyro.sample("v", normal.expand([len(study), d]).to_event(2))
+        own = numpyro.deterministic("sites", population + jnp.exp(log_spread) * v)
+        f = (x * own[at]).sum(-1)
+        numpyro.sample("y", distributions.BernoulliLogits(f), obs=y)
 
-
-def train(split: Split) -> tuple[Array, Array]:
-    """A site's records to learn from."""
-    return split.x_train, split.y_train
-
-
-def test(split: Split) -> tuple[Array, Array]:
-    """A site's held-out records."""
-    return split.x_test, split.y_test
-
-
-def _pooled(study: Study) -> dict[str, Array]:
-    data = [train(split) for split in study.values()]
-    q = _alone(tuple(np.concatenate(parts) for parts in zip(*data, strict=True)))
-    return {site: _scores(q, split) for site, split in study.items()}
-
-
-def _local(study: Study) -> dict[str, Array]:
-    return {site: _scores(_alone(train(split)), split) for site, split in study.items()}
-
-
-def _alone(data: Any) -> Any:
-    return federate({"all": data}, LogisticRegression(), prior(data[0].shape[1])).posterior
-
-
-def _scores(q: Any, split: Split) -> Array:
-    return log_likelihoods(predict_logistic(q, split.x_test), split.y_test)
-
-
-def _mean(by_site: dict[str, Array]) -> float:
-    return float(np.concatenate(list(by_site.values())).mean())
-
-
-def _columns(study: Study) -> int:
-    return next(iter(study.values())).x_train.shape[1]
+    sampler = MCMC(NUTS(model), num_warmup=WARMUP, num_samples=DRAWS, progress_bar=False)
+    sampler.run(jax.random.key(seed))
+    draws = sampler.get_samples()
+    return {
+        name: np.asarray(draws[name], float) for name in ("coefficients", "log_spread", "sites")
+    }

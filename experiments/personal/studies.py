@@ -5,36 +5,21 @@ seen. A study is drawn anew for each seed: the records themselves where they are
 trains and who is held out.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import dctn
 from scipy.special import expit
 
 from experiments.data import heart_disease
-from experiments.heart.preparation import prepare
+from experiments.heart.preparation import Split, prepare
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 SPREADS = (0.0, 0.15, 0.3, 0.6, 1.2, 2.4)
 POPULATION = np.array([0.3, 1.0, -1.0])
 MADE_SITES, MADE_TRAIN, MADE_TEST = 12, 30, 200
 CLUSTERS, CLUSTERED_TRAIN, CLUSTERED_TEST, CLUSTERED_COLUMNS = 29, 370, 200, 10
-BLOCK = 50
-"""Images a site: consecutive ones, which are mostly of one writer."""
+BLOCK = 50  # images a site: consecutive ones, which are mostly of one writer
 FREQUENCIES = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
-
-
-class Split(NamedTuple):
-    """One site's records: (n, d) columns, the first of ones, and (n,) labels in {0, 1}."""
-
-    x_train: Array
-    y_train: Array
-    x_test: Array
-    y_test: Array
 
 
 Study = dict[str, Split]
@@ -50,11 +35,13 @@ def made(spread: float, seed: int) -> Study:
     for k in range(MADE_SITES):
         own = POPULATION + spread * rng.normal(size=len(POPULATION))
         x = np.column_stack([np.ones(MADE_TRAIN + MADE_TEST), *rng.normal(size=(2, 230))])
-        y = (rng.random(len(x)) < expit(x @ own)).astype(float)
-        study[f"site {k:02d}"] = Split(
-            x[:MADE_TRAIN], y[:MADE_TRAIN], x[MADE_TRAIN:], y[MADE_TRAIN:]
-        )
+        study[f"site {k:02d}"] = _split(rng, x, own, MADE_TRAIN)
     return study
+
+
+def _split(rng: np.random.Generator, x: Array, coefficients: Array, train: int) -> Split:
+    y = (rng.random(len(x)) < expit(x @ coefficients)).astype(float)
+    return Split(x[:train], y[:train], x[train:], y[train:])
 
 
 def clustered(seed: int) -> Study:
@@ -63,18 +50,15 @@ def clustered(seed: int) -> Study:
     center, spread = 0.7 * rng.normal(size=d), rng.uniform(0.1, 0.8, d)
     study = {}
     for k in range(CLUSTERS):
-        own, at = center + spread * rng.normal(size=d), CLUSTERED_TRAIN
-        x = np.column_stack(
-            [np.ones(at + CLUSTERED_TEST), rng.normal(size=(at + CLUSTERED_TEST, d - 1))]
-        )
-        y: Array = (rng.random(len(x)) < np.asarray(expit(x @ own))).astype(float)
-        study[f"site {k:02d}"] = Split(x[:at], y[:at], x[at:], y[at:])
+        own, n = center + spread * rng.normal(size=d), CLUSTERED_TRAIN + CLUSTERED_TEST
+        x = np.column_stack([np.ones(n), rng.normal(size=(n, d - 1))])
+        study[f"site {k:02d}"] = _split(rng, x, own, CLUSTERED_TRAIN)
     return study
 
 
 def hospitals(seed: int) -> Study:
     """Heart disease at four hospitals: 920 patients, 18 columns (see experiments/heart)."""
-    return {site: Split(*split) for site, split in prepare(heart_disease(), seed=seed).items()}
+    return prepare(heart_disease(), seed=seed)
 
 
 def writers(seed: int) -> Study:

@@ -1,12 +1,9 @@
 """Densities that one Gaussian does not fit: `python -m experiments.pursuit.densities`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from experiments.pursuit import CACHE, RESULTS, peers, pictures
 from experiments.pursuit.peers import Found
 from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import NEAR, TARGETS, Target
-from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian
 from posterity.pursuit import Fixed
 
@@ -42,28 +38,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
     PLAINEST: {"polish": None, "schedule": Fixed(1.0)},
 }
 """What is asked of `posterity.pursue` beside its defaults."""
-LEAST = 100_000
-"""Evaluations that peers have, however few ours took: theirs are spent in advance."""
+LEAST = 100_000  # evaluations that peers have, however few ours took: theirs are spent in advance
 ENOUGH = 0.01
+KINDS = ("reverse", "forward")
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """How much is run: ``once`` are methods that are run last, ``evaluations`` those of peers (as
+    many as ours took at most, where not given), ``draws`` those of each of NUTS's eight chains.
+    """
 
     targets: tuple[str, ...] = tuple(TARGETS)
     components: int = 6
     seeds: int = 5
     methods: tuple[str, ...] = (OURS, PLAIN, *peers.PEERS, JOINT)
     once: tuple[str, ...] = (GREEDY, PLAINEST, REFERENCE)
-    """Methods that are run last."""
     evaluations: int | None = None
-    """Of peers: as many as ours took at most, where not given."""
     draws: int = 1000
-    """Of each of the eight chains of NUTS."""
 
 
-FULL = Effort()
 QUICK = Effort(
     targets=("two far modes",),
     components=2,
@@ -75,9 +69,6 @@ QUICK = Effort(
 )
 
 
-# --- ours ------------------------------------------------------------------------------------
-
-
 def ours(target: Target, *, components: int, seed: int, **options: Any) -> Found:
     """By the verb, from the base law that everyone has."""
     zero, variance = np.zeros(target.size), np.full(target.size, target.reach**2)
@@ -85,46 +76,16 @@ def ours(target: Target, *, components: int, seed: int, **options: Any) -> Found
     found = posterity.pursue(
         target.log_density, base, components=components, key=jax.random.key(seed), **options
     )
-    return Found(gaussians(found.posterior), evaluations(found))
+    return Found(gaussians(found.posterior), int(found.trace[-1].evaluations))
 
 
 def gaussians(mixture: Any) -> Gaussians:
-    """A Mixture of the library as numbers."""
     parts = mixture.components.standard_parameters()
-    mean = np.asarray(parts["mean"], np.float64)
-    roots = np.sqrt(np.asarray(parts["variance"], np.float64))
-    return Gaussians.of(np.asarray(mixture.weights, np.float64), mean, roots)
-
-
-def evaluations(found: Any) -> int:
-    """Gradients of the log density, of the whole run."""
-    return int(found.trace[-1].evaluations)
-
-
-# --- everyone --------------------------------------------------------------------------------
-
-
-def measured(target: Target, found: Sequence[Found]) -> list[dict[str, Any]]:
-    """One row a seed."""
-    rows = []
-    for one in found:
-        own = divergence(target, one.law)
-        rows.append(
-            {
-                "reverse": own.reverse,
-                "forward": own.forward,
-                "change": own.change,
-                "evaluations": one.evaluations,
-                "weights": one.law.weights.tolist(),
-                "means": one.law.means.tolist(),
-                "factors": one.law.factors.tolist(),
-            }
-        )
-    return rows
+    return Gaussians.of(mixture.weights, parts["mean"], np.sqrt(np.asarray(parts["variance"])))
 
 
 def run_method(name: str, target: Target, evaluations: int, effort: Effort) -> list[dict[str, Any]]:
-    """All seeds of a method."""
+    """A method's divergences and mixtures, one row a seed."""
     seeds, components = range(effort.seeds), effort.components
     budget = {"evaluations": evaluations, "seeds": seeds}
     if name in OPTIONS:
@@ -139,7 +100,14 @@ def run_method(name: str, target: Target, evaluations: int, effort: Effort) -> l
         found = [peers.nuts(target, components=components, seed=0, draws=effort.draws)]
     else:
         found = peers.boost(target, peers.PEERS[name], components=components, **budget)
-    return measured(target, found)
+    return [
+        {
+            **dataclasses.asdict(divergence(target, one.law)),
+            "evaluations": one.evaluations,
+            **{part: values.tolist() for part, values in vars(one.law).items()},
+        }
+        for one in found
+    ]
 
 
 def one_target(
@@ -153,44 +121,31 @@ def one_target(
         parts = [target.name, effort.components, name, effort.seeds]
         if name not in (*OPTIONS, REFERENCE):
             parts.append(budget)
-        make = None if only_kept else make
-        rows = harness.kept(cache, "densities", make, *parts)
+        rows = harness.kept(cache, "densities", None if only_kept else make, *parts)
         if rows is None:
             continue
         table[name] = rows
         if name == OURS and not effort.evaluations:
-            took = int(np.median([row["evaluations"] for row in table[name]]))
-            budget = max(took, LEAST)
-        print(f"{target.name:22} {name:32}", line(table[name]), flush=True)
+            budget = max(int(np.median([row["evaluations"] for row in rows])), LEAST)
+        print(f"{target.name:22} {name:32}", *(of(rows, kind) for kind in KINDS), flush=True)
     return table
 
 
-def line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Of one method, for the terminal."""
-    reverse = peers.spread([row["reverse"] for row in rows])
-    forward = statistics.median(row["forward"] for row in rows)
-    return f"{reverse[1]:9.2g} [{reverse[0]:.2g}, {reverse[2]:.2g}]  forward {forward:.2g}"
+def of(rows: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """Least, median and largest over seeds, in nats; what is infinite is said in words."""
+    three = peers.spread([row[kind] for row in rows])
+    known = [harness.rounded(v, 3) if math.isfinite(v) else "infinite" for v in three]
+    return dict(zip(("least", "median", "largest"), known, strict=True))
 
 
 def report(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Median, least and largest over seeds; what is infinite is said in words."""
+    change = harness.rounded(max(row["change"] for row in rows), 1)
     return {
-        "KL(q, p)": three([row["reverse"] for row in rows]),
-        "KL(p, q)": three([row["forward"] for row in rows]),
-        "change of either with half the points": harness.rounded(
-            max(row["change"] for row in rows), 1
-        ),
+        "KL(q, p)": of(rows, "reverse"),
+        "KL(p, q)": of(rows, "forward"),
+        "change of either with half the points": change,
         "evaluations": int(np.median([row["evaluations"] for row in rows])),
         "seeds": len(rows),
-    }
-
-
-def three(values: Sequence[float]) -> dict[str, Any]:
-    """In nats."""
-    names = ("least", "median", "largest")
-    return {
-        name: harness.rounded(value, 3) if math.isfinite(value) else "infinite"
-        for name, value in zip(names, peers.spread(values), strict=True)
     }
 
 
@@ -201,38 +156,42 @@ def median(rows: Sequence[Mapping[str, Any]]) -> float:
 
 def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Lower than every boosting peer; near nothing where that can be."""
-    own = median(table[OURS])
-    boosting = {peer: median(table[peer]) for peer in peers.PEERS if peer in table}
-    text = f"{name}, {components} components"
-    nearest = min(boosting.values(), default=math.nan)
-    found = [
-        {
-            "goal": f"{text}: KL(q, p) of pursue below that of every boosting peer, medians",
-            "pursue": harness.rounded(own, 3),
-            "best of the peers": harness.rounded(nearest, 3),
-            "met": own < nearest,
-        }
-    ]
-    if name in NEAR:
-        worst = max(row["reverse"] for row in table[OURS])
-        found.append(
-            {
-                "goal": f"{text}: KL(q, p) of pursue at most {ENOUGH} nats, median",
-                "pursue": harness.rounded(own, 3),
-                "worst seed": harness.rounded(worst, 3),
-                "met": own <= ENOUGH,
-            }
-        )
-    return found
+    own, text = median(table[OURS]), f"{name}, {components} components: KL(q, p) of pursue"
+    nearest = min((median(table[p]) for p in peers.PEERS if p in table), default=math.nan)
+    worst = max(row["reverse"] for row in table[OURS])
+    rounded = lambda value: harness.rounded(value, 3)
+    below = {
+        "goal": f"{text} below that of every boosting peer, medians",
+        "pursue": rounded(own),
+        "best of the peers": rounded(nearest),
+        "met": own < nearest,
+    }
+    near = {
+        "goal": f"{text} at most {ENOUGH} nats, median",
+        "pursue": rounded(own),
+        "worst seed": rounded(worst),
+        "met": own <= ENOUGH,
+    }
+    return [below, near] if name in NEAR else [below]
 
 
 def run(
-    effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, only_kept: bool = False
+    targets: tuple[str, ...] = tuple(TARGETS),
+    /,
+    *,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
+    seeds: int = 5,
+    narrow: bool = False,
+    only_kept: bool = False,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `densities.json` holds.
 
-    It is written whenever a target is done; ``only_kept`` writes down what was run before.
+    It is written whenever a target is done. A ``narrow`` run has no reference and no variants.
     """
+    effort = QUICK if quick else Effort(targets=targets, seeds=seeds)
+    effort = dataclasses.replace(effort, once=()) if narrow else effort
     tables: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
     judged: list[dict[str, Any]] = []
@@ -250,57 +209,33 @@ def run(
         "targets": tables,
         "made with": harness.versions(),
     }
-    last = dataclasses.replace(effort, methods=effort.once)
-    components = effort.components
-    for these in (effort, last):
+    title = f"{effort.components} components"
+    for these in (effort, dataclasses.replace(effort, methods=effort.once)):
         for name in effort.targets:
             target = TARGETS[name]()
             table = one_target(target, these, cache, only_kept=only_kept)
             if not table:
                 continue
-            own = tables.setdefault(
-                name, {"prototype, six components": PROTOTYPE.get(name, "none")}
-            )
-            column = own.setdefault(f"{components} components", {})
+            first = {"prototype, six components": PROTOTYPE.get(name, "none"), title: {}}
+            column = tables.setdefault(name, first)[title]
             column |= {method: report(rows) for method, rows in table.items()}
-            # one is judged beside all, or not at all
-            if set(these.methods) <= table.keys() and OURS in table:
-                judged += goals(name, components, table)
             if OURS in table:
                 drawn[name] = (target, table)
+                # one is judged beside all, or not at all
+                if set(these.methods) <= table.keys():
+                    judged += goals(name, effort.components, table)
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
             harness.write(results, "densities", found)
     found["not run"] = [
         f"{name}, {method}"
         for name in effort.targets
         for method in effort.methods
-        if method not in tables.get(name, {}).get(f"{components} components", {})
+        if method not in tables.get(name, {}).get(title, {})
     ]
     harness.write(results, "densities", found)
     pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
     return found
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("targets", nargs="*", default=list(TARGETS), help="names; all by default")
-    parser.add_argument("--seeds", type=int, default=None, help="how many")
-    parser.add_argument("--narrow", action="store_true", help="no reference and no variants")
-    chosen = parser.parse_args(arguments)
-    # what has not converged is judged by its divergence
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    effort = QUICK if chosen.quick else dataclasses.replace(FULL, targets=tuple(chosen.targets))
-    effort = dataclasses.replace(
-        effort,
-        seeds=chosen.seeds or effort.seeds,
-        once=() if chosen.narrow else effort.once,
-    )
-    found = run(effort, chosen.results, chosen.cache, only_kept=chosen.only_kept)
-    for goal in found["goals"]:
-        rest = {name: value for name, value in goal.items() if name not in ("goal", "met")}
-        print("met     " if goal["met"] else "not met ", goal["goal"], rest)
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run, targets=TARGETS)

@@ -8,12 +8,9 @@ parameters: the worst squared bias of a mean in units of the true variance, and 
 of a deviation over the true one. Peers have as many gradients as `pursue` took.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,6 @@ import scipy.special
 import posterity
 from experiments import harness
 from experiments.pursuit import CACHE, RESULTS, peers
-from posterity.errors import ConvergenceWarning
 from posterity.families import Gaussian
 from posterity.pursuit import Fixed, reweighted
 
@@ -74,7 +70,6 @@ class Problem:
 
 
 def problem(name: str) -> Problem:
-    """A target by its name."""
     from inference_gym import using_jax
 
     kind, options = TARGETS[name]
@@ -161,7 +156,6 @@ def pursued(target: Problem, seed: int, _: int) -> tuple[Found, Found]:
 
 
 def guided(kind: str, target: Problem, seed: int, budget: int) -> Found:
-    """By one of NumPyro's automatic guides."""
     import numpyro
     import numpyro.distributions as dist
     from numpyro.infer import SVI, Trace_ELBO, autoguide
@@ -273,9 +267,18 @@ def _judged(target: Problem, found: Found, seconds: dict[str, float]) -> dict[st
 
 
 def run(
-    names: list[str], methods: list[str], seeds: int, results: Path, cache: Path, only_kept: bool
+    targets: tuple[str, ...] = tuple(TARGETS),
+    /,
+    *,
+    methods: tuple[str, ...] = (OURS, *PEERS),
+    seeds: int = 3,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
+    only_kept: bool = False,
+    quick: bool = False,
 ) -> None:
     """All that is asked for; what was measured before is kept in the cache."""
+    names = targets[:1] if quick else targets
     tables: dict[str, Any] = {}
     for name, seed in itertools.product(TARGETS, range(seeds)):
         budget = MOST
@@ -303,11 +306,11 @@ def middle(rows: list[dict[str, Any]]) -> float:
 
 
 def goals(tables: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is to hold of each target that has peers, by medians over seeds."""
+    """What is to hold of each target, by medians over seeds, beside the peers that have run."""
     verdicts = []
     for name, table in tables.items():
         best = min((middle(table[peer]) for peer in VARIATIONAL if peer in table), default=np.inf)
-        bound = max(RIGHT, best / 2)
+        bound = max(RIGHT, best / 2) if np.isfinite(best) else RIGHT
         false = [
             row
             for row in table.get(OURS, [])
@@ -343,17 +346,5 @@ def picture(tables: dict[str, Any], path: Path) -> None:
         axis.set(xscale="log", xlabel="worst squared bias, true variances")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("targets", nargs="*", default=list(TARGETS), help="names; all by default")
-    parser.add_argument("--methods", nargs="+", default=[OURS, *PEERS], help="all by default")
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
-    chosen = parser.parse_args(arguments)
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    names = list(TARGETS)[:1] if chosen.quick else chosen.targets
-    run(names, chosen.methods, chosen.seeds, chosen.results, chosen.cache, chosen.only_kept)
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run, targets=TARGETS)

@@ -3,31 +3,31 @@
 MNIST and Fashion-MNIST, 0-1, 2-3, ..., 8-9 (`forth`) and the other way round (`back`), one head for
 all, no task named at test: accuracy and log loss on all classes seen so far, after each task. The
 learner of `posterity.pursuit.learning`, mixtures of a network a task (with even weights, and gated
-by where an input lies), learning again from a few records, fine-tuning, EWC and joint training.
-Writes `incremental.json` and `incremental.png`. What takes long is kept in a folder, a file a job:
-the same command goes on where it was. `--only-kept` reads what there is.
+by where an input lies), learning again from a few records, fine-tuning, EWC, variational continual
+learning (VCL) and joint training. Writes `incremental.json` and `incremental.png`. What takes long
+is kept in a folder, a file a job: the same command goes on where it was. `--only-kept` reads what
+there is. Methods of which that folder has nothing stay in `incremental.json` as they were.
 """
 
-from __future__ import annotations
-
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
-import posterity
 from experiments import harness
-from experiments.data import fashion_mnist, mnist
+from experiments.data import Digits, fashion_mnist, mnist
 from experiments.klfusion.networks.deep import lenet
 from experiments.pursuit import CACHE, RESULTS
 from experiments.pursuit import incremental_peers as peers
-from experiments.pursuit.image_features import ImageFeatures
-from experiments.pursuit.replay import deformed, kept_records
+from experiments.pursuit.image_features import ImageFeatures, deformed, kept_records
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
+from posterity.families.network import Network
 from posterity.pursuit.learning import ConjugateLearner
 
 Array = np.ndarray
@@ -36,16 +36,6 @@ Curve = list[dict[str, float]]
 ORDERS = {"forth": (0, 1, 2, 3, 4), "back": (4, 3, 2, 1, 0)}
 TINY = np.finfo(float).tiny
 LENET = lenet()
-
-
-@dataclass(frozen=True)
-class Images:
-    """Training and test images from 0 to 1, and their classes."""
-
-    x: Array
-    y: Array
-    x_test: Array
-    y_test: Array
 
 
 @dataclass(frozen=True)
@@ -71,21 +61,14 @@ class Setting:
     epochs: int = 30
 
 
-def load(name: str) -> Images:
-    """One of the two sets."""
-    found = mnist() if name == "mnist" else fashion_mnist()
-    return Images(found.x_train, found.y_train, found.x_test, found.y_test)
-
-
-# --- measuring -----------------------------------------------------------------------------------
+SETS: dict[str, Callable[[], Digits]] = {"mnist": mnist, "fashion": fashion_mnist}
 
 
 def measured(log_chances: Array, y: Array, seen: Sequence[int]) -> dict[str, float]:
     """Accuracy in % and log loss in nats among the classes seen; and how far confidence is off."""
     own = np.isin(y, seen)
     logs = log_chances[own][:, list(seen)]
-    top = np.maximum(logs.max(1, keepdims=True), -1e300)
-    logs = logs - top - np.log(np.exp(logs - top).sum(1, keepdims=True))
+    logs = log_softmax(np.maximum(logs, -1e300), axis=1)
     truth = np.searchsorted(seen, y[own])
     right = logs.argmax(1) == truth
     return {
@@ -101,9 +84,6 @@ def seen_after(setting: Setting, order: Sequence[int], tasks: int) -> list[int]:
     return sorted(label for pair in pairs for label in pair if label < setting.classes)
 
 
-# --- jobs ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Job:
     """One method on one set, under one seed and in one order."""
@@ -115,18 +95,20 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
         return f"{self.data}-{self.seed}-{self.order}-{self.method}".replace(" ", "_")
 
 
 class Runner:
     """Runs jobs, and keeps their curves and the networks of tasks in a folder."""
 
-    def __init__(self, setting: Setting, cache: Path, images: Callable[[str], Images]) -> None:
+    def __init__(
+        self, setting: Setting, cache: Path, sets: Mapping[str, Callable[[], Digits]] = SETS
+    ) -> None:
         self.setting, self.cache = setting, cache
         # The last of each kind is held: jobs of one set and seed follow each other.
         once = functools.lru_cache(1)
-        self.data, self.few, self.features = once(images), once(self.few), once(self.features)
+        self.data, self.few = once(lambda name: sets[name]()), once(self.few)
+        self.features = once(self.features)
         self.networks, self.conjugate = once(self.networks), functools.lru_cache(3)(self.conjugate)
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -142,19 +124,17 @@ class Runner:
     def few(self, data: str, seed: int) -> tuple[list[tuple[Array, Array]], Array, Array]:
         """The networks' share: tasks 0, 1, ... of a random part of the images, and tests."""
         own, setting = self.data(data), self.setting
-        places = np.random.default_rng(seed).permutation(len(own.y))[: setting.network_images]
-        flat, labels = own.x[places].reshape(len(places), -1), own.y[places]
+        places = np.random.default_rng(seed).permutation(len(own.y_train))[: setting.network_images]
+        flat, labels = own.x_train[places].reshape(len(places), -1), own.y_train[places]
         tasks = [(flat[labels // 2 == k], labels[labels // 2 == k]) for k in ORDERS["forth"]]
         tests = slice(0, setting.network_tests)
         return tasks, own.x_test[tests].reshape(-1, flat.shape[1]), own.y_test[tests]
 
-    def images(self, data: str, flat: Array) -> Array:
-        """Flat images in their shape."""
-        return flat.reshape(-1, *self.data(data).x.shape[1:])
+    def shaped(self, data: str, flat: Array) -> Array:
+        return flat.reshape(-1, *self.data(data).x_train.shape[1:])
 
     def features(self, data: str, seed: int) -> ImageFeatures:
-        """Those of a seed."""
-        setting, shape = self.setting, self.data(data).x.shape[1:]
+        setting, shape = self.setting, self.data(data).x_train.shape[1:]
         return ImageFeatures(shape, setting.cells, width=setting.width, seed=seed)
 
     def conjugate(self, data: str, seed: int, of: str) -> ConjugateLearner:
@@ -165,10 +145,11 @@ class Runner:
         setting, own = self.setting, self.data(data)
         learner = ConjugateLearner(setting.classes, self.features(data, seed))
         for k in ORDERS["forth"]:
-            x, y, originals = own.x[own.y // 2 == k], own.y[own.y // 2 == k], None
+            rows, originals = own.y_train // 2 == k, None
+            x, y = own.x_train[rows], own.y_train[rows]
             if of != "all":
                 flat, y = self.few(data, seed)[0][k]
-                x = self.images(data, flat)
+                x = self.shaped(data, flat)
             if of == "kept":
                 x, y = kept_records(x, y, setting.coreset)
                 y, originals = (np.tile(row, setting.copies + 1) for row in (y, np.arange(len(y))))
@@ -180,115 +161,119 @@ class Runner:
         """The answers of each task's network on the tests, (n, classes)."""
         setting, (tasks, tests, _) = self.setting, self.few(data, seed)
         answers = []
-        for k, (x, y) in enumerate(tasks):
+        prior = Network.prior(setting.layers, setting.variance)
+        options = {"steps": setting.steps, "batch": setting.batch}
+        for k, records in enumerate(tasks):
+
+            def make(k: int = k, records: Any = records) -> dict[str, Any]:
+                task = {"task": f"pair {k}", "seed": seed}
+                network = trained(prior, *records, **task, **options)
+                return {"network": network, "answers": chances(network, tests, setting.draws)}
+
             path = self.cache / f"network-{data}-{seed}-{k}.safetensors"
-            if not path.exists():
-                network = trained(
-                    setting.layers,
-                    x,
-                    y,
-                    task=f"pair {k}",
-                    seed=seed,
-                    steps=setting.steps,
-                    variance=setting.variance,
-                    batch=setting.batch,
-                )
-                own, _ = chances(network, tests, setting.draws)
-                posterity.save({"network": network, "answers": own}, path)
-            answers.append(posterity.load(path)["answers"])
+            answers.append(harness.kept_object(path, make)["answers"])
         return answers
 
 
-def _conjugate(of: str) -> Callable[[Runner, Job], Curve]:
+def _conjugate(of: str, runner: Runner, job: Job) -> Curve:
     """A learner that knows no order: with the tasks that are still to come forgotten."""
-
-    def run(runner: Runner, job: Job) -> Curve:
-        whole, own = runner.conjugate(job.data, job.seed, of), runner.data(job.data)
-        curve, order = [], ORDERS[job.order]
-        for count in range(1, len(order) + 1):
-            learner = whole.forget(*(f"pair {k}" for k in order[count:]))
-            seen = seen_after(runner.setting, order, count)
-            tests = np.isin(own.y_test, seen)
-            logs = learner.predict(own.x_test[tests]).log_chances
-            curve.append(measured(logs, own.y_test[tests], seen))
-        return curve
-
-    return run
+    whole, own = runner.conjugate(job.data, job.seed, of), runner.data(job.data)
+    curve, order = [], ORDERS[job.order]
+    for count in range(1, len(order) + 1):
+        learner = whole.forget(*(f"pair {k}" for k in order[count:]))
+        seen = seen_after(runner.setting, order, count)
+        tests = np.isin(own.y_test, seen)
+        logs = learner.predict(own.x_test[tests]).log_chances
+        curve.append(measured(logs, own.y_test[tests], seen))
+    return curve
 
 
-def _mixed(gated: bool) -> Callable[[Runner, Job], Curve]:
+def _mixed(runner: Runner, job: Job, *, gated: bool) -> Curve:
     """The networks of tasks, mixed by even weights, or by where an input lies.
 
     The slides of egorov2019 have ``1/T`` for each of ``T`` tasks. A gate is a conjugate learner: a
     task weighs the chance of each class at ``x`` times its share of the class's records.
     """
-
-    def run(runner: Runner, job: Job) -> Curve:
-        answers = runner.networks(job.data, job.seed)
-        tasks, x, y = runner.few(job.data, job.seed)
-        classes, curve, order = runner.setting.classes, [], ORDERS[job.order]
-        counts = np.stack([np.bincount(own, minlength=classes) for _, own in tasks], 1)
-        for count in range(1, len(order) + 1):
-            known = list(order[:count])
-            seen = seen_after(runner.setting, order, count)
-            own = np.isin(y, seen)
-            weights = np.full((own.sum(), count), 1 / count)
-            if gated:
-                gate = runner.conjugate(job.data, job.seed, "few")
-                gate = gate.forget(*(f"pair {k}" for k in order[count:]))
-                shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
-                weights = gate.predict(runner.images(job.data, x[own])).mean @ shares
-            mixed = sum(w[:, None] * answers[k][own] for w, k in zip(weights.T, known, strict=True))
-            curve.append(measured(np.log(np.maximum(mixed, TINY)), y[own], seen))
-        return curve
-
-    return run
-
-
-def _peer(method: Any) -> Callable[[Runner, Job], Curve]:
-    def run(runner: Runner, job: Job) -> Curve:
-        tasks, x, y = runner.few(job.data, job.seed)
-        order = ORDERS[job.order]
-        found = method(_training(runner.setting, job), [tasks[k] for k in order], x)
-        return [
-            measured(logs, y, seen_after(runner.setting, order, count))
-            for count, logs in enumerate(found, 1)
-        ]
-
-    return run
-
-
-def _training(setting: Setting, job: Job) -> peers.Training:
-    return peers.Training(setting.layers, setting.steps, setting.batch, job.seed)
-
-
-def _joint(runner: Runner, job: Job) -> Curve:
+    answers = runner.networks(job.data, job.seed)
     tasks, x, y = runner.few(job.data, job.seed)
-    logs = peers.joint(_training(runner.setting, job), tasks, x)
-    return [measured(logs, y, list(range(runner.setting.classes)))]
+    classes, curve, order = runner.setting.classes, [], ORDERS[job.order]
+    counts = np.stack([np.bincount(own, minlength=classes) for _, own in tasks], 1)
+    for count in range(1, len(order) + 1):
+        known = list(order[:count])
+        seen = seen_after(runner.setting, order, count)
+        own = np.isin(y, seen)
+        weights = np.full((own.sum(), count), 1 / count)
+        if gated:
+            gate = runner.conjugate(job.data, job.seed, "few")
+            gate = gate.forget(*(f"pair {k}" for k in order[count:]))
+            shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
+            weights = gate.predict(runner.shaped(job.data, x[own])).mean @ shares
+        mixed = sum(w[:, None] * answers[k][own] for w, k in zip(weights.T, known, strict=True))
+        curve.append(measured(np.log(np.maximum(mixed, TINY)), y[own], seen))
+    return curve
+
+
+def _variational(runner: Runner, job: Job, *, kept: bool) -> Curve:
+    """Variational continual learning: what is known after a task is the prior of the next.
+
+    With a coreset a few records of each class are left out of their tasks, and learned from before
+    each prediction alone. Source: nguyen2018.
+    """
+    setting, order, curve = runner.setting, ORDERS[job.order], []
+    tasks, x, y = runner.few(job.data, job.seed)
+    options = {"seed": job.seed, "steps": setting.steps, "batch": setting.batch}
+    posterior, coreset = Network.prior(setting.layers, setting.variance), []
+    for count, k in enumerate(order, 1):
+        own, labels = tasks[k]
+        few = np.zeros(len(labels), bool)
+        for label in np.unique(labels) if kept else ():
+            few[np.flatnonzero(labels == label)[: setting.coreset]] = True
+        coreset.append((own[few], labels[few]))
+        rest = own[~few], labels[~few]
+        posterior = trained(posterior, *rest, task=f"pair {k}", on=count > 1, **options)
+        known = posterior
+        if kept:
+            together = map(np.concatenate, zip(*coreset, strict=True))
+            known = trained(posterior, *together, task="coreset", on=True, **options)
+        logs = np.log(np.maximum(chances(known, x, setting.draws), TINY))
+        curve.append(measured(logs, y, seen_after(setting, order, count)))
+    return curve
+
+
+def _peer(method: Any, runner: Runner, job: Job) -> Curve:
+    """A network that goes on from task to task, or (joint training) one of all tasks."""
+    tasks, x, y = runner.few(job.data, job.seed)
+    setting, order = runner.setting, ORDERS[job.order]
+    training = peers.Training(setting.layers, setting.steps, setting.batch, job.seed)
+    if method is peers.joint:
+        return [measured(method(training, tasks, x), y, range(setting.classes))]
+    found = method(training, [tasks[k] for k in order], x)
+    return [
+        measured(logs, y, seen_after(setting, order, count)) for count, logs in enumerate(found, 1)
+    ]
 
 
 def _joint_features(runner: Runner, job: Job) -> Curve:
     own, features = runner.data(job.data), runner.features(job.data, job.seed)
-    single = lambda x: features(x).astype(np.float32)
-    logs = peers.softmax_regression(
-        single(own.x), own.y, single(own.x_test), runner.setting.classes, runner.setting.epochs
-    )
-    return [measured(logs, own.y_test, list(range(runner.setting.classes)))]
+    train, tests = (features(x).astype(np.float32) for x in (own.x_train, own.x_test))
+    setting = runner.setting
+    logs = peers.softmax_regression(train, own.y_train, tests, setting.classes, setting.epochs)
+    return [measured(logs, own.y_test, range(setting.classes))]
 
 
 METHODS: dict[str, Callable[[Runner, Job], Curve]] = {
-    "conjugate": _conjugate("all"),
-    "gated": _mixed(gated=True),
-    "coreset, deformed": _conjugate("kept"),
-    "mixture, even": _mixed(gated=False),
-    "fine-tuning": _peer(peers.fine_tuned),
-    "EWC": _peer(peers.elastic),
-    "joint network": _joint,
+    "conjugate": functools.partial(_conjugate, "all"),
+    "gated": functools.partial(_mixed, gated=True),
+    "coreset, deformed": functools.partial(_conjugate, "kept"),
+    "mixture, even": functools.partial(_mixed, gated=False),
+    "fine-tuning": functools.partial(_peer, peers.fine_tuned),
+    "EWC": functools.partial(_peer, peers.elastic),
+    "VCL": functools.partial(_variational, kept=False),
+    "VCL, coreset": functools.partial(_variational, kept=True),
+    "joint network": functools.partial(_peer, peers.joint),
     "joint, same features": _joint_features,
 }
-ONCE = ("joint network", "joint, same features")
-"""Methods that know no order."""
+ONCE = ("joint network", "joint, same features")  # methods that know no order
 
 
 def jobs(
@@ -304,11 +289,12 @@ def jobs(
     ]
 
 
-# --- results -------------------------------------------------------------------------------------
-
-
-def summarise(setting: Setting, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means and spreads over seeds, which seeds those are, and the goals."""
+def summarise(
+    setting: Setting, rows: Sequence[dict[str, Any]], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Means and spreads over seeds, which seeds those are, and the goals; what was ``known`` of
+    methods that no row is of stays.
+    """
     table: dict[str, Any] = {}
     for row in rows:
         key = table.setdefault(row["data"], {}).setdefault(row["method"], {})
@@ -320,6 +306,7 @@ def summarise(setting: Setting, rows: Sequence[dict[str, Any]]) -> dict[str, Any
         }
         for data, methods in table.items()
     }
+    found = {data: {**known.get(data, {}), **found.get(data, {})} for data in {**known, **found}}
     return {
         "setting": {
             "tasks": "pairs of classes 0-1, ..., 8-9 ('forth'), or the last first ('back')",
@@ -337,15 +324,13 @@ def summarise(setting: Setting, rows: Sequence[dict[str, Any]]) -> dict[str, Any
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    kinds = rows[0]["curve"][0]
-    curves = {kind: np.array([[at[kind] for at in row["curve"]] for row in rows]) for kind in kinds}
-    digits = {"log loss": 4}
     found: dict[str, Any] = {"seeds": [row["seed"] for row in rows]}
-    for kind, values in curves.items():
-        found[kind] = np.round(values.mean(0), digits.get(kind, 2)).tolist()
+    for kind in rows[0]["curve"][0]:
+        values = np.array([[at[kind] for at in row["curve"]] for row in rows])
+        digits = 4 if kind == "log loss" else 2
+        found[kind] = np.round(values.mean(0), digits).tolist()
         if len(values) > 1:
-            spread = values.std(0, ddof=1)
-            found[f"sd of {kind}"] = np.round(spread, digits.get(kind, 2)).tolist()
+            found[f"sd of {kind}"] = np.round(values.std(0, ddof=1), digits).tolist()
     found["cpu s a seed"] = round(float(np.mean([row["cpu s"] for row in rows])), 1)
     return found
 
@@ -395,11 +380,11 @@ def draw(summary: Mapping[str, Any], results: Path) -> None:
             axis.legend(fontsize=7, loc="lower left", title="method (seeds)", title_fontsize=7)
 
 
-def forgetting(setting: Setting, images: Images, seed: int = 0) -> dict[str, Any]:
+def forgetting(setting: Setting, images: Digits) -> dict[str, Any]:
     """Whether predictions after forgetting are those of a learner that never saw the task."""
-    features = ImageFeatures(images.x.shape[1:], setting.cells, width=setting.width, seed=seed)
-    few = np.arange(len(images.y))[: setting.network_images]
-    x, y = images.x[few], images.y[few]
+    shape, few = images.x_train.shape[1:], slice(0, setting.network_images)
+    features = ImageFeatures(shape, setting.cells, width=setting.width)
+    x, y = images.x_train[few], images.y_train[few]
     pairs = {f"pair {k}": (x[y // 2 == k], y[y // 2 == k]) for k in ORDERS["forth"]}
     whole = never = ConjugateLearner(setting.classes, features)
     for task, records in pairs.items():
@@ -414,30 +399,35 @@ def forgetting(setting: Setting, images: Images, seed: int = 0) -> dict[str, Any
     return {"pair 2 forgotten, bitwise as never seen, other order": {"conjugate": same}}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--sets", nargs="+", default=["mnist", "fashion"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
-    own = parser.parse_args(arguments)
-    setting, cache = Setting(), own.cache / "incremental"
-    runner = Runner(setting, cache, load)
-    if not own.only_kept:
-        for job in jobs(own.methods, own.sets, own.seeds, own.orders):
+def run(
+    *,
+    methods: tuple[str, ...] = tuple(METHODS),
+    sets: tuple[str, ...] = tuple(SETS),
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4),
+    orders: tuple[str, ...] = tuple(ORDERS),
+    cache: Path = CACHE,
+    results: Path = RESULTS,
+    only_kept: bool = False,
+) -> dict[str, Any]:
+    """What is not kept yet, then all that is."""
+    setting, cache = Setting(), cache / "incremental"
+    runner = Runner(setting, cache)
+    if not only_kept:
+        for job in jobs(methods, sets, seeds, orders):
             row = runner.run(job)
             print(job.name, row["curve"][-1], row["cpu s"], flush=True)
-        harness.kept(cache, "forgetting", lambda: forgetting(setting, load("mnist")))
-    harness.print_goals(report(setting, cache, own.results)["goals"])
+        harness.kept(cache, "forgetting", lambda: forgetting(setting, mnist()))
+    return report(setting, cache, results)
 
 
 def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
-    """Write what the folder has."""
-    every = jobs(list(METHODS), ["mnist", "fashion"], range(5), list(ORDERS))
+    every = jobs(list(METHODS), list(SETS), range(5), list(ORDERS))
     rows = [row for job in every if (row := harness.kept(cache, job.name, None)) is not None]
-    summary = summarise(setting, rows)
-    if (found := harness.kept(cache, "forgetting", None)) is not None:
+    before = results / "incremental.json"
+    known = json.loads(before.read_text()) if before.exists() else {}
+    summary = summarise(setting, rows, known.get("after each task", {}))
+    found = harness.kept(cache, "forgetting", None) or known.get("forgetting")
+    if found is not None:
         summary["forgetting"] = found
     harness.write(results, "incremental", summary)
     draw(summary, results)
@@ -445,4 +435,4 @@ def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(run, methods=METHODS, sets=SETS, orders=ORDERS)

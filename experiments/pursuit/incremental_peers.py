@@ -4,100 +4,78 @@ Each gives the log chances of test images after each task, over all ten classes.
 Adam, at the same steps and batches as the networks of single tasks.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy.special import log_softmax, softmax
 
+from experiments.pursuit.task_networks import log_chances
 from posterity.families.layers import Layers
 from posterity.models.forward import outputs
 from posterity.networks.training import batches
 
 Array = np.ndarray
-
+Tasks = list[tuple[Array, Array]]
 RATE = 1e-3
-FISHER = 200
-"""Images of a task that EWC's Fisher information is averaged over."""
+FISHER = 200  # images of a task that EWC's Fisher information is averaged over
 OTHER = -1e9
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(NamedTuple):
     """What all peers share."""
 
     layers: Layers
-    steps: int = 300
-    batch: int = 100
-    seed: int = 0
-
-
-Tasks = list[tuple[Array, Array]]
+    steps: int
+    batch: int
+    seed: int
 
 
 def fine_tuned(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
     """Trained on each task in turn, all ten logits."""
-    yield from _points(setting, tasks, x, masked=False, strength=0.0)
+    return _points(setting, tasks, x, masked=False, strength=0.0)
 
 
 def elastic(setting: Training, tasks: Tasks, x: Array) -> Iterator[Array]:
     """Elastic weight consolidation (kirkpatrick2017), logits of the current task only."""
-    yield from _points(setting, tasks, x, masked=True, strength=1.0)
+    return _points(setting, tasks, x, masked=True, strength=1.0)
 
 
 def joint(setting: Training, tasks: Tasks, x: Array) -> Array:
     """The ceiling: as many steps on all tasks at once."""
-    together = [tuple(np.concatenate(part) for part in zip(*tasks, strict=True))]
-    longer = Training(**{**vars(setting), "steps": setting.steps * len(tasks)})
-    return next(iter(_points(longer, together, x, masked=False, strength=0.0)))  # type: ignore[arg-type]
+    together = np.concatenate([x for x, _ in tasks]), np.concatenate([y for _, y in tasks])
+    longer = setting._replace(steps=setting.steps * len(tasks))
+    return next(_points(longer, [together], x, masked=False, strength=0.0))
 
 
 def _points(
-    setting: Training,
-    tasks: Tasks,
-    x: Array,
-    *,
-    masked: bool,
-    strength: float,
+    setting: Training, tasks: Tasks, x: Array, *, masked: bool, strength: float
 ) -> Iterator[Array]:
     layers, rng = setting.layers, np.random.default_rng(setting.seed)
-    z = _start(layers, rng)
-    centre, precision = np.zeros_like(z), np.zeros_like(z)
-    linear = np.zeros_like(z)
-    for own, y in tasks:
-        mask = np.zeros(layers.outputs, np.float32)
+    z: Any = _start(layers, rng)
+    centre, precision, linear = np.zeros_like(z), np.zeros_like(z), np.zeros_like(z)
+    for own, labels in tasks:
+        y, mask = labels.astype(np.int32), np.zeros(layers.outputs, np.float32)
         if masked:
             mask[:] = OTHER
             mask[np.unique(y)] = 0
-        moments = optax.scale_by_adam().init(z)
+        moments, pull = optax.scale_by_adam().init(z), np.float32(strength / len(y)) * precision
         every = batches(len(y), min(setting.batch, len(y)), rng)
-        for places in itertools.islice(every, setting.steps):
-            images, labels = own[places], y[places]
-            z, moments = _descend(
-                layers,
-                z,
-                moments,
-                images,
-                labels.astype(np.int32),
-                mask,
-                centre,
-                np.float32(strength / len(y)) * precision,
-            )
+        for rows in itertools.islice(every, setting.steps):
+            z, moments = _descend(layers, z, moments, own[rows], y[rows], mask, centre, pull)
+        z = np.asarray(z)
         if strength:
-            z = np.asarray(z)
-            fisher = len(y) * np.asarray(
-                _fisher(layers, z, own[:FISHER], y[:FISHER].astype(np.int32), mask)
-            )
+            fisher = len(y) * np.asarray(_fisher(layers, z, own[:FISHER], y[:FISHER], mask))
             linear, precision = linear + fisher * z, precision + fisher
             centre = linear / np.maximum(precision, np.finfo(np.float32).tiny)
-        yield _log_chances(layers, np.asarray(z), x)
+        pieces = [x[at : at + 500] for at in range(0, len(x), 500)]
+        logs = np.concatenate([np.asarray(log_chances(layers, z, piece)) for piece in pieces])
+        yield logs.astype(np.float64)
 
 
 def _start(layers: Layers, rng: np.random.Generator) -> Array:
@@ -123,50 +101,32 @@ def _descend(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _fisher(layers: Layers, z: Any, x: Any, y: Any, mask: Any) -> Any:
-    def one(image: Any, label: Any) -> Any:
+    def one(pair: Any) -> Any:
+        image, label = pair
         value = lambda z: jax.nn.log_softmax(outputs(layers, z, image[None]) + mask)[0, label]
         return jax.grad(value)(z) ** 2
 
-    return jax.lax.map(lambda pair: one(*pair), (x, y)).mean(0)
-
-
-def _log_chances(layers: Layers, z: Array, x: Array) -> Array:
-    parts = [np.asarray(_logs(layers, z, x[at : at + 500])) for at in range(0, len(x), 500)]
-    return np.concatenate(parts).astype(np.float64)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _logs(layers: Layers, z: Any, x: Any) -> Any:
-    return jax.nn.log_softmax(outputs(layers, z, x))
-
-
-# --- the ceiling of fixed features ---------------------------------------------------------------
+    return jax.lax.map(one, (x, y)).mean(0)
 
 
 def softmax_regression(
     features: Array, y: Array, test: Array, classes: int, epochs: int = 30, rate: float = 2e-3
 ) -> Array:
-    """Joint logistic regression on all records of the same features: log chances of ``test``."""
-    rng = np.random.default_rng(0)
+    """Joint logistic regression on all records of the same features: log chances of ``test``.
+
+    The ceiling of features that are fixed, by Adam in NumPy.
+    """
+    rng, total = np.random.default_rng(0), epochs * (len(y) // 500)
     weights = np.zeros((features.shape[1] + 1, classes), np.float32)
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     ones = lambda x: np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
-    total = epochs * (len(y) // 500)
     for step, places in enumerate(itertools.islice(batches(len(y), 500, rng), total)):
         x = ones(features[places])
-        logits = x @ weights
-        logits -= logits.max(1, keepdims=True)
-        wrong = np.exp(logits)
-        wrong /= wrong.sum(1, keepdims=True)
+        wrong = softmax(x @ weights, axis=1)
         wrong[np.arange(500), y[places]] -= 1
         slope = x.T @ wrong / 500 + 1e-6 * weights
         first = 0.9 * first + 0.1 * slope
         second = 0.999 * second + 0.001 * slope**2
         ahead = np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8
         weights -= rate * (1 - step / total) * first / (1 - 0.9 ** (step + 1)) / ahead
-    logits = (ones(test) @ weights).astype(np.float64)
-    return (
-        logits
-        - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
-        - (logits.max(1, keepdims=True))
-    )
+    return log_softmax((ones(test) @ weights).astype(np.float64), axis=1)

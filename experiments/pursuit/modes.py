@@ -5,11 +5,8 @@ and of weights .6, .3 and .1; and two that are harder: half of the mass five dev
 away, and half of it in a spike of a twentieth.
 """
 
-from __future__ import annotations
-
 import functools
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +17,11 @@ import numpy as np
 import posterity
 from experiments import harness
 from experiments.pursuit import CACHE, RESULTS
-from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian, Gaussian
 
 WEIGHTS = (0.6, 0.3, 0.1)
 SIZES = (5, 10, 20)
-NEAR = 1e-3
-"""Of each weight: what counts as found."""
+NEAR = 1e-3  # of each weight: what counts as found
 KINDS = ("diagonal", "full")
 
 
@@ -62,9 +57,8 @@ def measured(kind: str, size: int, law: Any, seed: int) -> dict[str, Any]:
         if kind == "diagonal"
         else Gaussian.from_standard(np.zeros(size), 9 * np.eye(size))
     )
-    target = jax.tree_util.Partial(log_density, *law)
-    begun = time.process_time()
-    result = posterity.pursue(target, base, key=jax.random.key(seed))
+    target, begun = jax.tree_util.Partial(log_density, *law), time.process_time()
+    result: Any = posterity.pursue(target, base, key=jax.random.key(seed))
     seconds = time.process_time() - begun
     centres = np.asarray(result.posterior.components.mean)
     distances = np.linalg.norm(centres[:, None] - means, axis=-1) / deviations
@@ -84,12 +78,7 @@ def measured(kind: str, size: int, law: Any, seed: int) -> dict[str, Any]:
     }
 
 
-def _rows(kind: str, size: int, law: Any, seeds: int) -> list[dict[str, Any]]:
-    return [measured(kind, size, law(size, seed), seed) for seed in range(seeds)]
-
-
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all seeds of one problem."""
     column = lambda name: np.array([row[name] for row in rows])
     right = column("error") < NEAR
     return {
@@ -107,16 +96,22 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(
-    seeds: int, sizes: tuple[int, ...], results: Path, cache: Path, *, only_kept: bool = False
+    *,
+    seeds: int = 50,
+    results: Path = RESULTS,
+    cache: Path = CACHE,
+    only_kept: bool = False,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """All problems, written down after each."""
+    seeds, sizes = (2, SIZES[:1]) if quick else (seeds, SIZES)
     problems = [("three", three, size, kind) for size in sizes for kind in KINDS]
     problems += [("half of the mass 15 away", far, 5, "diagonal"), ("spike", spike, 5, "diagonal")]
     tables: dict[str, Any] = {}
     for name, law, size, kind in problems:
-        title = f"{name}, {size} dimensions, {kind}"
-        measure = functools.partial(_rows, kind, size, law, seeds)
-        rows = harness.kept(cache, f"modes, {title}, {seeds}", None if only_kept else measure)
+        title, one = f"{name}, {size} dimensions, {kind}", functools.partial(measured, kind, size)
+        make = lambda law=law, size=size, one=one: [one(law(size, s), s) for s in range(seeds)]
+        rows = harness.kept(cache, f"modes, {title}, {seeds}", None if only_kept else make)
         if rows is not None:
             tables[title] = summary(rows)
             harness.write(results, "modes", tables)
@@ -124,15 +119,5 @@ def run(
     return tables
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, CACHE)
-    parser.add_argument("--seeds", type=int, default=50, help="how many")
-    chosen = parser.parse_args(arguments)
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    seeds, sizes = (2, SIZES[:1]) if chosen.quick else (chosen.seeds, SIZES)
-    run(seeds, sizes, chosen.results, chosen.cache, only_kept=chosen.only_kept)
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

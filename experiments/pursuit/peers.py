@@ -1,15 +1,11 @@
 """What others do with a log density, by our own hand: one Gaussian, boosting, a joint mixture.
 
-And NUTS, as a reference.
-
-All work in units of the base law (mean zero, standard deviation one), so that their step sizes
-suit every target; all count the points at which the log density or its gradient was taken.
-Boosting adds one Gaussian at a time, which maximises the residual bound
+And NUTS, as a reference. All work in units of the base law (mean zero, standard deviation one), so
+that their step sizes suit every target; all count the points at which the log density or its
+gradient was taken. Boosting adds one Gaussian at a time, which maximises the residual bound
 E_h[log p - log q_t] + λ H[h] by Adam on sampled gradients (guo2016, locatello2018, and the tutorial
 of Pyro, where λ = 1); there is no floor below log q_t, which is what sends components away.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -25,33 +21,24 @@ import optax
 from experiments.pursuit.quadrature import Gaussians
 from experiments.pursuit.targets import LOG_2PI, Target
 
-DRAWS = 256
-"""Of each component, on which weights are found."""
+DRAWS = 256  # of each component, on which weights are found
 
 
 @dataclasses.dataclass(frozen=True)
 class Boosting:
-    """How components are added.
+    """How components are added."""
 
-    Attributes:
-        rule: of the new weight: "harmonic", 2 / (t + 2); "line", the best α for old and new;
-            "corrective", all weights anew.
-        entropy: λ of component t = 0, 1, ...: "one", or "falling", 1 / √(t + 1).
-        start: "centre", the base law itself, or "draw", a narrower one about a draw of it.
-        batch: draws a gradient.
-        rate: Adam's step size, at first.
-        falls: whether it falls to nothing, by a cosine.
-        bounded: whether components stay within four standard deviations of the base law, none
-            wider than twice it or narrower than a thousandth: the compact family that the theory
-            asks for.
-    """
-
+    # of the new weight: "harmonic", 2 / (t + 2); "line", the best α for old and new; "corrective",
+    # all weights anew
     rule: str = "harmonic"
-    entropy: str = "one"
+    entropy: str = "one"  # λ of component t = 0, 1, ...: "one", or "falling", 1 / √(t + 1)
+    # "centre", the base law itself, or "draw", a narrower one about a draw of it
     start: str = "centre"
-    batch: int = 1
-    rate: float = 0.01
-    falls: bool = False
+    batch: int = 1  # draws a gradient
+    rate: float = 0.01  # Adam's step size, at first
+    falls: bool = False  # whether it falls to nothing, by a cosine
+    # whether components stay within four standard deviations of the base law, none wider than twice
+    # it or narrower than a thousandth: the compact family that the theory asks for
     bounded: bool = False
 
 
@@ -82,9 +69,6 @@ class Found(NamedTuple):
     evaluations: int
 
 
-# --- one Gaussian ----------------------------------------------------------------------------
-
-
 def log_normals(z: Any, law: Mixed) -> Any:
     """(K,) of a point."""
 
@@ -100,13 +84,8 @@ def log_mixture(z: Any, law: Mixed) -> Any:
     return jax.nn.logsumexp(log_normals(z, law), b=law.weights)
 
 
-Step = Callable[[Any, Any], Any]
-
-
-def climb(
-    objective: Callable[[Any, Any], Any], first: Any, steps: int, how: Boosting, key: Any
-) -> Any:
-    """Adam, upwards."""
+def climb(objective: Callable[..., Any], first: Any, steps: int, how: Boosting, key: Any) -> Any:
+    """Adam, upwards, on an objective of a point and a key."""
     rate = optax.cosine_decay_schedule(how.rate, steps) if how.falls else how.rate
     adam = optax.adam(rate)
 
@@ -126,17 +105,7 @@ def bounded(at: Any) -> Any:
     return jnp.clip(mean, -4.0, 4.0), jnp.clip(shape, np.log(1e-3), np.log(2.0))
 
 
-# --- boosting --------------------------------------------------------------------------------
-
-
-def grow(
-    log_density: Callable[[Any], Any],
-    size: int,
-    components: int,
-    steps: int,
-    how: Boosting,
-    key: Any,
-) -> Mixed:
+def grow(log_density: Any, size: int, components: int, steps: int, how: Boosting, key: Any) -> Any:
     """The whole run, one compiled program: mixtures are padded to their final size."""
     keep = bounded if how.bounded else (lambda at: at)
 
@@ -162,23 +131,16 @@ def grow(
         law = Mixed(law.weights, law.means.at[number].set(mean), law.factors.at[number].set(root))
         fresh = mean + jax.random.normal(own[2], (DRAWS, size)) @ root.T
         draws = draws.at[number].set(fresh)
-        return (
-            law._replace(weights=weighed(log_density, law, draws, number, how.rule)),
-            draws,
-        ), None
+        weights = weighed(log_density, law, draws, number, how.rule)
+        return (law._replace(weights=weights), draws), None
 
-    first = Mixed(
-        jnp.zeros(components),
-        jnp.zeros((components, size)),
-        jnp.tile(jnp.eye(size), (components, 1, 1)),
-    )
+    roots = jnp.tile(jnp.eye(size), (components, 1, 1))
+    first = Mixed(jnp.zeros(components), jnp.zeros((components, size)), roots)
     state = first, jnp.zeros((components, DRAWS, size))
     return jax.lax.scan(add, state, jnp.arange(components))[0][0]
 
 
-def weighed(
-    log_density: Callable[[Any], Any], law: Mixed, draws: Any, number: Any, rule: str
-) -> Any:
+def weighed(log_density: Any, law: Mixed, draws: Any, number: Any, rule: str) -> Any:
     """(K,) weights with component ``number`` in."""
     old, new = law.weights, jnp.zeros_like(law.weights).at[number].set(1.0)
     mixed = lambda a: (1 - a) * old + a * new
@@ -219,20 +181,12 @@ def weighed(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _grown(
-    log_density: Any, size: int, components: int, steps: int, how: Boosting, keys: Any
-) -> Mixed:
-    run = functools.partial(grow, log_density, size, components, steps, how)
-    return jax.vmap(run)(keys)
+def _grown(log_density: Any, size: int, components: int, steps: int, how: Any, keys: Any) -> Any:
+    return jax.vmap(functools.partial(grow, log_density, size, components, steps, how))(keys)
 
 
 def boost(
-    target: Target,
-    how: Boosting,
-    *,
-    components: int,
-    evaluations: int,
-    seeds: Any,
+    target: Target, how: Boosting, *, components: int, evaluations: int, seeds: Any
 ) -> list[Found]:
     """One mixture a seed, which takes no more than so many evaluations."""
     each = evaluations // components
@@ -242,42 +196,21 @@ def boost(
     if how.batch == 1 and steps > 12_000:
         how = dataclasses.replace(how, batch=-(-steps // 12_000))
         steps = each // how.batch
-    with jax.enable_x64(True):
-        found = _grown(in_units(target), target.size, components, steps, how, keys(seeds))
     count = components * (steps * how.batch + spent)
-    return [Found(back(target, law), count) for law in apart(found)]
-
-
-# --- others ----------------------------------------------------------------------------------
+    return _found(target, seeds, count, _grown, components, steps, how)
 
 
 def joint(
-    target: Target,
-    *,
-    components: int,
-    evaluations: int,
-    seeds: Any,
-    batch: int = 4,
+    target: Target, *, components: int, evaluations: int, seeds: Any, batch: int = 4
 ) -> list[Found]:
     """All components at once: ``batch`` draws of each a step. With one component plain VI."""
     steps = evaluations // (components * batch)
-    how = dataclasses.replace(CAREFUL, start="draw" if components > 1 else "centre")
-    with jax.enable_x64(True):
-        found = _joined(in_units(target), target.size, components, steps, how, batch, keys(seeds))
-    count = steps * components * batch
-    return [Found(back(target, law), count) for law in apart(found)]
+    how = dataclasses.replace(CAREFUL, start="draw" if components > 1 else "centre", batch=batch)
+    return _found(target, seeds, steps * components * batch, _joined, components, steps, how)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _joined(
-    log_density: Any,
-    size: int,
-    components: int,
-    steps: int,
-    how: Boosting,
-    batch: int,
-    keys: Any,
-) -> Mixed:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _joined(log_density: Any, size: int, components: int, steps: int, how: Any, keys: Any) -> Any:
     def law_of(at: Any) -> Mixed:
         logits, means, shapes = at
         means, shapes = bounded((means, shapes))
@@ -285,7 +218,7 @@ def _joined(
 
     def objective(at: Any, key: Any) -> Any:
         law = law_of(at)
-        u = jax.random.normal(key, (components, batch, size), law.means.dtype)
+        u = jax.random.normal(key, (components, how.batch, size), law.means.dtype)
         z = law.means[:, None] + jnp.einsum("kij,kbj->kbi", law.factors, u)
         over = lambda f: jax.vmap(jax.vmap(f))(z)
         ratio = over(log_density) - over(lambda one: log_mixture(one, law))
@@ -295,22 +228,23 @@ def _joined(
         start, own = jax.random.split(key)
         draw = how.start == "draw"
         means = draw * jax.random.normal(start, (components, size))
-        shape = jnp.full(size, jnp.log(0.3) if draw else 0.0)
-        shapes = jnp.tile(shape, (components, 1))
-        first = jnp.zeros(components), means, shapes
-        return law_of(climb(objective, first, steps, how, own))
+        shapes = jnp.full((components, size), jnp.log(0.3) if draw else 0.0)
+        return law_of(climb(objective, (jnp.zeros(components), means, shapes), steps, how, own))
 
     return jax.vmap(run)(keys)
 
 
+def _found(target: Target, seeds: Any, count: int, program: Any, *arguments: Any) -> list[Found]:
+    """A program's mixtures, one a seed, in the target's own units."""
+    with jax.enable_x64(True):
+        keys = jax.vmap(jax.random.key)(jnp.asarray(list(seeds), jnp.uint32))
+        found = program(in_units(target), target.size, *arguments, keys)
+    laws = (Gaussians.of(*own) for own in zip(*map(np.asarray, found), strict=True))
+    return [Found(stretched(law, target.reach), count) for law in laws]
+
+
 def nuts(
-    target: Target,
-    *,
-    components: int,
-    seed: int,
-    chains: int = 8,
-    warmup: int = 500,
-    draws: int = 1000,
+    target: Target, *, components: int, seed: int, chains: int = 8, draws: int = 1000
 ) -> Found:
     """Draws of NUTS from ``chains`` draws of the base law, and a mixture fitted to them by EM.
 
@@ -322,14 +256,12 @@ def nuts(
 
     start = np.random.default_rng(seed).normal(size=(chains, target.size))
     with jax.enable_x64(True):
-        points, before, each = drawn_by_nuts(
-            in_units(target), start, key=jax.random.key(seed), warmup=warmup, draws=draws
-        )
-    count = before + int(each.sum())
+        options = {"key": jax.random.key(seed), "warmup": 500, "draws": draws}
+        points, before, each = drawn_by_nuts(in_units(target), start, **options)
     fitted = GaussianMixture(components, covariance_type="diag", n_init=3, random_state=seed)
     fitted.fit(points)
     law = Gaussians.of(fitted.weights_, fitted.means_, np.sqrt(fitted.covariances_))
-    return Found(stretched(law, target.reach), count)
+    return Found(stretched(law, target.reach), before + int(each.sum()))
 
 
 def drawn_by_nuts(
@@ -357,29 +289,10 @@ def drawn_by_nuts(
     return np.asarray(sampler.get_samples(), np.float64), before, each
 
 
-# --- units -----------------------------------------------------------------------------------
-
-
 @functools.cache
 def in_units(target: Target) -> Callable[[Any], Any]:
     """The log density where the base law has standard deviation one."""
     return lambda z: target.log_density(target.reach * z)
-
-
-def keys(seeds: Any) -> Any:
-    """One a seed."""
-    return jax.vmap(jax.random.key)(jnp.asarray(list(seeds), jnp.uint32))
-
-
-def apart(found: Mixed) -> list[Gaussians]:
-    """One a seed, in the units of the base law."""
-    arrays = [np.asarray(own, np.float64) for own in found]
-    return [Gaussians.of(*own) for own in zip(*arrays, strict=True)]
-
-
-def back(target: Target, law: Gaussians) -> Gaussians:
-    """In the target's own units."""
-    return stretched(law, target.reach)
 
 
 def stretched(law: Gaussians, by: float) -> Gaussians:

@@ -1,19 +1,17 @@
 """The pictures: targets and the mixtures that were found for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from experiments import harness
-from experiments.dark_knowledge.figures import COLORS
+from experiments.pursuit import predictions as names
 from experiments.pursuit.quadrature import SIDES, Gaussians
 from experiments.pursuit.targets import Array, Target
 
+COLORS = ("#1d70b8", "#c1121f")
 GREY = "#8d99a6"
 
 
@@ -30,32 +28,28 @@ def densities(
             ran = [peer for peer in boosting if peer in table]
             rows = [own, *([min(ran, key=lambda peer: median(table[peer]))] if ran else [])]
             for axis, method in zip(column, rows, strict=False):
-                shown = middle(table[method])
+                every = sorted(table[method], key=lambda row: row["reverse"])
+                shown = every[(len(every) - 1) // 2]
                 law = Gaussians.of(shown["weights"], shown["means"], shown["factors"])
-                panel = line if target.size == 1 else plane
-                panel(axis, target, law)
+                (line if target.size == 1 else plane)(axis, target, law)
                 title = f"{name}\n{method}" if method == own else method
                 axis.set_title(f"{title}\nKL {shown['reverse']:.2g}", fontsize=8)
                 axis.tick_params(labelsize=6)
 
 
-def middle(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The row of the median seed."""
-    return sorted(rows, key=lambda row: row["reverse"])[(len(rows) - 1) // 2]
-
-
-def line(axis: Axes, target: Target, law: Gaussians) -> None:
+def line(axis: Any, target: Target, law: Gaussians) -> None:
     """Density over a line: the target grey, the mixture blue, its components thin."""
     x = np.linspace(-target.box, target.box, 801)[:, None]
-    axis.fill_between(x[:, 0], true(target, x), color=GREY, alpha=0.45, linewidth=0)
+    height = true(target, x)
+    axis.fill_between(x[:, 0], height, color=GREY, alpha=0.45, linewidth=0)
     axis.plot(x, np.exp(law.log_density(x)), color=COLORS[0], linewidth=1.3)
     for weight, mean, root in zip(law.weights, law.means, law.factors, strict=True):
         own = Gaussians(np.ones(1), mean[None], root[None])
         axis.plot(x, weight * np.exp(own.log_density(x)), color=COLORS[1], linewidth=0.6)
-    axis.set_ylim(0, 1.25 * true(target, x).max())
+    axis.set_ylim(0, 1.25 * height.max())
 
 
-def plane(axis: Axes, target: Target, law: Gaussians) -> None:
+def plane(axis: Any, target: Target, law: Gaussians) -> None:
     """The target's density grey, that of the mixture in lines, its components as ellipses."""
     side = np.linspace(-target.box, target.box, 161)
     points = np.stack([own.ravel() for own in np.meshgrid(side, side)], 1)
@@ -73,21 +67,14 @@ def plane(axis: Axes, target: Target, law: Gaussians) -> None:
 
 
 def true(target: Target, points: Array) -> Array:
-    """Normalised densities."""
-    constant = target.log_normaliser(SIDES[target.size][0])
-    return np.exp(target.log_densities(points) - constant)
-
-
-# --- test log likelihoods --------------------------------------------------------------------
+    return np.exp(target.log_densities(points) - target.log_normaliser(SIDES[target.size][0]))
 
 
 def curves(problems: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """A panel a problem: mixtures and ensembles by their size, the others as levels.
+    """Test log likelihoods over data sets, a panel a problem.
 
-    Of each problem there are statistics over data sets.
+    Mixtures and ensembles by their size, the others as levels.
     """
-    from experiments.pursuit import predictions as names
-
     size = (3.4 * len(problems), 3.2)
     with harness.figure(path, 1, len(problems), figsize=size) as axes:
         for axis, (problem, told) in zip(axes[0], problems.items(), strict=True):

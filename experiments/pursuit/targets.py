@@ -5,8 +5,6 @@ before the edges, so that equal spacing integrates it to many digits: funnels an
 straightened, heavy tails pulled in.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -16,35 +14,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 LOG_2PI = math.log(2 * math.pi)
 Grid = Callable[[int], tuple[Array, Array]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
-    """A density, and what is known of it.
+    """A density, and what is known of it."""
 
-    Attributes:
-        name: of it.
-        size: its dimension, 1 or 2; points are (size,).
-        log_density: of a point, in nats, normalised or not, traceable by JAX.
-        grid: ``n -> (points (N, size), logarithms of their volumes (N,))``, ``n`` a side.
-        reach: the standard deviation of the base law, the same along all axes: how far one has to
-            look. The mean is zero.
-        box: half the width of pictures.
-        moments: whether the variance exists. Where not, KL(p ‖ q) to any mixture of Gaussians is
-            infinite, and none is reported.
-    """
-
-    name: str
-    size: int
-    log_density: Callable[[Any], Any]
-    grid: Grid
+    name: str  # of it
+    size: int  # its dimension, 1 or 2; points are (size,)
+    log_density: Callable[[Any], Any]  # of a point, in nats, normalised or not, traceable by JAX
+    grid: Grid  # ``n -> (points (N, size), logarithms of their volumes (N,))``, ``n`` a side
+    # the standard deviation of the base law, the same along all axes: how far one has to look. The
+    # mean is zero
     reach: float
-    box: float
+    box: float  # half the width of pictures
+    # whether the variance exists. Where not, KL(p ‖ q) to any mixture of Gaussians is infinite, and
+    # none is reported
     moments: bool = True
 
     def log_densities(self, points: Array) -> Array:
@@ -53,7 +42,6 @@ class Target:
             return np.asarray(_of_many(self.log_density)(jnp.asarray(points, jnp.float64)))
 
     def log_normaliser(self, side: int) -> float:
-        """By quadrature."""
         points, volumes = self.grid(side)
         return float(np.logaddexp.reduce(self.log_densities(points) + volumes))
 
@@ -63,23 +51,20 @@ def _of_many(log_density: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return jax.jit(jax.vmap(log_density))
 
 
-# --- grids -----------------------------------------------------------------------------------
+def square(size: int, low: float, high: float, side: int) -> Array:
+    """(side^size, size) equally spaced points on a line or a square."""
+    axes = np.meshgrid(*[np.linspace(low, high, side)] * size, indexing="ij")
+    return np.stack([axis.ravel() for axis in axes], 1)
 
 
 def straight(size: int, low: float, high: float) -> Grid:
-    """Equally spaced on a line or a square."""
-
-    def grid(side: int) -> tuple[Array, Array]:
-        line = np.linspace(low, high, side)
-        axes = np.meshgrid(*[line] * size, indexing="ij")
-        points = np.stack([axis.ravel() for axis in axes], 1)
-        return points, np.full(len(points), size * math.log(line[1] - line[0]))
-
-    return grid
+    step = lambda side: np.linspace(low, high, side)[1] - low
+    volumes = lambda side: np.full(side**size, size * math.log(step(side)))
+    return lambda side: (square(size, low, high, side), volumes(side))
 
 
 def bent(
-    inner: Grid, forward: Callable[[Array], Array], log_volume: Callable[[Array], Array]
+    inner: Grid, forward: Callable[[Array], Array], log_volume: Callable[[Array], Any]
 ) -> Grid:
     """A grid whose points are moved, and how the logarithm of their volumes changes."""
 
@@ -93,50 +78,39 @@ def bent(
 def tailed(reach: float = 5.0) -> Grid:
     """A line whose ends are far away: x = sinh(π/2 sinh t), as of double-exponential quadrature."""
 
-    def forward(t: Array) -> Array:
-        return np.sinh(math.pi / 2 * np.sinh(t))
-
     def log_volume(t: Array) -> Array:
         inner = math.pi / 2 * np.sinh(t[:, 0])
         return np.log(math.pi / 2 * np.cosh(t[:, 0])) + np.log(np.cosh(inner))
 
+    forward = lambda t: np.sinh(math.pi / 2 * np.sinh(t))
     return bent(straight(1, -reach, reach), forward, log_volume)
-
-
-# --- densities -------------------------------------------------------------------------------
 
 
 def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:
     """Normalised, of Gaussians with axes of their own: (K,), (K, d), (K, d)."""
-    weights, means, deviations = (
-        np.asarray(own, np.float64) for own in (weights, means, deviations)
-    )
+    weights, means, deviations = (np.asarray(own, float) for own in (weights, means, deviations))
+    constants = np.log(weights / weights.sum()) - np.log(deviations).sum(1)
 
     def log_density(z: Any) -> Any:
         # in the precision of the point: compiled constants of one precision do not serve the other
         own = lambda numbers: jnp.asarray(numbers, jnp.result_type(z))
         away = (z - own(means)) / own(deviations)
-        constants = np.log(weights / weights.sum()) - np.log(deviations).sum(1)
         return jax.nn.logsumexp(-(away**2 + LOG_2PI).sum(1) / 2 + own(constants))
 
     return log_density
 
 
-FOUR_1D = (
-    np.array([0.2, 0.3, 0.3, 0.2]),
-    np.array([[-7.0], [-2.5], [2.0], [7.0]]),
-    np.array([[0.6], [0.5], [0.8], [0.7]]),
-)
+FOUR_1D = ([0.2, 0.3, 0.3, 0.2], [[-7.0], [-2.5], [2.0], [7.0]], [[0.6], [0.5], [0.8], [0.7]])
 """Weights, means and standard deviations."""
 FOUR_2D = (
-    np.array([0.3, 0.2, 0.2, 0.3]),
-    np.array([[-3.0, -3.0], [-3.0, 3.5], [3.0, -2.5], [3.5, 3.0]]),
-    np.array([[0.5, 0.9], [0.8, 0.6], [0.6, 0.6], [0.9, 0.5]]),
+    [0.3, 0.2, 0.2, 0.3],
+    [[-3.0, -3.0], [-3.0, 3.5], [3.0, -2.5], [3.5, 3.0]],
+    [[0.5, 0.9], [0.8, 0.6], [0.6, 0.6], [0.9, 0.5]],
 )
+WIDTH, BEND, THICKNESS, MOUTH = 2.0, 0.25, 0.7, 1.5
 
 
 def four_modes_1d() -> Target:
-    """Four modes of unequal weight and width."""
     return Target("four modes, 1-d", 1, mixture(*FOUR_1D), straight(1, -16, 16), 5.0, 10.0)
 
 
@@ -146,7 +120,6 @@ def four_modes_2d() -> Target:
 
 
 def two_far_modes() -> Target:
-    """Forty standard deviations apart."""
     density = mixture([0.4, 0.6], [[-20.0], [20.0]], [[1.0], [1.0]])
     return Target("two far modes", 1, density, straight(1, -35, 35), 15.0, 27.0)
 
@@ -159,27 +132,21 @@ def ring_of_six() -> Target:
     return Target("ring of six", 2, density, straight(2, -10, 10), 4.0, 6.5)
 
 
-WIDTH, BEND, THICKNESS = 2.0, 0.25, 0.7
-
-
 def banana() -> Target:
     """z₁ ~ N(0, 4), z₂ - (z₁² - 4)/4 ~ N(0, .49)."""
+    volume = math.log(WIDTH * THICKNESS)
 
     def log_density(z: Any) -> Any:
         lifted = z[1] - BEND * (z[0] ** 2 - WIDTH**2)
         both = (z[0] / WIDTH) ** 2 + (lifted / THICKNESS) ** 2
-        return -both / 2 - LOG_2PI - math.log(WIDTH * THICKNESS)
+        return -both / 2 - LOG_2PI - volume
 
     def forward(u: Array) -> Array:
         first = WIDTH * u[:, 0]
         return np.stack([first, THICKNESS * u[:, 1] + BEND * (first**2 - WIDTH**2)], 1)
 
-    volume = math.log(WIDTH * THICKNESS)
-    grid = bent(straight(2, -10, 10), forward, lambda u: np.full(len(u), volume))
+    grid = bent(straight(2, -10, 10), forward, lambda u: volume)
     return Target("banana", 2, log_density, grid, 4.0, 7.0)
-
-
-MOUTH = 1.5
 
 
 def funnel() -> Target:
@@ -199,10 +166,7 @@ def funnel() -> Target:
 
 def cauchy() -> Target:
     """Of scale one: no mean, no variance."""
-
-    def log_density(z: Any) -> Any:
-        return -jnp.log1p(z[0] ** 2) - math.log(math.pi)
-
+    log_density = lambda z: -jnp.log1p(z[0] ** 2) - math.log(math.pi)
     return Target("Cauchy", 1, log_density, tailed(), 4.0, 15.0, moments=False)
 
 
@@ -218,10 +182,7 @@ def skew_normal() -> Target:
 
 def log_gamma() -> Target:
     """The logarithm of a gamma variable of shape one half: a slope and a cliff."""
-
-    def log_density(z: Any) -> Any:
-        return z[0] / 2 - jnp.exp(z[0]) - math.log(math.pi) / 2
-
+    log_density = lambda z: z[0] / 2 - jnp.exp(z[0]) - math.log(math.pi) / 2
     return Target("log gamma", 1, log_density, straight(1, -90, 6), 4.0, 12.0)
 
 

@@ -4,14 +4,11 @@ A line with Student noise and two instruments that contradict each other; and a 
 on two features of which one matters, and that are all but the same in training.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ import numpy as np
 from experiments import harness
 from experiments.pursuit import CACHE, RESULTS, pictures, predictions
 from experiments.pursuit.predictions import MEAN_FIELD, OURS, TRUTH, Problem
-from posterity.errors import ConvergenceWarning
 from posterity.families import DiagonalGaussian, Mixture
 from posterity.models import FunctionModel, LogisticRegression
 
@@ -35,7 +31,10 @@ SPIKE, SLAB = 0.2, 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run: components, steps of rivals' climbs, burn-in of SGLD, sets of records."""
+    """How much is run: components, steps of rivals' climbs, burn-in of SGLD, sets of records.
+
+    ``pairs`` are records of the line, one an instrument; ``records`` those of the twin features.
+    """
 
     counts: tuple[int, ...] = (1, 2, 4, 8)
     steps: int = 4000
@@ -43,17 +42,11 @@ class Effort:
     lines: int = 10
     twins: int = 16
     pairs: int = 5
-    """Of records of the line, one an instrument."""
     records: int = 60
-    """Of the twin features."""
     tests: int = 400
 
 
-FULL = Effort()
 QUICK = Effort((1, 2), steps=50, burn_in=250, lines=1, twins=1, pairs=4, records=10, tests=20)
-
-
-# --- a line with two instruments -----------------------------------------------------------------
 
 
 def student(z: Any, data: Any) -> Any:
@@ -81,9 +74,6 @@ def line(seed: int, effort: Effort) -> Problem:
     return Problem(LINE, prior, prior, records(effort.pairs), records(effort.tests // 2))
 
 
-# --- twin features -------------------------------------------------------------------------------
-
-
 def spike_and_slab() -> Mixture:
     """Each effect of two is small or large: four laws of both."""
     pairs = np.array(list(itertools.product([SPIKE**2, SLAB**2], repeat=2)))
@@ -106,8 +96,6 @@ def twins(seed: int, effort: Effort) -> Problem:
     train, test = labelled(x), labelled(rng.normal(size=(effort.tests, 2)))
     return Problem(LogisticRegression(), spike_and_slab(), base, train, test)
 
-
-# --- the run -------------------------------------------------------------------------------------
 
 PROBLEMS: dict[str, tuple[Callable[[int, Effort], Problem], Callable[[Any], Any], str, str]] = {
     "line with two instruments": (
@@ -133,21 +121,21 @@ def scores(name: str, seed: int, effort: Effort) -> dict[str, Any]:
     make, in_one, *_ = PROBLEMS[name]
     problem = make(seed, effort)
     points, weights = predictions.exact(problem)
-    chains = {"burn_in": effort.burn_in}
-    found = predictions.curve(problem, effort.counts, seed, steps=effort.steps, chains=chains)
+    options = {"steps": effort.steps, "chains": {"burn_in": effort.burn_in}}
     one = float(weights[in_one(points)].sum())
     return {
-        **found,
+        **predictions.curve(problem, effort.counts, seed, **options),
         TRUTH: predictions.score(problem, points, weights),
         "weight of the lesser mode": min(one, 1 - one),
     }
 
 
 def run(
-    effort: Effort, results: Path = RESULTS, cache: Path = CACHE, *, only_kept: bool = False
+    *, results: Path = RESULTS, cache: Path = CACHE, only_kept: bool = False, quick: bool = False
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `two_modes.json` holds."""
-    goals, reports, few = [], {}, dataclasses.replace(effort, lines=0, twins=0)
+    effort, goals, reports = QUICK if quick else Effort(), [], {}
+    few = dataclasses.replace(effort, lines=0, twins=0)
     for name, (_, _, sets, setting) in PROBLEMS.items():
         rows = []
         for seed in range(getattr(effort, sets)):
@@ -181,15 +169,5 @@ def run(
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run."""
-    chosen = harness.command_line(__doc__, RESULTS, CACHE).parse_args(arguments)
-    # what has not converged is judged by its score
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    effort = QUICK if chosen.quick else FULL
-    found = run(effort, chosen.results, chosen.cache, only_kept=chosen.only_kept)
-    harness.print_goals(found["goals"])
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

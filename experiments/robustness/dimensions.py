@@ -5,21 +5,18 @@ other; by the least distance is meant the one from which on all of five seeds co
 Writes `results/dimensions.json`.
 """
 
-from __future__ import annotations
-
 import functools
-import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from experiments.harness import CACHES, command_line, kept, print_goals, versions, write
+from experiments.harness import CACHES, command, kept, versions, write
 from experiments.robustness.situations import ledger, repeated, total, wisharts
 from posterity import Plate, fuse
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 RESULTS = Path(__file__).parent / "results"
 LAYOUTS = {
     "nine single components of three": [[k % 3] for k in range(9)],
@@ -69,24 +66,30 @@ def least(layout: str, size: int, records: int, seeds: int) -> float | None:
     return found
 
 
-def main() -> None:
+def run(
+    *,
+    results: Path = RESULTS,
+    cache: Path = CACHES / "dimensions",
+    only_kept: bool = False,
+    quick: bool = False,
+) -> dict[str, Any]:
     """Measure what is not kept yet, and write all down."""
-    parser = command_line(__doc__, RESULTS, CACHES / "dimensions")
-    chosen = parser.parse_args()
-    seeds, table = 1 if chosen.quick else SEEDS, {}
+    seeds, table = 1 if quick else SEEDS, {}
     for layout in LAYOUTS:
         table[layout] = {}
-        for cell in CELLS:
-            make = None if chosen.only_kept else functools.partial(least, layout, *cell, seeds)
-            name = f"{layout.replace(' ', '-')}-{cell[0]}-{cell[1]}-{seeds}"
-            table[layout]["d = {}, n = {}".format(*cell)] = kept(chosen.cache, name, make)
+        for size, records in CELLS:
+            make = functools.partial(least, layout, size, records, seeds)
+            name = f"{layout.replace(' ', '-')}-{size}-{records}-{seeds}"
+            found = kept(cache, name, None if only_kept else make)
+            table[layout][f"d = {size}, n = {records}"] = found
+        print(layout, table[layout], flush=True)
     worst = [own[cell] or np.inf for own in table.values() for cell in own]
     goal = f"clusters {GOAL:g} deviations apart are found in all cells"
     goals = [{"goal": goal, "measured": max(worst), "met": max(worst) <= GOAL}]
-    write(chosen.results, "dimensions", {"versions": versions(), "goals": goals, "least": table})
-    print(json.dumps(table, indent=1))
-    print_goals(goals)
+    document = {"versions": versions(), "goals": goals, "least": table}
+    write(results, "dimensions", document)
+    return document
 
 
 if __name__ == "__main__":
-    main()
+    command(run)

@@ -1,24 +1,20 @@
 """Random federations as users have them: raw columns, vague priors, naive code, tiny sites."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.models import LogisticRegression
 
-Array = NDArray[np.float64]
-SIZES = (3, 12, 50, 200)
-"""Records of a site: four sizes, so that little is compiled."""
+Array = np.ndarray
+SIZES = (3, 12, 50, 200)  # records of a site: four sizes, so that little is compiled
 
 
 @dataclass(frozen=True)
@@ -33,12 +29,8 @@ class Problem:
 
     @property
     def pooled(self) -> tuple[Array, Array]:
-        """All sites' records."""
         x, y = zip(*self.sites.values(), strict=True)
         return np.concatenate(x), np.concatenate(y)
-
-
-# --- logistic regression on raw columns ----------------------------------------------------------
 
 
 def logistic(seed: int) -> Problem:
@@ -56,8 +48,6 @@ def logistic(seed: int) -> Problem:
         y = odds > 0 if separable else rng.random(len(x)) < expit(odds)
         constant = [np.ones((len(x), 1))] * int(intercept)
         data[f"site {k:02d}"] = np.hstack([*constant, x]), y.astype(float)
-    size, family = columns + int(intercept), DiagonalGaussian if diagonal else Gaussian
-    spread = np.full(size, variance) if diagonal else variance * np.eye(size)
     about = {
         "mean": mean,
         "scale": scale,
@@ -67,13 +57,20 @@ def logistic(seed: int) -> Problem:
         "sites": sites,
         "columns": columns,
     }
-    kind = f"logistic, {'diagonal' if diagonal else 'full'}"
-    return Problem(
-        kind, LogisticRegression(), data, family.from_standard(np.zeros(size), spread), about
-    )
+    prior = wide(np.full(columns + int(intercept), variance), diagonal)
+    return Problem(_named("logistic", diagonal), LogisticRegression(), data, prior, about)
 
 
-# --- what users write -------------------------------------------------------------------------
+def wide(variances: Array, diagonal: Any) -> Gaussian | DiagonalGaussian:
+    """A Gaussian of mean zero, of a diagonal covariance or of a full one that is diagonal."""
+    zero = np.zeros(len(variances))
+    if diagonal:
+        return DiagonalGaussian.from_standard(zero, variances)
+    return Gaussian.from_standard(zero, np.diag(variances))
+
+
+def _named(kind: str, diagonal: Any) -> str:
+    return f"{kind}, {'diagonal' if diagonal else 'full'}"
 
 
 def poisson(z: Any, data: Any) -> Any:
@@ -111,16 +108,6 @@ def laplace(z: Any, data: Any) -> Any:
     return -jnp.abs(y - x @ z)
 
 
-NAIVE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
-    "Poisson": (poisson, 0),
-    "negative binomial": (negative_binomial, 1),
-    "Student": (student, 1),
-    "ordinal": (ordinal, 2),
-    "Laplace": (laplace, 0),
-}
-"""The functions, and how many parameters each has beside its slopes."""
-
-
 def softmax(z: Any, data: Any) -> Any:
     """Three classes, the first of logit zero; slopes of the second, then of the third."""
     x, y = data
@@ -152,7 +139,6 @@ def bilinear(z: Any, data: Any) -> Any:
 
 
 def mixture(z: Any, data: Any) -> Any:
-    """Two means that can be exchanged."""
     _, y = data
     return jnp.logaddexp(-((y - z[0]) ** 2) / 2, -((y - z[1]) ** 2) / 2)
 
@@ -163,8 +149,28 @@ def by_numpy(z: Any, data: Any) -> Any:
     return np.asarray(-np.log1p((y - x @ z) ** 2))
 
 
-@dataclass(frozen=True)
-class Kind:
+def _responses(rng: np.random.Generator, predictor: Array) -> Array:
+    return predictor + rng.standard_t(3, size=len(predictor))
+
+
+def _counts(rng: np.random.Generator, predictor: Array) -> Array:
+    return rng.poisson(np.exp(np.clip(predictor, -5, 4))).astype(float)
+
+
+def _levels(rng: np.random.Generator, predictor: Array) -> Array:
+    return np.digitize(predictor + rng.logistic(size=len(predictor)), [-1.0, 1.0]).astype(float)
+
+
+def _chosen(rng: np.random.Generator, predictor: Array) -> Array:
+    scores = np.c_[0 * predictor, predictor, -predictor]
+    return np.argmax(scores + rng.gumbel(size=(len(predictor), 3)), 1).astype(float)
+
+
+def _many_zeros(rng: np.random.Generator, predictor: Array) -> Array:
+    return (rng.random(len(predictor)) < 0.7) * _counts(rng, predictor)
+
+
+class Kind(NamedTuple):
     """A likelihood, the number of its parameters for ``p`` columns, and how its records arise.
 
     ``draw(rng, predictor)`` draws responses for log rates, log odds or means.
@@ -175,39 +181,29 @@ class Kind:
     draw: Callable[[np.random.Generator, Array], Array]
 
 
-def _drawn(kind: str) -> Callable[[np.random.Generator, Array], Array]:
-    return lambda rng, predictor: _responses(kind, predictor, rng).astype(float)
+def _more(parameters: int) -> Callable[[int], int]:
+    return lambda p: p + parameters
 
 
-USERS: dict[str, Kind] = {
-    **{
-        kind: Kind(function, lambda p, more=more: p + more, _drawn(kind))
-        for kind, (function, more) in NAIVE.items()
-    },
-    "softmax": Kind(
-        softmax,
-        lambda p: 2 * p,
-        lambda rng, f: np.argmax(np.c_[0 * f, f, -f] + rng.gumbel(size=(len(f), 3)), 1).astype(
-            float
-        ),
-    ),
-    "zero-inflated": Kind(
-        zero_inflated,
-        lambda p: p + 1,
-        lambda rng, f: (
-            (rng.random(len(f)) < 0.7) * rng.poisson(np.exp(np.clip(f, -5, 4))).astype(float)
-        ),
-    ),
-    "Weibull": Kind(
-        weibull, lambda p: p + 1, lambda rng, f: np.exp(f) * rng.weibull(1.5, len(f)) + 1e-12
-    ),
+NAIVE = {
+    "Poisson": Kind(poisson, _more(0), _counts),
+    "negative binomial": Kind(negative_binomial, _more(1), _counts),
+    "Student": Kind(student, _more(1), _responses),
+    "ordinal": Kind(ordinal, _more(2), _levels),
+    "Laplace": Kind(laplace, _more(0), _responses),
+}
+USERS = {
+    **NAIVE,
+    "softmax": Kind(softmax, lambda p: 2 * p, _chosen),
+    "zero-inflated": Kind(zero_inflated, _more(1), _many_zeros),
+    "Weibull": Kind(weibull, _more(1), lambda rng, f: np.exp(f) * rng.weibull(1.5, len(f)) + 1e-12),
     "bilinear": Kind(bilinear, lambda p: 2, lambda rng, f: 2 * f + rng.normal(size=len(f))),
     "mixture": Kind(
         mixture,
         lambda p: 2,
         lambda rng, f: 3 * (rng.random(len(f)) < 0.5) + rng.normal(size=len(f)),
     ),
-    "NumPy": Kind(by_numpy, lambda p: p, lambda rng, f: f + rng.standard_t(3, size=len(f))),
+    "NumPy": Kind(by_numpy, _more(0), _responses),
 }
 """What users write, by name."""
 
@@ -241,8 +237,6 @@ def users(seed: int) -> Problem:
         each = np.r_[np.ones(int(intercept)), 1 / scale**2]
         copies = 2 if name == "softmax" else 1
         spread[: copies * len(each)] *= np.tile(each, copies)
-    family = DiagonalGaussian if diagonal else Gaussian
-    prior = family.from_standard(np.zeros(size), spread if diagonal else np.diag(spread))
     schedule = ["sequential"] * 5 + ["synchronous", "asynchronous", "gossip"]
     about = {
         "mean": list(mean),
@@ -253,15 +247,15 @@ def users(seed: int) -> Problem:
         "intercept": bool(intercept),
         "schedule": str(rng.choice(schedule)),
     }
-    kind_name = f"{name}, {'diagonal' if diagonal else 'full'}"
-    return Problem(kind_name, kind.function, data, prior, about)
+    prior = wide(spread, diagonal)
+    return Problem(_named(name, diagonal), kind.function, data, prior, about)
 
 
 def naive(seed: int) -> Problem:
     """Prior variances 1e-2 to 1e4, mostly 1 to 100; an intercept, a slope, 1 to 8 sites."""
     rng = np.random.default_rng([2, seed])
     kind = list(NAIVE)[seed % len(NAIVE)]
-    function, more = NAIVE[kind]
+    function, size, draw = NAIVE[kind]
     usual = rng.random() < 0.8
     variance = float(rng.choice([1, 10, 100]) if usual else 10 ** rng.uniform(-2, 4))
     mean, scale = rng.choice([0.0, 0.0, 3.0, 10.0]), 10 ** rng.uniform(-0.5, 0.7)
@@ -271,17 +265,7 @@ def naive(seed: int) -> Problem:
     for k in range(int(rng.choice([1, 2, 3, 5, 8]))):
         x = mean + scale * rng.normal(size=(int(rng.choice(SIZES)), columns))
         x[:, : columns - 1] = 1
-        predictor = x @ slopes
-        data[f"site {k}"] = x, _responses(kind, predictor, rng).astype(float)
-    size = columns + more
+        data[f"site {k}"] = x, draw(rng, x @ slopes)
     about = {"mean": mean, "scale": scale, "variance": variance, "sites": len(data)}
-    prior = Gaussian.from_standard(np.zeros(size), variance * np.eye(size))
+    prior = wide(np.full(size(columns), variance), diagonal=False)
     return Problem(kind, function, data, prior, about)
-
-
-def _responses(kind: str, predictor: Array, rng: np.random.Generator) -> Array:
-    if kind in ("Poisson", "negative binomial"):
-        return rng.poisson(np.exp(np.clip(predictor, -5, 4)))
-    if kind == "ordinal":
-        return np.digitize(predictor + rng.logistic(size=len(predictor)), [-1.0, 1.0])
-    return predictor + rng.standard_t(3, size=len(predictor))

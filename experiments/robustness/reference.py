@@ -5,8 +5,6 @@ Gauss-Hermite nodes; for logistic regression in coordinates in which the posteri
 the logistic function as a mixture of probits, which is exact however wide a predictor spreads.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable
@@ -16,16 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from experiments.robustness.problems import Problem
 from posterity.families import DiagonalGaussian
 from posterity.models import LogisticRegression
 
-Array = NDArray[np.float64]
-Gap = Callable[[Any], float]
-"""How many nats a posterior's free energy is above the least."""
+Array = np.ndarray
+Gap = Callable[[Any], float]  # how many nats a posterior's free energy is above the least
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -35,13 +31,9 @@ DENSITY = expit(PLACES) * expit(-PLACES) * (PLACES[1] - PLACES[0])
 
 
 def gap_of(problem: Problem) -> Gap:
-    """What measures posteriors of this problem."""
     if isinstance(problem.model, LogisticRegression):
         return _logistic(problem)
     return _users(problem)
-
-
-# --- logistic regression ----------------------------------------------------------------------
 
 
 def _logistic(problem: Problem) -> Gap:
@@ -50,18 +42,9 @@ def _logistic(problem: Problem) -> Gap:
     precision = np.diag(prior.precision) if diagonal else prior.precision
     sign = np.where(y > 0, 1.0, -1.0)
     centre, root = _mode(x, sign, precision, diagonal)
-    free = functools.partial(
-        _free_energy,
-        x @ root,
-        x @ centre,
-        sign,
-        root.T @ precision @ root,
-        -np.linalg.solve(root, centre),
-        diagonal,
-    )
-    size = x.shape[1]
-    start = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
-    least, _ = _minimised(free, start)
+    law = root.T @ precision @ root, -np.linalg.solve(root, centre)
+    free = functools.partial(_free_energy, x @ root, x @ centre, sign, *law, diagonal)
+    least, _ = _minimised(free, _start(x.shape[1], diagonal))
 
     def gap(q: Any) -> float:
         mean = np.linalg.solve(root, q.mean - centre)
@@ -122,7 +105,7 @@ def _expected(mean: Array, deviation: Array, sign: Array) -> tuple[Array, Array,
     """``E[log σ(± f)]`` and its derivatives: in the mean, and twice that in the variance."""
     wrong, deviation = -sign * mean, np.maximum(deviation, 1e-9)
     away = wrong[:, None] - PLACES
-    below, density = ndtr(away / deviation[:, None]), None
+    below = ndtr(away / deviation[:, None])
     density = np.exp(-((away / deviation[:, None]) ** 2) / 2) / np.sqrt(2 * np.pi)
     wide = (
         (away * below + deviation[:, None] * density) @ DENSITY,
@@ -134,9 +117,6 @@ def _expected(mean: Array, deviation: Array, sign: Array) -> tuple[Array, Array,
     narrow = (part @ WEIGHTS for part in near)
     value, slope, bend = (np.where(deviation < 1, n, w) for n, w in zip(narrow, wide, strict=True))
     return -value, sign * slope, -bend
-
-
-# --- what users write -------------------------------------------------------------------------
 
 
 def _users(problem: Problem) -> Gap:
@@ -157,15 +137,14 @@ def _users(problem: Problem) -> Gap:
 
     def energy(packed: Array, place: Any, program: Any = free) -> tuple[float, Array]:
         with jax.enable_x64(True):
-            value, slope = map(np.asarray, program(jnp.asarray(packed), *place, *law))
+            value, slope = map(np.asarray, program(jnp.asarray(packed), place, law))
         finite = np.isfinite(value) and np.isfinite(slope).all()
         return (float(value), slope) if finite else (1e30, np.zeros_like(packed))
 
     def searched(centre: Array, root: Array, scale: Array) -> tuple[float, float]:
         """The least from here, by as many nodes as a search can afford and by more."""
         place = centre, root, scale
-        start = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
-        ends = _minimised(lambda packed: energy(packed, place), start)
+        ends = _minimised(lambda packed: energy(packed, place), _start(size, diagonal))
         return ends[0], energy(ends[1], place, fine)[0]
 
     deviation = np.sqrt(np.diag(np.linalg.inv(precision)))
@@ -183,9 +162,8 @@ def _users(problem: Problem) -> Gap:
         covariance = np.diag(1 / q.precision) if diagonal else np.asarray(q.covariance)
         root = np.linalg.cholesky((covariance + covariance.T) / 2)
         place = np.asarray(q.mean), root, np.sqrt(np.diag(covariance))
-        here = np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
         ends = [*found.values(), searched(*place)]
-        return energy(here, place, fine)[0] - min(end[1] for end in ends)
+        return energy(_start(size, diagonal), place, fine)[0] - min(end[1] for end in ends)
 
     return gap
 
@@ -228,17 +206,8 @@ def _programs(function: Any, size: int, diagonal: bool) -> tuple[Any, Any, Any]:
         noise = np.array(list(itertools.product(line, repeat=size)))
         chance = np.prod(list(itertools.product(chances / chances.sum(), repeat=size)), axis=1)
 
-        def energy(
-            packed: Any,
-            centre: Any,
-            root: Any,
-            scale: Any,
-            x: Any,
-            y: Any,
-            weights: Any,
-            prior_mean: Any,
-            precision: Any,
-        ) -> Any:
+        def energy(packed: Any, place: Any, law: Any) -> Any:
+            (centre, root, scale), (x, y, weights, prior_mean, precision) = place, law
             mean = centre + root @ packed[:size]
             if diagonal:
                 own, logs = jnp.diag(scale * jnp.exp(packed[size:])), packed[size:]
@@ -250,12 +219,8 @@ def _programs(function: Any, size: int, diagonal: bool) -> tuple[Any, Any, Any]:
             values = jax.lax.map(lambda z: (weights * function(z, (x, y))).sum(), z, batch_size=256)
             away = mean - prior_mean
             spread = (away @ precision @ away + jnp.trace(own.T @ precision @ own)) / 2
-            return (
-                spread
-                - chance @ values
-                - logs.sum()
-                - jnp.log(jnp.abs(jnp.diag(jnp.diag(scale) if diagonal else root))).sum()
-            )
+            volume = jnp.log(jnp.abs(jnp.diag(jnp.diag(scale) if diagonal else root))).sum()
+            return spread - chance @ values - logs.sum() - volume
 
         return jax.jit(jax.value_and_grad(energy))
 
@@ -266,11 +231,12 @@ def _programs(function: Any, size: int, diagonal: bool) -> tuple[Any, Any, Any]:
     return posterior, free(few), free(many)
 
 
-# --- both -------------------------------------------------------------------------------------
+def _start(size: int, diagonal: bool) -> Array:
+    """Packed: mean zero, and the identity as a root of the covariance."""
+    return np.zeros(2 * size if diagonal else size + size * (size + 1) // 2)
 
 
 def _minimised(free: Any, start: Array) -> tuple[float, Array]:
-    """The least, and where it is."""
     least, options = np.inf, {"gtol": 1e-8, "maxiter": 3000}
     for _ in range(3):  # a fresh estimate of the curvature where the last search ended
         found = scipy.optimize.minimize(free, start, jac=True, method="BFGS", options=options)
@@ -279,7 +245,6 @@ def _minimised(free: Any, start: Array) -> tuple[float, Array]:
 
 
 def _packed(root: Array) -> Array:
-    """The lower triangle, logarithms on its diagonal."""
     root = root.copy()
     np.fill_diagonal(root, np.log(np.diag(root)))
     return root[np.tril_indices(len(root))]

@@ -4,11 +4,7 @@ Goes on where an earlier run ended (`results/problems.jsonl`), and writes `resul
 or `results/users.json` and the like for one group alone.
 """
 
-from __future__ import annotations
-
-import argparse
 import collections
-import json
 import math
 import time
 import warnings
@@ -29,15 +25,6 @@ WRONG = 0.01
 MAKE = {"logistic": logistic, "naive": naive, "users": users}
 
 
-def schedule_of(problem: Problem) -> Schedule:
-    """By its name in a problem; one after the other where there is none."""
-    kinds = {"synchronous": Synchronous, "asynchronous": Asynchronous}
-    name = problem.about.get("schedule", "sequential")
-    if name == "gossip" and len(problem.sites) > 2:
-        return Gossip(complete(list(problem.sites)))
-    return kinds.get(name, Sequential)()
-
-
 def judged(problem: Problem) -> dict[str, Any]:
     """What the defaults say, and how far off they are."""
     told: dict[str, Any] = {"kind": problem.kind, "about": problem.about}
@@ -45,7 +32,11 @@ def judged(problem: Problem) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is warned of is in the status
-            schedule = schedule_of(problem)
+            kinds = {"synchronous": Synchronous, "asynchronous": Asynchronous}
+            name = problem.about.get("schedule", "sequential")
+            schedule: Schedule = kinds.get(name, Sequential)()
+            if name == "gossip" and len(problem.sites) > 2:
+                schedule = Gossip(complete(list(problem.sites)))
             run = federate(problem.sites, problem.model, problem.prior, schedule=schedule)
     except PosterityError as error:
         return told | {"status": type(error).__name__, "why": str(error)[:400], "gap": None}
@@ -56,14 +47,12 @@ def judged(problem: Problem) -> dict[str, Any]:
 
 
 def verdict(gap: float | None) -> str:
-    """In a word."""
     if gap is None:
         return "no posterior"
     return "wrong" if gap > WRONG else "right" if gap > -WRONG else "reference failed"
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts by kind of problem."""
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for row in rows:
         for kind in (row["kind"], "all"):
@@ -83,9 +72,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(
-    count: int, results: Path = RESULTS, group: str | None = None, minutes: float = math.inf
+    *, count: int = 1000, group: str = "", minutes: float = math.inf, results: Path = RESULTS
 ) -> dict[str, Any]:
-    """``count`` problems of each group; see :func:`experiments.harness.rows`."""
+    """``count`` problems of each group, or of one alone; see :func:`experiments.harness.rows`."""
     keys = [(name, seed) for name in ([group] if group else MAKE) for seed in range(count)]
     measure = lambda name, seed: judged(MAKE[name](seed))
     path = results / "problems.jsonl"
@@ -95,9 +84,4 @@ def run(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="problems of each group")
-    parser.add_argument("--group", choices=list(MAKE), help="one group alone")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no more after these")
-    chosen = parser.parse_args()
-    print(json.dumps(run(chosen.count, group=chosen.group, minutes=chosen.minutes), indent=1))
+    harness.command(run, group=MAKE)

@@ -9,11 +9,8 @@ and warned of, where nothing differs, is *false*. Goes on where an earlier run e
 `results/situations.json`.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -21,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from experiments.harness import CACHES, command_line, kept, print_goals, versions, write
+from experiments.harness import CACHES, command, kept, versions, write
 from posterity import (
     Beta,
     DiagonalGaussian,
@@ -38,49 +34,40 @@ from posterity import (
 )
 from posterity.errors import PosterityError
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 Rng = np.random.Generator
+Family = tuple[Any, Callable[[Array], Any]]  # a prior, and what records (n, d) add to it
 RESULTS = Path(__file__).parent / "results"
 MUST, MAY = 12.0, 3.0
 """Standard errors between sites from which they have to be warned of, and may be."""
-SAME = 1e-3
-"""Nats a component between the posterior and that of the pooled records."""
+SAME = 1e-3  # nats a component between the posterior and that of the pooled records
 SILENT, FALSE = 1 / 500, 0.05
 """The goals: silent ones of all, and false ones of those that are right."""
 
 
 @dataclasses.dataclass
 class Situation:
-    """Sites to be fused by default, and what is true of them.
-
-    Attributes:
-        labels: by site the true component of each local one; None where blocks mean the same.
-        pooled: the posterior of each true component given the pooled records, a batch (G,), in a
-            one-component batch where nothing is matched; None where priors are not known.
-        differs: standard errors by which sites differ; infinite of what has to be warned of anyway.
-        refused: whether an error is right.
-        nearly: share of components that have to be matched as in truth.
-        strange: a site whose components may as well be apart from all others'.
-        few: whether full covariances are known from fewer records than directions, which has to be
-            warned of, right or not.
-    """
+    """Sites to be fused by default, and what is true of them."""
 
     kind: str
     sites: dict[str, Any]
+    # by site the true component of each local one; None where blocks mean the same
     labels: dict[str, list[int]] | None = None
+    # the posterior of each true component given the pooled records, a batch (G,), in a one-
+    # component batch where nothing is matched; None where priors are not known
     pooled: Any = None
+    # standard errors by which sites differ; infinite of what has to be warned of anyway
     differs: float = 0.0
-    refused: bool = False
-    nearly: float = 1.0
-    strange: str = ""
+    refused: bool = False  # whether an error is right
+    nearly: float = 1.0  # share of components that have to be matched as in truth
+    strange: str = ""  # a site whose components may as well be apart from all others'
+    # whether full covariances are known from fewer records than directions, which has to be warned
+    # of, right or not
     few: bool = False
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-# --- families: a prior, and what records add to it -----------------------------------------------
-
-
-def wisharts(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
+def wisharts(size: int, unit: Array) -> Family:
     """A vague Normal-Wishart in these units, and the factor of records (n, d)."""
     prior = NormalWishart.from_inverse_scale(
         np.zeros(size), 0.001, np.diag(unit**2) * (size + 2), size + 2.0
@@ -88,43 +75,43 @@ def wisharts(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
     return prior, lambda x: NormalWishart(float(len(x)), float(len(x)), x.sum(0), x.T @ x)
 
 
-def normal_gammas(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
-    """The same column by column."""
+def normal_gammas(size: int, unit: Array) -> Family:
     ones = np.ones(size)
     prior = NormalGamma.from_standard(0 * ones, 0.001 * ones, 3 * unit**2, 3 * ones)
     return prior, lambda x: NormalGamma(len(x) * ones, len(x) * ones, x.sum(0), (x**2).sum(0))
 
 
-def diagonals(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
+def diagonals(size: int, unit: Array) -> Family:
     """Means alone, whose noise is known."""
     prior = DiagonalGaussian.from_standard(np.zeros(size), (100 * unit) ** 2)
     return prior, lambda x: DiagonalGaussian(x.sum(0) / unit**2, len(x) / unit**2)
 
 
-def gaussians(size: int, unit: Array) -> tuple[Any, Callable[[Array], Any]]:
-    """The same as full Gaussians."""
+def gaussians(size: int, unit: Array) -> Family:
     prior = Gaussian.from_standard(np.zeros(size), np.diag((100 * unit) ** 2))
     precision = np.diag(1 / unit**2)
     return prior, lambda x: Gaussian(precision @ x.sum(0), len(x) * precision)
 
 
 def total(prior: Any, factors: list[Any]) -> Any:
-    """A batch of posteriors."""
     natural = [prior.natural_parameters + f.natural_parameters for f in factors]
     return prior[None].with_natural_parameters(np.array(natural)) if natural else prior
 
 
 def repeated(prior: Any, times: int) -> Any:
-    """A batch of one prior."""
     return prior.with_natural_parameters(np.tile(prior.natural_parameters, (times, 1)))
 
 
+def plates(prior: Any, factors: list[Any], counts: Any) -> tuple[Plate, Plate]:
+    """Prior and posterior of components, and of how many records each has."""
+    base = Dirichlet.from_standard(np.ones(len(factors)) / len(factors))
+    after = Dirichlet(base.concentration_minus_one + np.array(counts, float))
+    return Plate(repeated(prior, len(factors)), base), Plate(total(prior, factors), after)
+
+
 def ledger(name: str, prior: Any, posterior: Any) -> Ledger:
-    """A site's own."""
     return Ledger.of_site(name, prior=prior, posterior=posterior)
 
-
-# --- clusters ------------------------------------------------------------------------------------
 
 FAMILIES = {
     "normal-wishart": wisharts,
@@ -132,6 +119,17 @@ FAMILIES = {
     "diagonal": diagonals,
     "gaussian": gaussians,
 }
+
+
+def between(rng: Rng, least: int, most: int) -> int:
+    """A number of records, as likely to be among few as among many."""
+    return int(np.exp(rng.uniform(np.log(least), np.log(most))))
+
+
+def renumbered(labels: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Labels that are in use, as 0, 1, ..."""
+    used = sorted({g for own in labels.values() for g in own})
+    return {n: [used.index(g) for g in own] for n, own in labels.items()}
 
 
 def centres_of(rng: Rng, count: int, size: int, apart: float) -> Array:
@@ -175,24 +173,19 @@ def clusters(rng: Rng, kind: str) -> Situation:
             moved[j] = 2.0 / np.sqrt(size)
         records = []
         for g in own.tolist():
-            n = int(np.exp(rng.uniform(np.log(least), np.log(most))))
+            n = between(rng, least, most)
             x = (centres[g] + moved[j, g] + rng.normal(size=(n, size))) * unit
             records.append(x)
             everyone[g].append(x)
             error = max(error, float(np.abs(moved[j, g]).max() * np.sqrt(n / 2)))
-        name = f"site {j:02d}"
-        counts = np.array(list(map(len, records)), float)
-        base = Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        mine = total(prior, [factor(x) for x in records])
-        posteriors[name] = Plate(mine, Dirichlet(base.concentration_minus_one + counts))
-        priors[name] = Plate(repeated(prior, len(own)), base)
+        name, counts = f"site {j:02d}", list(map(len, records))
+        priors[name], posteriors[name] = plates(prior, [factor(x) for x in records], counts)
         labels[name] = own.tolist()
     if twist == "copy":
         for of in (posteriors, priors, labels):
             of["copy"] = of["site 01"]
     made = {n: ledger(n, priors[n], q) for n, q in posteriors.items()} if known else posteriors
-    groups = sorted(everyone)
-    labels = {n: [groups.index(g) for g in own] for n, own in labels.items()}
+    groups, labels = sorted(everyone), renumbered(labels)
     pooled = total(prior, [factor(np.concatenate(everyone[g])) for g in groups])
     if twist == "copy" and known:
         error = np.inf
@@ -218,21 +211,17 @@ def topics(rng: Rng) -> Situation:
         own = rng.permutation(count)[: int(rng.integers(max(1, count // 2), count + 1))].tolist()
         factors = []
         for g in own:
-            n = int(np.exp(rng.uniform(np.log(300), np.log(10000))))
+            n = between(rng, 300, 10000)
             law = truth[g] * np.exp(shift * rng.normal(size=words))
             factors.append(rng.multinomial(n, law / law.sum()).astype(float))
             everyone[g] += factors[-1]
             error = max(error, 4.0 * (shift > 0))
-        name, base = f"site {j}", Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        after = Dirichlet(base.concentration_minus_one + np.array([f.sum() for f in factors]))
-        law = Plate(total(prior, [Dirichlet(f) for f in factors]), after)
-        made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
+        name, counts = f"site {j}", [f.sum() for f in factors]
+        made[name] = ledger(name, *plates(prior, [Dirichlet(f) for f in factors], counts))
         labels[name] = own
-    groups = sorted(everyone)
-    pooled = total(prior, [Dirichlet(everyone[g]) for g in groups])
-    labels = {n: [groups.index(g) for g in own] for n, own in labels.items()}
+    pooled = total(prior, [Dirichlet(everyone[g]) for g in sorted(everyone)])
     about = {"words": words, "topics": count, "sites": sites, "shift": shift}
-    return Situation("topics", made, labels, pooled, error, about=about)
+    return Situation("topics", made, renumbered(labels), pooled, error, about=about)
 
 
 def overlapping(rng: Rng) -> Situation:
@@ -250,19 +239,12 @@ def overlapping(rng: Rng) -> Situation:
         fit = GaussianMixture(len(own), n_init=3, random_state=seed).fit(x)
         share = fit.predict_proba(x)
         factors = [NormalWishart(r.sum(), r.sum(), r @ x, (x * r[:, None]).T @ x) for r in share.T]
-        name, base = f"site {j}", Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        after = Dirichlet(base.concentration_minus_one + share.sum(0))
-        law = Plate(total(prior, factors), after)
-        made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
+        name = f"site {j}"
+        made[name] = ledger(name, *plates(prior, factors, share.sum(0)))
         gaps = np.linalg.norm(fit.means_[:, None] - centres[own], axis=-1)
         labels[name] = own[gaps.argmin(1)].tolist()
-    used = sorted({g for own in labels.values() for g in own})
-    labels = {n: [used.index(g) for g in own] for n, own in labels.items()}
-    about = {"sites": sites, "clusters": count}
+    labels, about = renumbered(labels), {"sites": sites, "clusters": count}
     return Situation("overlapping local fits", made, labels, differs=MAY, nearly=0.9, about=about)
-
-
-# --- blocks that mean the same everywhere --------------------------------------------------------
 
 
 def regressions(rng: Rng) -> Situation:
@@ -270,20 +252,15 @@ def regressions(rng: Rng) -> Situation:
     size, sites = int(rng.integers(1, 9)), int(rng.integers(2, 11))
     unit, offset = 10 ** rng.uniform(-3, 3, size), rng.choice([0.0, 0.0, 3.0], size)
     noise, known = float(10 ** rng.uniform(-2, 2)), bool(rng.random() < 0.75)
-    twist = str(
-        rng.choice(["", "", "", "unequal", "outlier", "opposite", "copy", "empty", "priors"])
-    )
+    twists = ["", "", "", "unequal", "outlier", "opposite", "copy", "empty", "priors"]
+    twist = str(rng.choice(twists))
     slopes = rng.normal(size=size + 1) * noise
     wide = np.concatenate([[100 * noise], 10 * noise / unit])
     prior = Gaussian.from_standard(np.zeros(size + 1), np.diag(wide**2))
     least, most = (5, 20000) if twist == "unequal" else (size + 3, 300)
     made, sums, error = {}, [], 0.0
     for j in range(sites):
-        n = (
-            0
-            if twist == "empty" and j == 0
-            else int(np.exp(rng.uniform(np.log(least), np.log(most))))
-        )
+        n = 0 if twist == "empty" and j == 0 else between(rng, least, most)
         plain = np.hstack([np.ones((n, 1)), offset + rng.normal(size=(n, size))])
         own = slopes.copy()
         if j == 0 and twist == "outlier":
@@ -323,7 +300,7 @@ def numbers(rng: Rng) -> Situation:
     rate, share = 10 ** rng.uniform(-1, 2), rng.uniform(0.05, 0.95)
     table = rng.dirichlet(np.ones(5))
     for j in range(sites):
-        n = int(np.exp(rng.uniform(np.log(5), np.log(5000))))
+        n = between(rng, 5, 5000)
         if kind == "rates":
             prior, own = Gamma.from_standard(1.0, 1.0), rate * (1 + 2 * (far and j == 0))
             factor: Any = Gamma(float(rng.poisson(own * n)), float(n))
@@ -334,10 +311,8 @@ def numbers(rng: Rng) -> Situation:
             factor = Beta(k, n - k)
             error = max(error, abs(own - share) * np.sqrt(n / own / (1 - own)))
         else:
-            prior, own = (
-                Dirichlet.from_standard(np.ones(5)),
-                table[::-1] if far and j == 0 else table,
-            )
+            prior = Dirichlet.from_standard(np.ones(5))
+            own = table[::-1] if far and j == 0 else table
             factor = Dirichlet(rng.multinomial(n, own).astype(float))
             error = max(error, float(np.max(np.abs(own - table) * np.sqrt(n / own))))
         name = f"site {j}"
@@ -350,7 +325,6 @@ def numbers(rng: Rng) -> Situation:
 
 
 def alone(rng: Rng) -> Situation:
-    """A single site."""
     whole = regressions(rng)
     name = next(iter(whole.sites))
     return Situation("one site", {name: whole.sites[name]}, refused=True)
@@ -377,9 +351,6 @@ def situation(seed: int) -> Situation:
     return [*KINDS.values()][kind][1](rng)
 
 
-# --- verdicts ------------------------------------------------------------------------------------
-
-
 def judged(made: Situation) -> dict[str, Any]:
     """What `fuse` makes of it by default, what is wrong with it, and what it warns of."""
     row: dict[str, Any] = {"kind": made.kind, "about": made.about, "differs": made.differs}
@@ -404,9 +375,7 @@ def wrongs(fused: Any, made: Situation) -> list[str]:
         if found and made.strange:
             top = max(map(max, made.labels.values())) + 1
             apart = [top + k for k in range(len(made.labels[made.strange]))]
-            others = {**made.labels, made.strange: apart}
-            used = sorted({g for own in others.values() for g in own})
-            others = {n: [used.index(g) for g in own] for n, own in others.items()}
+            others = renumbered({**made.labels, made.strange: apart})
             if not mismatches(fused, others, made.nearly)[0]:
                 return []
     if made.pooled is not None and not found and fused.plates.keys() <= {""}:
@@ -438,7 +407,6 @@ def mismatches(
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In a few words."""
     if row["wrong"] == ["sites differ"] and row["heard"]:
         return "right, warned of sites that differ"
     if row["wrong"]:
@@ -458,20 +426,16 @@ def summary(rows: list[dict[str, Any]], seeds: str) -> dict[str, Any]:
             table[kind][verdict(row)] += 1
     silent, false = table["all"]["wrong, silent"], table["all"]["right, warned"]
     right = sum(number for what, number in table["all"].items() if what.startswith("right"))
+    share = round(false / max(right, 1), 4)
     return {
         "seeds": seeds,
         "versions": versions(),
         "goals": [
-            {
-                "goal": "at most 1 in 500 wrong and silent",
-                "measured": silent,
-                "met": silent <= SILENT * len(rows),
-            },
-            {
-                "goal": "at most 5 % of right ones warned of",
-                "measured": round(false / max(right, 1), 4),
-                "met": false <= FALSE * right,
-            },
+            {"goal": goal, "measured": measured, "met": met}
+            for goal, measured, met in (
+                ("at most 1 in 500 wrong and silent", silent, silent <= SILENT * len(rows)),
+                ("at most 5 % of right ones warned of", share, false <= FALSE * right),
+            )
         ],
         "counts": {kind: dict(sorted(counts.items())) for kind, counts in sorted(table.items())},
         "silent": [r["seed"] for r in rows if verdict(r) == "wrong, silent"],
@@ -479,23 +443,26 @@ def summary(rows: list[dict[str, Any]], seeds: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure what is not kept yet, and write all down."""
-    parser = command_line(__doc__, RESULTS, CACHES / "situations")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first")
-    parser.add_argument("--count", type=int, default=500)
-    chosen = parser.parse_args()
-    seeds = range(chosen.first, chosen.first + (10 if chosen.quick else chosen.count))
-    rows = []
+def run(
+    *,
+    first: int = 0,
+    count: int = 500,
+    results: Path = RESULTS,
+    cache: Path = CACHES / "situations",
+    only_kept: bool = False,
+    quick: bool = False,
+) -> dict[str, Any]:
+    """Measure what is not kept yet, from number ``first`` on, and write all down."""
+    seeds, rows = range(first, first + (10 if quick else count)), []
     for seed in seeds:
-        make = None if chosen.only_kept else lambda seed=seed: judged(situation(seed))
-        row = kept(chosen.cache, str(seed), make)
+        make = None if only_kept else lambda seed=seed: judged(situation(seed))
+        row = kept(cache, str(seed), make)
         rows += [] if row is None else [{"seed": seed, **row}]
     found = summary(rows, f"{seeds.start} to {seeds.stop - 1}")
-    write(chosen.results, "situations", found)
-    print(json.dumps(found["counts"]["all"], indent=1))
-    print_goals(found["goals"])
+    write(results, "situations", found)
+    print(found["counts"]["all"])
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    command(run)

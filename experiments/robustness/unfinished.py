@@ -5,11 +5,7 @@ a federation by line searches to 1e-10 nats. Goes on where an earlier run ended
 (`results/unfinished.jsonl`), and writes `results/unfinished.json`.
 """
 
-from __future__ import annotations
-
-import argparse
 import collections
-import json
 import math
 import time
 import warnings
@@ -21,9 +17,8 @@ import numpy as np
 from scipy.special import expit
 
 from experiments import harness
-from experiments.robustness.problems import poisson
+from experiments.robustness.problems import poisson, wide
 from posterity.errors import SiteError
-from posterity.families import DiagonalGaussian, Gaussian
 from posterity.federation import Asynchronous, Gossip, Sequential, Synchronous, federate
 from posterity.federation.federate import start
 from posterity.graphs import ring
@@ -32,8 +27,7 @@ from posterity.models import LogisticRegression
 
 RESULTS = Path(__file__).parent / "results"
 SITES = ("a", "b", "c", "d")
-FACTOR = 3.0
-"""What is said may be so many times too little or too much."""
+FACTOR = 3.0  # what is said may be so many times too little or too much
 UPDATES: dict[str, Any] = {
     "line search": LocalUpdate(),
     "rate .01": LocalUpdate(rate=0.01),
@@ -60,17 +54,11 @@ def unfinished(seed: int) -> dict[str, Any]:
     for site in SITES:
         x = np.c_[np.ones(24), mean + scale * rng.normal(size=24)]
         predictor = (x - [0, mean]) @ slopes
-        y = (
-            rng.poisson(np.exp(predictor.clip(-4, 3)))
-            if counts
-            else rng.random(24) < expit(predictor)
-        )
+        rate, chance = np.exp(predictor.clip(-4, 3)), expit(predictor)
+        y = rng.poisson(rate) if counts else rng.random(24) < chance
         data[site] = x, y.astype(float)
     variance = rng.choice([1.0, 10.0, 100.0])
-    family = DiagonalGaussian if diagonal else Gaussian
-    prior = family.from_standard(
-        np.zeros(2), np.full(2, variance) if diagonal else variance * np.eye(2)
-    )
+    prior = wide(np.full(2, variance), diagonal)
     model: Any = poisson if counts else LogisticRegression()
     with warnings.catch_warnings(action="ignore"):
         optimum = federate(data, model, prior, tolerance=1e-10)
@@ -102,7 +90,6 @@ def unfinished(seed: int) -> dict[str, Any]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """In a word."""
     if row["state"] == "converged":
         return "converged" if row["left"] <= 1e-2 else "silent"
     if not math.isfinite(row["said"]):
@@ -112,7 +99,6 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts by rule and by order."""
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for row in rows:
         for kind in (row["rule"], row["order"], "all"):
@@ -124,17 +110,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def main(count: int, minutes: float) -> dict[str, Any]:
+def run(*, count: int = 500, minutes: float = math.inf, results: Path = RESULTS) -> dict[str, Any]:
     """So many runs, less those that are in the file; none begins after so many minutes."""
-    keys, path = [(seed,) for seed in range(count)], RESULTS / "unfinished.jsonl"
+    keys, path = [(seed,) for seed in range(count)], results / "unfinished.jsonl"
     found = summary(harness.rows(path, ("seed",), keys, unfinished, minutes))
-    harness.write(RESULTS, "unfinished", found)
+    harness.write(results, "unfinished", found)
     return found
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=500, help="runs")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no more after these")
-    chosen = parser.parse_args()
-    print(json.dumps(main(chosen.count, chosen.minutes), indent=1))
+    harness.command(run)

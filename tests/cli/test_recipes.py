@@ -256,6 +256,20 @@ def test_an_offset_goes_with_one_form_of_the_target(model, target, line, other, 
     refuse("fuse a.safetensors b.safetensors -o c.safetensors", 4, f"{words}; posterity fit")
 
 
+def test_labels_of_a_formulas_target_may_be_known_at_one_site_alone():
+    for site in "ab":
+        columns = take(records(40, ord(site)), "age", "ill")
+        if site == "b":
+            columns["ill"] = np.where(columns["ill"] == 1, "yes", "no")
+        put(f"{site}.csv", columns)
+    succeed("fit", "a.csv", "--model", "logistic", "--formula", "ill ~ age", "-o", "a.safetensors")
+    succeed("fit", "b.csv", "--like", "a.safetensors", "--category", "ill=no,yes",
+            "-o", "b.safetensors")  # fmt: skip
+    data = document("fuse", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    assert "taken for no and yes" in data["notes"][0]
+    assert recipe_in(posterity.inspect("c.safetensors").provenance).levels == ("no", "yes")
+
+
 def test_numbers_of_records_that_are_rounded_to_nothing_leave_the_rest():
     put("t.csv", take(records(40, 0), "age", "bp"))
     for site in "ab":

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +12,7 @@ from pictures import shows_data
 from scipy import stats
 
 from experiments import data, harness
-from experiments.dark_knowledge import (
-    peers_modes,
-    peers_nuts,
-    peers_pbp,
-    regression,
-    toy1d,
-    toy2d,
-)
+from experiments.dark_knowledge import peers, peers_pbp, regression, toy1d, toy2d
 from posterity.errors import UsageError
 from posterity.networks import Layers
 
@@ -31,8 +25,8 @@ def test_nuts_samples_a_law_that_is_known() -> None:
     layers, rng = Layers.dense(2, 1), np.random.default_rng(0)
     x, y = rng.normal(size=(30, 2)), rng.normal(size=30)
     variances, noise = np.full(3, 2.0), 0.5
-    density = peers_nuts.values(layers, x, y, variances, noise)
-    draws = peers_nuts.nuts(density, np.zeros((2, 3)), warmup=200, draws=500, seed=0)
+    density = peers.values(layers, x, y, variances, noise)
+    draws = peers.nuts(density, np.zeros((2, 3)), warmup=200, draws=500, seed=0)
     assert draws.shape == (2, 500, 3)
     columns = {"bias": np.ones((30, 1)), "kernel": x}
     order = sorted(layers.places[0], key=lambda name: layers.places[0][name].start)
@@ -42,14 +36,14 @@ def test_nuts_samples_a_law_that_is_known() -> None:
     deviation = np.sqrt(np.diagonal(np.linalg.inv(precision)))
     # 1,000 draws of a Gaussian, of which NUTS makes as good as independent ones
     np.testing.assert_allclose(draws.mean((0, 1)), mean, atol=5 * deviation.max() / 1000**0.5)
-    assert peers_nuts.split_r_hat(draws).max() < 1.05
+    assert peers.split_r_hat(draws).max() < 1.05
 
 
 def test_r_hat_sees_chains_that_differ() -> None:
     draws = np.random.default_rng(0).normal(size=(4, 500, 2))
-    assert peers_nuts.split_r_hat(draws).max() < 1.02
+    assert peers.split_r_hat(draws).max() < 1.02
     draws[0, :, 1] += 1
-    assert peers_nuts.split_r_hat(draws)[1] > 1.1
+    assert peers.split_r_hat(draws)[1] > 1.1
 
 
 def test_moments_of_rectified_units() -> None:
@@ -114,7 +108,7 @@ def test_gamma_update_is_the_moments_of_the_tilted_law() -> None:
 
 def test_mode_is_the_best_of_its_starts() -> None:
     density = lambda z: -((z[0] ** 2 - 1) ** 2) + 0.3 * z[0] - (z[1] - 2) ** 2
-    found = peers_modes.mode(density, 2, seed=0, starts=8)
+    found = peers.mode(density, 2, seed=0, starts=8)
     assert found[0] > 0.9 and found[1] == pytest.approx(2.0, abs=1e-4)
 
 
@@ -156,6 +150,29 @@ def test_verdicts_and_what_is_kept(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "some.json").read_text()) == {"list": [1, 2], "text": "[a]"}
 
 
+def test_a_run_has_its_keywords_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(
+        tables: tuple[str, ...] = ("a", "b"),
+        /,
+        *,
+        seeds: tuple[int, ...] = (0, 1),
+        splits: int | None = None,
+        minutes: float = 1.5,
+        only_kept: bool = False,
+        _small: int = 1,
+    ) -> dict[str, Any]:
+        found = (tables, seeds, splits, minutes, only_kept, _small)
+        return {"found": found, "goals": [harness.at_most("few", {"mean": 1.0}, 2.0)]}
+
+    words = ["b", "--seeds", "3", "4", "--splits", "7", "--only-kept"]
+    found = harness.command(run, words, tables="ab")["found"]
+    assert found == (("b",), (3, 4), 7, 1.5, True, 1)
+    assert capsys.readouterr().out.startswith("met      few")
+    assert harness.command(run, [])["found"] == (("a", "b"), (0, 1), None, 1.5, False, 1)
+    with pytest.raises(SystemExit):
+        harness.command(run, ["c"], tables="ab")
+
+
 def test_divergences() -> None:
     truth = np.array([[0.5, 0.5], [0.9, 0.1]])
     assert toy2d.kl(truth, truth) == 0
@@ -173,7 +190,8 @@ def test_divergences() -> None:
 
 @pytest.mark.experiment
 def test_toy2d_small(tmp_path: Path) -> None:
-    toy2d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
+    arguments = ["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")]
+    harness.command(toy2d.run, arguments)
     found = json.loads((tmp_path / "toy2d.json").read_text())
     divergence = {n: own["mean"] for n, own in found["KL to the true predictive, grid"].items()}
     # Few draws and steps: what was an order of magnitude still is.
@@ -187,7 +205,8 @@ def test_toy2d_small(tmp_path: Path) -> None:
 
 @pytest.mark.experiment
 def test_toy1d_small(tmp_path: Path) -> None:
-    toy1d.main(["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")])
+    arguments = ["--quick", "--results", str(tmp_path), "--cache", str(tmp_path / "cache")]
+    harness.command(toy1d.run, arguments)
     found = json.loads((tmp_path / "toy1d.json").read_text())
     assert set(found["scores"]) == set(toy1d.METHODS)
     near = found["scores"][toy1d.SGLD]["from -4 to 4"]

@@ -12,8 +12,7 @@ from sklearn.datasets import load_digits
 
 import posterity
 from experiments.dark_knowledge import mnist, pipeline
-from experiments.dark_knowledge.mnist_run import Flat, Seed
-from experiments.dark_knowledge.mnist_setting import Between, Falling, Setting
+from experiments.dark_knowledge.mnist_run import Between, Falling, Flat, Seed, Setting
 from experiments.data import Digits
 from experiments.klfusion.networks.local_fits import Case
 
@@ -43,7 +42,8 @@ def flat(digits: Digits) -> Flat:
 @pytest.fixture(scope="module")
 def run(flat: Flat, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
     folder = tmp_path_factory.mktemp("mnist")
-    summary = mnist.run(SMALL, flat, [0], cache=folder / "cache", results=folder)
+    small = {"_setting": SMALL, "_images": flat}
+    summary = mnist.run(seeds=(0,), cache=folder / "cache", results=folder, **small)
     return summary, folder
 
 
@@ -84,9 +84,9 @@ def test_results_say_what_was_done(run: tuple[dict, Path]) -> None:
 
 def test_a_run_that_is_there_is_read(run: tuple[dict, Path], flat: Flat) -> None:
     summary, folder = run
-    again = mnist.run(SMALL, flat, [0], cache=folder / "cache", results=folder / "again")
-    assert again == summary
-    known = mnist.run(SMALL, flat, [0, 7], cache=folder / "cache", results=folder, report=True)
+    small = {"_setting": SMALL, "_images": flat, "cache": folder / "cache"}
+    assert mnist.run(seeds=(0,), results=folder / "again", **small) == summary
+    known = mnist.run(seeds=(0, 7), results=folder / "known", only_kept=True, **small)
     assert [row["seed"] for row in known["runs"]] == [0]
 
 
@@ -155,10 +155,11 @@ def test_a_fused_network_is_distilled_without_the_sites_images(
     effort = pipeline.Effort(steps=1500, rate=3e-3)
     case = Case(sites=3, widths=(20,), steps=400)
     arguments = {
-        **{"case": case, "effort": effort, "fits": tmp_path, "cache": tmp_path / "rows"},
+        **{"fits": tmp_path, "cache": tmp_path / "rows", "results": tmp_path},
+        **{"_case": case, "_effort": effort, "_digits": sites, "_public": digits.x_train[:300]},
         "inputs": ("uniform noise", "fonts, perturbed"),
     }
-    summary = pipeline.run([0], sites, digits.x_train[:300], **arguments, results=tmp_path)
+    summary = pipeline.run(partitions=(0,), **arguments)
     table = summary["table"]
     assert table["concatenation"]["units"] == 60
     student = table["fonts, perturbed"]
@@ -167,5 +168,4 @@ def test_a_fused_network_is_distilled_without_the_sites_images(
     # 497 test images: the standard error of a proportion of 10 % is 1.4 %.
     assert student["accuracy"]["mean"] > fused - 4
     assert table["uniform noise"]["accuracy"]["mean"] > 10
-    again = pipeline.run([0], sites, digits.x_train[:300], **arguments, results=tmp_path)
-    assert again["table"] == table
+    assert pipeline.run(partitions=(0,), **arguments)["table"] == table

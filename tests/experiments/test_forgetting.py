@@ -46,8 +46,8 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "measured", measured)
     kinds = ("ordinary", cases.NOISY)
-    run.run(tmp_path, kinds, 1)
-    found = run.run(tmp_path, kinds, 2)
+    run.run(results=tmp_path, kinds=kinds, most=1)
+    found = run.run(results=tmp_path, kinds=kinds, most=2)
     assert len(seen) == 4 and found["leavers"] == 2
     assert found["reported over true"]["2 sweeps"]["median"] == 0.5
     assert found["certificate over true"]["0 sweeps"]["largest"] == 2

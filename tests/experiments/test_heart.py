@@ -25,7 +25,7 @@ def splits() -> dict[str, Split]:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the quick run of the logistic part leaves behind."""
     folder = tmp_path_factory.mktemp("heart")
-    run.run(seeds=1, quick=True, parts=("logistic",), cache=folder / "cache", results=folder)
+    run.run(seeds=1, quick=True, _parts=("logistic",), cache=folder / "cache", results=folder)
     return folder
 
 
@@ -79,7 +79,7 @@ def test_run_draws_and_goes_on_where_it_was(
         raise AssertionError("was kept, and is computed again")
 
     monkeypatch.setitem(run.PARTS, "logistic", computed)
-    options: dict[str, Any] = {"quick": True, "parts": ("logistic",), "cache": written / "cache"}
+    options: dict[str, Any] = {"quick": True, "_parts": ("logistic",), "cache": written / "cache"}
     assert run.run(seeds=1, results=written / "again", **options)["goals"] == expected["goals"]
     with pytest.raises(AssertionError, match="computed again"):
         run.run(seeds=2, results=written / "again", **options)

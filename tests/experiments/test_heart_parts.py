@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from experiments import data
-from experiments.heart import membership, metrics, preparation
+from experiments.heart import metrics, preparation
 from experiments.heart.preparation import COLUMNS, SITES
 from posterity.engine.privacy.membership import attack_auc
-from posterity.errors import ParameterError, UsageError
+from posterity.errors import ParameterError
 
 NAN = np.nan
 
@@ -91,14 +91,6 @@ def test_splits_depend_on_the_seed_alone(heart: data.HeartDisease) -> None:
         assert not np.array_equal(first[site].x_train, other[site].x_train)
 
 
-def test_flamby_split(heart: data.HeartDisease) -> None:
-    for c, split in enumerate(preparation.prepare(heart, split="flamby").values()):
-        sets = heart.flamby_set[heart.center == c]
-        assert (len(split.y_train), len(split.y_test)) == ((sets == 0).sum(), (sets == 1).sum())
-    with pytest.raises(UsageError, match="'random'"):
-        preparation.prepare(heart, split="random")  # pyright: ignore[reportArgumentType]
-
-
 # --- metrics -------------------------------------------------------------------------------
 
 
@@ -133,61 +125,12 @@ def test_calibration_error_of_few_patients_is_what_the_docstring_says() -> None:
     assert np.mean(errors) == pytest.approx(0.8 * np.sqrt(0.16 * metrics.BINS / n), rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("p", "y"),
-    [
-        ([1.2], [1]),
-        ([NAN], [1]),
-        ([0.5], [2]),
-        ([0.5], [NAN]),
-        ([0.5, 0.5], [1]),
-        ([[0.5, 0.5]], [[1, 0]]),
-        ([], []),
-    ],
-)
-def test_metrics_refuse_what_is_no_probability_or_label(p: list, y: list) -> None:
-    for measure in (metrics.accuracy, metrics.log_likelihoods, metrics.expected_calibration_error):
-        with pytest.raises(ParameterError, match="labels"):
-            measure(p, y)
-
-
-# --- membership ------------------------------------------------------------------------------
-
-
 def test_scores_by_hand() -> None:
     p, reference, y = [0.8, 0.3], [0.4, 0.6], [1, 0]
-    np.testing.assert_allclose(membership.loss_scores(p, y), np.log([0.8, 0.7]))
+    np.testing.assert_allclose(metrics.log_likelihoods(p, y), np.log([0.8, 0.7]))
     np.testing.assert_allclose(
-        membership.ratio_scores(p, reference, y), np.log([0.8 / 0.4, 0.7 / 0.4])
+        metrics.ratio_scores(p, reference, y), np.log([0.8 / 0.4, 0.7 / 0.4])
     )
-
-
-def _normals(rng: np.random.Generator, shift: float) -> tuple[np.ndarray, np.ndarray]:
-    return rng.normal(shift, size=80), rng.normal(size=40)
-
-
-def test_best_threshold_by_hand() -> None:
-    members, others = np.array([4.0, 3.0, 1.0, 1.0]), np.array([2.0, 2.0, 0.5, 0.0])
-    # at 3: 1/2 - 0; at 1: 1 - 1/2; equally good, the higher is taken
-    assert membership.best_threshold(members, others) == 3.0
-    assert membership.best_threshold(others, members) == np.inf
-
-
-def test_advantage() -> None:
-    # all members score 5 and all others 1: the threshold of either half serves the other
-    members, others = np.full(20, 5.0), np.full(10, 1.0)
-    assert membership.advantage(members, others) == 1.0
-    assert membership.advantage(others, members) == 0.0  # worse than nothing: says "nobody"
-    # noise: none on average, while the largest over all thresholds pretends one
-    rng, n = np.random.default_rng(3), 300
-    honest, largest = [], []
-    for _ in range(n):
-        a, b = _normals(rng, 0.0)
-        honest.append(membership.advantage(a, b, splits=5))
-        t = membership.best_threshold(a, b)
-        largest.append(np.mean(a >= t) - np.mean(b >= t))
-    assert abs(np.mean(honest)) < 4 * np.std(honest) / np.sqrt(n)
-    assert np.mean(largest) > 0.05
 
 
 def test_attack_finds_members_of_an_overfitted_model() -> None:
@@ -196,23 +139,14 @@ def test_attack_finds_members_of_an_overfitted_model() -> None:
     x, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
     nearest = np.argmin(((x[:, None] - x[None, :200]) ** 2).sum(-1), axis=1)
     probabilities = np.where(y[nearest] == 1, 0.9, 0.1)
-    scores = membership.loss_scores(probabilities, y)
+    scores = metrics.log_likelihoods(probabilities, y)
     found = attack_auc(scores[:200], scores[200:])
     assert found.value - 4 * found.standard_error > 0.5
-    flat = membership.ratio_scores(probabilities, probabilities, y)
+    flat = metrics.ratio_scores(probabilities, probabilities, y)
     assert attack_auc(flat[:200], flat[200:]) == (0.5, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("members", "others"), [([1.0], [1.0, 2.0]), ([1.0, NAN], [1.0, 2.0]), ([[1.0]], [1.0, 2.0])]
-)
-def test_attacks_refuse_bad_scores(members: list, others: list) -> None:
-    for statistic in (attack_auc, membership.advantage):
-        with pytest.raises(ParameterError, match="finite score"):
-            statistic(members, others)
-
-
 def test_certain_and_wrong_models_have_no_finite_score() -> None:
-    scores = membership.ratio_scores([1.0, 0.5], [1.0, 0.5], [0, 1])
+    scores = metrics.ratio_scores([1.0, 0.5], [1.0, 0.5], [0, 1])
     with pytest.raises(ParameterError, match="NaN or infinite"):
         attack_auc(scores, scores)

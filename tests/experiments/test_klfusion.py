@@ -8,11 +8,9 @@ import pytest
 from pictures import shows_data
 
 from experiments.klfusion import divergences, gmm
-from experiments.klfusion.baselines import METHODS, dp_clustering
 from experiments.klfusion.generate import generate
 from experiments.klfusion.local_fits import POINTS
-from experiments.klfusion.metrics import hausdorff, size_error
-from experiments.klfusion.ours import OURS
+from experiments.klfusion.methods import METHODS, OURS, dp_clustering, hausdorff, size_error
 from experiments.klfusion.published import klfusion_released
 from experiments.klfusion.spahm import spahm
 
@@ -40,7 +38,8 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     quick = {"SPAHM": spahm, "DP clustering": dp_clustering}
     patch = pytest.MonkeyPatch()
     patch.setattr(gmm, "METHODS", quick)
-    found = gmm.run(folder / "cache", folder / "results", 2, points, processes=1)
+    where = {"cache": folder / "cache", "results": folder / "results"}
+    found = gmm.run(**where, repetitions=2, processes=1, _points=points)
     patch.undo()
     return folder / "results", found
 
@@ -70,7 +69,7 @@ def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -
         assert told["reverse"]["hausdorff"]["less the default"]["mean"] == 0
         assert told["jeffreys, number given"]["size error"]["mean"] == 0
         assert -10 < told["jeffreys"]["held-out log likelihood"]["mean"] < 0
-    assert set(divergences.DIVERGENCES) < set(divergences.rows())
+    assert set(divergences.DIVERGENCES) < set(divergences.ROWS)
 
 
 def test_published_method_runs_and_is_registered() -> None:

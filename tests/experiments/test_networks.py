@@ -13,15 +13,15 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.data import Digits
 from experiments.klfusion.networks import apart, deep, methods
-from experiments.klfusion.networks.baselines import class_weights, fisher_information
-from experiments.klfusion.networks.evaluate import Effort
-from experiments.klfusion.networks.local_fits import HORSESHOE, Case
-from experiments.klfusion.networks.matched_average import matched_average
+from experiments.klfusion.networks.averages import (
+    class_weights,
+    fisher_information,
+    matched_average,
+)
+from experiments.klfusion.networks.local_fits import HORSESHOE, Case, partition
 from experiments.klfusion.networks.metrics import auroc, calibration_error, entropy, scores
-from experiments.klfusion.networks.partitions import partition
 from experiments.klfusion.networks.predictions import alone, concatenation, drawn, logits
-from experiments.klfusion.networks.run import run
-from experiments.klfusion.networks.studies import HORSESHOE_ROW, MAIN, Study, studies
+from experiments.klfusion.networks.run import HORSESHOE_ROW, MAIN, Effort, Study, every_study, run
 from posterity.families import Network
 from posterity.networks import Conv, Dense, Layers
 
@@ -177,10 +177,9 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: Digits) -> tuple[Pat
 
 def _run(chosen: dict[str, Study], digits: Digits, folder: Path) -> dict:
     strange = (digits.x_test.transpose(0, 2, 1), digits.y_test)
-    return run(
-        chosen, digits, strange, cache=folder / "cache", results=folder / "results",
-        effort=Effort(samples=5, steps=50),
-    )  # fmt: skip
+    where = {"cache": folder / "cache", "results": folder / "results"}
+    small = {"_chosen": chosen, "_digits": digits, "_strange": strange}
+    return run(**where, **small, _effort=Effort(samples=5, steps=50))
 
 
 @pytest.mark.experiment
@@ -223,7 +222,7 @@ def test_stopped_run_goes_on(small: tuple[Path, Path, dict], digits: Digits) -> 
 
 
 def test_all_studies_have_names_of_their_own_fits() -> None:
-    found = studies()
+    found = every_study()
     assert found[MAIN].partitions == 10 and HORSESHOE_ROW in found
     cases = [study.case.name for study in found.values()]
     assert len(set(cases)) == len(cases)
@@ -250,7 +249,8 @@ def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) ->
         image=(8, 8, 1),
     )
     chosen = {"small": deep.Deep(small, 1300, 100)}
-    found = deep.run(chosen, digits, cache=tmp_path, results=tmp_path, sites=(2,))
+    small = {"networks": ("small",), "sites": (2,), "_chosen": chosen, "_digits": digits}
+    found = deep.run(cache=tmp_path, results=tmp_path, **small)
     assert json.loads((tmp_path / "deep.json").read_text()) == found
     rows = found["networks"]["small, 2 sites"]
     assert rows[deep.RAISED]["widths"] == [8, 24]
@@ -266,7 +266,8 @@ def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
 ) -> None:
     chosen = {"Dirichlet(0.5)": [Case(0.5, n, 2, widths=(16,), steps=300) for n in range(2)]}
     strange = {"noise": np.random.default_rng(0).random((200, 8, 8), np.float32)}
-    found = apart.run(chosen, digits, strange, cache=tmp_path / "cache", results=tmp_path)
+    small = {"_chosen": chosen, "_digits": digits, "_strange": strange}
+    found = apart.run(cache=tmp_path / "cache", results=tmp_path, **small)
     assert json.loads((tmp_path / "apart.json").read_text()) == found
     rows = found["studies"]["Dirichlet(0.5)"]["by partition"]
     assert len(rows) == 2 and set(rows[0]) == {
@@ -274,5 +275,4 @@ def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
     }  # fmt: skip
     assert all(row[apart.OURS]["accuracy"] > row[apart.DRAWS]["accuracy"] - 5 for row in rows)
     assert len(found["goals"]) == 3
-    again = apart.run(chosen, digits, strange, cache=tmp_path / "cache", results=tmp_path)
-    assert again == found
+    assert apart.run(cache=tmp_path / "cache", results=tmp_path, **small) == found

@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from experiments.personal.run import RESULTS, STUDIES
+from experiments.personal.run import RESULTS, STUDIES, summarise
 from experiments.personal.studies import SPREADS, made, writers
-from experiments.personal.summary import summarise
 
 
 def test_sites_are_the_same_at_every_spread_but_for_their_coefficients():

@@ -125,7 +125,7 @@ def test_peers_keep_to_their_budget(name: str) -> None:
 
 @pytest.mark.experiment
 def test_densities_quick(tmp_path) -> None:
-    found = densities.run(densities.QUICK, tmp_path, tmp_path)
+    found = densities.run(results=tmp_path, cache=tmp_path, quick=True)
     assert json.loads((tmp_path / "densities.json").read_text())["goals"] == found["goals"]
     assert shows_data(tmp_path / "densities.png")
     assert [goal["met"] for goal in found["goals"]] == [True, True]
@@ -138,9 +138,8 @@ def test_exact_posterior_and_scores() -> None:
     x, other = rng.normal(1.0, 1.0, (8, 2)), rng.normal(1.0, 1.0, (50, 2))
     prior = DiagonalGaussian.from_standard(np.zeros(2), np.full(2, 4.0))
     nothing = lambda own: (own, np.zeros(len(own)))
-    problem = predictions.Problem(
-        FunctionModel(density), prior, prior, nothing(x), nothing(other)
-    )  # fmt: skip
+    records = nothing(x), nothing(other)
+    problem = predictions.Problem(FunctionModel(density), prior, prior, *records)
     points, weights = predictions.exact(problem)
     precision = 1 / 4 + len(x)
     np.testing.assert_allclose(weights @ points, x.sum(0) / precision, atol=1e-6)
@@ -152,7 +151,7 @@ def test_exact_posterior_and_scores() -> None:
 
 @pytest.mark.experiment
 def test_two_modes_quick(tmp_path) -> None:
-    found = two_modes.run(two_modes.QUICK, tmp_path, tmp_path)
+    found = two_modes.run(results=tmp_path, cache=tmp_path, quick=True)
     assert json.loads((tmp_path / "two_modes.json").read_text())["goals"] == found["goals"]
     assert shows_data(tmp_path / "two_modes.png")
     for goal in found["goals"]:

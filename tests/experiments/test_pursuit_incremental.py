@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from experiments.data import Digits
 from experiments.pursuit import incremental
-from experiments.pursuit.incremental import Images, Job, Runner, Setting, measured
+from experiments.pursuit.incremental import Job, Runner, Setting, measured
 from posterity.networks import Layers
 
 SIDE, CLASSES = 12, 10
@@ -31,17 +32,16 @@ def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.moveaxis(x, -1, 0).astype(np.float32), y
 
 
-def images(name: str) -> Images:
-    """Of either name the same."""
-    assert name in ("mnist", "fashion")
-    return Images(*drawn(800, 0), *drawn(300, 1))
+def images() -> Digits:
+    """In place of MNIST."""
+    return Digits(*drawn(800, 0), *drawn(300, 1))
 
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """All methods on one set, some of them twice."""
     cache = tmp_path_factory.mktemp("cache")
-    runner = Runner(SETTING, cache, images)
+    runner = Runner(SETTING, cache, {"mnist": images})
     for job in incremental.jobs(METHODS, ["mnist"], [0], ["forth"]):
         runner.run(job)
     for order in ("back", "forth"):  # the second from its file
@@ -76,7 +76,7 @@ def test_the_order_of_tasks_does_not_matter_at_the_end(summary: dict) -> None:
 
 
 def test_forgetting_is_checked_bit_by_bit() -> None:
-    found = incremental.forgetting(SETTING, images("mnist"))
+    found = incremental.forgetting(SETTING, images())
     assert set(found.popitem()[1].values()) == {True}
 
 

@@ -6,9 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import harness
 from experiments.continual import run as continual
-from experiments.pursuit.image_features import ImageFeatures, oriented_gradients
-from experiments.pursuit.replay import deformed, kept_records
+from experiments.pursuit.image_features import (
+    ImageFeatures,
+    deformed,
+    kept_records,
+    oriented_gradients,
+)
 from posterity.pursuit.learning import ConjugateLearner
 
 
@@ -45,7 +50,7 @@ def test_pairs_of_optical_digits_are_told_apart(
     """By fewer random units than in the results that are kept, in the same form."""
     monkeypatch.setattr(continual, "WIDTH", 400)
     arguments = ["--seeds", "0", "--data", "optical digits"]
-    continual.main([*arguments, "--results", str(tmp_path)])
+    harness.command(continual.run, [*arguments, "--results", str(tmp_path)])
     written, ours = (
         json.loads((folder / "unseen.json").read_text())["after five tasks"]["optical digits"]
         for folder in (continual.RESULTS, tmp_path)

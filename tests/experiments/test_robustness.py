@@ -76,8 +76,8 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
         return {"kind": "some", "about": {}, "status": "converged", "why": "", "gap": 0.2}
 
     monkeypatch.setattr(run, "judged", judged)
-    run.run(2, tmp_path, "naive")
-    found = run.run(3, tmp_path, "naive")
+    run.run(count=2, results=tmp_path, group="naive")
+    found = run.run(count=3, results=tmp_path, group="naive")
     assert len(seen) == 3
     assert found["counts"]["all"] == {"converged, wrong": 3, "problems": 3}
     assert json.loads((tmp_path / "naive.json").read_text()) == found

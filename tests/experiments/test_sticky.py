@@ -1,7 +1,5 @@
 """Truncated variational inference of a sticky HDP-HMM."""
 
-import warnings
-
 import jax
 import numpy as np
 import pytest
@@ -9,8 +7,8 @@ from scipy.optimize import check_grad
 from sklearn.metrics import adjusted_rand_score
 
 from experiments.klfusion.sticky import Sticks, fit_sticky
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError
-from posterity.families import Dirichlet, NormalGamma, NormalWishart
+from posterity.errors import ConvergenceWarning
+from posterity.families import NormalGamma, NormalWishart
 from posterity.models import label
 from tests.hidden_chains import MEANS, draw
 
@@ -18,13 +16,12 @@ pytestmark = pytest.mark.experiment
 ONE = NormalWishart.from_inverse_scale(np.zeros(2), 0.1, np.eye(2), 4.0)
 
 
-@pytest.mark.parametrize("top", [2.0, pytest.param(None, marks=pytest.mark.experiment)])
-def test_states_are_found_and_the_bound_never_falls(top: float | None) -> None:
+def test_states_are_found_and_the_bound_never_falls() -> None:
     x, z = draw(MEANS[:3], (150, 120), seed=0)
-    fit = fit_sticky(x, ONE, states=6, stay=5.0, top=top, restarts=3, key=jax.random.key(0))
+    fit = fit_sticky(x, ONE, states=6, stay=5.0, top=2.0, restarts=3, key=jax.random.key(0))
     steps = np.diff(fit.trace)
-    assert (steps >= -1e-9 * abs(fit.bound)).all() and len(steps) > 1
-    assert fit.converged and fit.bound == max(fit.bounds) == fit.trace[-1]
+    assert (steps >= -1e-9 * abs(fit.trace[-1])).all() and len(steps) > 1
+    assert fit.converged and fit.trace[-1] == max(fit.bounds)
     found = np.concatenate(label(fit.posterior, x))
     assert adjusted_rand_score(np.concatenate(z), found) > 0.95
     assert fit.popularity.sum() == pytest.approx(1.0)
@@ -53,16 +50,10 @@ def test_the_slope_of_popularities_is_that_of_their_density(top: float) -> None:
     assert check_grad(value, slope, at) < 1e-4 * np.abs(slope(at)).max()
 
 
-@pytest.mark.experiment
-def test_symbols_and_diagonal_gaussians_fit_as_well() -> None:
-    rng = np.random.default_rng(0)
+def test_diagonal_gaussians_fit_as_well() -> None:
+    rng, wide = np.random.default_rng(0), np.ones(2)
     z = np.repeat([0, 1, 0, 1], 30)
-    symbols = np.where(rng.random(120) < 0.9, 2 * z, 1)
-    one = Dirichlet.from_standard(np.full(3, 0.5))
-    fit = fit_sticky([symbols], one, states=2, stay=5.0, restarts=4, key=jax.random.key(1))
-    assert adjusted_rand_score(z, label(fit.posterior, [symbols])[0]) > 0.8
     x = 4.0 * z[:, None] + rng.normal(size=(120, 2))
-    wide = np.ones(2)
     diagonal = NormalGamma.from_standard(0 * wide, 0.1 * wide, wide, 2 * wide)
     fit = fit_sticky([x], diagonal, states=3, stay=5.0, restarts=2, key=jax.random.key(1))
     assert adjusted_rand_score(z, label(fit.posterior, [x])[0]) > 0.95
@@ -77,7 +68,7 @@ def test_degenerate_sites_still_have_a_posterior(x: np.ndarray) -> None:
     fit = fit_sticky([x], ONE, states=3, restarts=1, key=jax.random.key(0))
     assert bool(fit.posterior.is_proper())
     assert fit.posterior.occupancy(fit.prior).sum() == pytest.approx(len(x), rel=1e-6)
-    assert (np.diff(fit.trace) >= -1e-7 * abs(fit.bound)).all()
+    assert (np.diff(fit.trace) >= -1e-7 * abs(fit.trace[-1])).all()
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -86,14 +77,3 @@ def test_what_has_not_converged_is_told(rounds: int) -> None:
     with pytest.warns(ConvergenceWarning, match=f"in {rounds} rounds"):
         fit = fit_sticky(x, ONE, states=5, restarts=1, rounds=rounds, key=jax.random.key(0))
     assert not fit.converged and len(fit.trace) == rounds
-
-
-def test_misfits_are_refused() -> None:
-    x, _ = draw(MEANS[:2], (20,), seed=0)
-    key = jax.random.key(0)
-    with warnings.catch_warnings(), pytest.raises(StructureError, match="dimensions"):
-        fit_sticky([x[0][:, :1]], ONE, key=key)
-    with pytest.raises(StructureError, match="symbols below 3"):
-        fit_sticky([np.array([0, 5])], Dirichlet.from_standard(np.ones(3)), key=key)
-    with pytest.raises(ParameterError, match="NaN"):
-        fit_sticky([np.full((3, 2), np.nan)], ONE, key=key)

@@ -74,17 +74,14 @@ def test_sites_that_share_half_have_half_of_the_groups_each() -> None:
 
 def test_results_are_written_by_the_run(data: Newsgroups, tmp_path) -> None:
     methods = (topics.OURS, topics.PAPERS, "AMPS", topics.TOGETHER)
-    settings = [
-        topics.Settings(tmp_path / "cache", name, 5, held_out=80, methods=methods)
-        for name in topics.PARTITIONS
-    ]
-    found = topics.run(data, settings, results=tmp_path, trials=2)
+    small = {"_data": data, "topics": 5, "held_out": 80, "methods": methods}
+    where = {"cache": tmp_path / "cache", "results": tmp_path, "trials": 2}
+    found = topics.run(**where, **small)
     assert json.loads((tmp_path / "topics.json").read_text()) == found
     assert shows_data(tmp_path / "figure4.png")
     for name in topics.PARTITIONS:
         assert set(found[name]["methods"]) == {topics.POOLED, topics.ALONE, *methods}
-    again = topics.run(data, settings, results=tmp_path, trials=2)  # from the cache
-    assert again == found
+    assert topics.run(**where, **small) == found  # from the cache
 
 
 @pytest.mark.data

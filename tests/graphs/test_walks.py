@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.gfvl.theory import link_transition_matrix
 from experiments.gfvl.walks import positions
 from posterity.graphs import Network, ring, star
 from posterity.graphs.walks import (
@@ -84,14 +83,11 @@ def test_stationary_distributions():
 @given(weighted_networks().filter(lambda drawn: drawn[0].size > 1))
 def test_a_walk_that_never_turns_round_uses_all_links_equally(drawn):
     network, _ = drawn
-    matrix = link_transition_matrix(network)
     source, target = network.links()
+    leaf = network.degrees[target] == 1
+    follows = (target[:, None] == source) & ((source[:, None] != target) | leaf[:, None])
+    matrix = follows / follows.sum(1, keepdims=True)  # chances of the next directed link
     np.testing.assert_allclose(matrix.sum(0), 1)
-    np.testing.assert_allclose(matrix.sum(1), 1)
-    for one, other in np.argwhere(matrix):
-        assert target[one] == source[other]
-        back = target[other] == source[one]
-        assert not back or network.degrees[target[one]] == 1
     share = np.bincount(source, minlength=network.size) / len(source)
     np.testing.assert_allclose(NonBacktracking().stationary(network), share)
 

@@ -8,12 +8,9 @@ has it. Strange are digits of fonts and of MNIST and, with `--letters` the file
 was stopped goes on.
 """
 
-from __future__ import annotations
-
+import functools
 import gzip
 import hashlib
-import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.data import Array, Digits, Images, font_digits, intensities, mnist, read
+from experiments.data import Array, Digits, Images, fashion_mnist, font_digits, intensities, mnist
 from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, PLAIN, Case, local_fits
 from experiments.klfusion.networks.metrics import auroc, entropy, scores
 from posterity.networks import Prediction, describe
@@ -35,7 +32,6 @@ Rows = dict[str, dict[str, float]]
 
 
 def cases(partitions: int = 9) -> dict[str, list[Case]]:
-    """Partitions by what they are for."""
     own = [Case(0.5, number, steps=STEPS) for number in range(partitions)]
     return {
         "Dirichlet(0.5), chosen on these": own[:CHOSEN],
@@ -48,15 +44,7 @@ def cases(partitions: int = 9) -> dict[str, list[Case]]:
     }
 
 
-def clothes() -> Digits:
-    """Fashion-MNIST."""
-    with np.load(io.BytesIO(read("fashion_mnist.npz")), allow_pickle=False) as arrays:
-        x, y, x_test, y_test = (arrays[f"{a}_{b}"] for b in ("train", "test") for a in "xy")
-    return Digits(intensities(x), y.astype(np.int64), intensities(x_test), y_test.astype(np.int64))
-
-
 def strange_images(letters: Path | None) -> dict[str, Images]:
-    """Kinds of images that are no clothes."""
     found = {"fonts": font_digits().x[::3][:MOST], "MNIST": mnist().x_test[:MOST]}
     if letters is not None:
         content = gzip.decompress(letters.read_bytes())
@@ -91,39 +79,40 @@ def measured(case: Case, cache: Path, data: Digits, strange: Mapping[str, Images
 
 def _row(found: Mapping[str, Prediction], labels: Array) -> dict[str, float]:
     chances, usual = np.asarray(found[""].mean, float), found[""]
-    row: dict[str, float] = dict(scores(chances, labels)._asdict())
+    row = scores(chances, labels)._asdict()
     for kind, other in found.items():
         if kind:
             row[f"{kind}, by entropy"] = auroc(entropy(chances), entropy(other.mean)).area
             both = usual.mutual_information, other.mutual_information
             row[f"{kind}, by mutual information"] = auroc(*both).area
-    return {name: round(float(value), 4) for name, value in row.items()}
+    return harness.places(row)
 
 
 def run(
-    chosen: Mapping[str, Sequence[Case]],
-    data: Digits,
-    strange: Mapping[str, Images],
     *,
-    cache: Path,
-    results: Path,
+    cache: Path = DEFAULT_CACHE / "fashion",
+    results: Path = RESULTS,
+    letters: Path | None = None,
+    partitions: int = 9,
+    quick: bool = False,
+    _chosen: Mapping[str, Sequence[Case]] | None = None,
+    _digits: Digits | None = None,
+    _strange: Mapping[str, Images] | None = None,
 ) -> dict[str, Any]:
     """Train, fuse, measure and write; returns what `apart.json` holds."""
+    chosen = _chosen or ({"quick": [Case(0.5, 0, 2, steps=50)]} if quick else cases(partitions))
+    data, strange = _digits or fashion_mnist(), _strange or strange_images(letters)
     found: dict[str, Any] = {}
     digests = {k: hashlib.sha256(x.tobytes()).hexdigest()[:12] for k, x in strange.items()}
     for name, own in chosen.items():
+        makes = [functools.partial(measured, case, cache, data, strange) for case in own]
         rows = [
-            harness.kept(
-                cache / "measured",
-                case.name,
-                lambda c=case: measured(c, cache, data, strange),
-                digests,
-            )
-            for case in own
+            harness.kept(cache / "measured", case.name, make, digests)
+            for case, make in zip(own, makes, strict=True)
         ]
         if rows:
             found[name] = {"mean": harness.over_seeds(rows), "by partition": rows}
-            print(name, json.dumps(rows), flush=True)
+            print(name, rows, flush=True)
     summary = {
         "setting": "784-150-10, Gaussian prior, KL x 0.1 where not said otherwise",
         "seeds": "of a partition: its number, the sites and the concentration; see local_fits.py",
@@ -143,7 +132,9 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     less = lambda how, key: harness.statistics([row[OURS][key] - row[how][key] for row in rows])
     kinds = [key for key in rows[0][OURS] if key.endswith("by entropy")]
     return [
-        harness.at_least("log likelihood no worse than at the mean", less(AT_MEAN, LIKELIHOOD), 0),
+        harness.at_least(
+            "log likelihood no worse than at the mean", less(AT_MEAN, "log_likelihood"), 0
+        ),
         harness.at_least("accuracy no worse than at the mean", less(AT_MEAN, "accuracy"), 0),
         *(
             harness.at_least(
@@ -154,21 +145,5 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-LIKELIHOOD = "log_likelihood"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run."""
-    parser = harness.command_line(__doc__, RESULTS, DEFAULT_CACHE / "fashion")
-    parser.add_argument("--letters", type=Path, help="images of notMNIST, gzipped")
-    parser.add_argument("--partitions", type=int, default=9)
-    own = parser.parse_args(arguments)
-    chosen = {"quick": [Case(0.5, 0, 2, steps=50)]} if own.quick else cases(own.partitions)
-    found = run(
-        chosen, clothes(), strange_images(own.letters), cache=own.cache, results=own.results
-    )
-    harness.print_goals(found["goals"])
-
-
 if __name__ == "__main__":
-    main()
+    harness.command(run)

@@ -1,27 +1,22 @@
-"""Local posteriors of networks, trained once and kept on disk, one file a site.
+"""Who has which images, and local posteriors of networks, trained once and kept on disk by site.
 
 All that is compared starts from the same local posteriors, and these take most of the time. A run
 that was stopped goes on where it was; one process may fill a cache while another reads it.
-`python -m experiments.klfusion.networks.local_fits --help`.
 """
 
-from __future__ import annotations
-
-import argparse
-import os
+import itertools
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
-import posterity
-from experiments.data import Digits, Images, Integers, mnist
-from experiments.klfusion.networks.partitions import partition
+from experiments import harness
+from experiments.data import Digits, Images, Integers
 from posterity.errors import ConvergenceWarning
 from posterity.ledger import Ledger
 from posterity.networks import GaussianPrior, Horseshoe, Layers, train
@@ -29,6 +24,7 @@ from posterity.networks.priors import Prior
 
 DEFAULT_CACHE = Path(tempfile.gettempdir()) / "posterity-klfusion-networks"
 TEMPERED, PLAIN, HORSESHOE = "Gaussian, KL x 0.1", "Gaussian", "horseshoe, KL x 0.1"
+LEAST = 50  # images of the smallest site: partitions with a smaller one are drawn again
 
 
 @dataclass(frozen=True)
@@ -48,113 +44,77 @@ SETTINGS = {
 }
 
 
+def partition(
+    labels: Integers, sites: int, concentration: float, rng: np.random.Generator
+) -> list[Integers]:
+    """Rows of each site: the images of each class are dealt out in Dirichlet proportions.
+
+    A concentration of .1 gives a site few classes, 100 all alike.
+    """
+    for _ in itertools.count():
+        dealt: list[list[Integers]] = [[] for _ in range(sites)]
+        for label in np.unique(labels):
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            shares = rng.dirichlet(np.full(sites, concentration))
+            cuts = np.rint(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+            for site, own in zip(dealt, np.split(rows, cuts), strict=True):
+                site.append(own)
+        found = [np.sort(np.concatenate(own)) for own in dealt]
+        if min(map(len, found)) >= LEAST:
+            break
+    return found
+
+
 @dataclass(frozen=True)
 class Case:
-    """One partition and how its sites train.
+    """One partition and how its sites train."""
 
-    Attributes:
-        concentration: of the Dirichlet that deals classes to sites.
-        number: which partition; with concentration and sites, the seed.
-        sites: how many; 1 is the pooled fit.
-        setting: a key of :data:`SETTINGS`.
-        widths: hidden units, the sites in turn.
-        steps: of training a site.
-    """
-
-    concentration: float = 0.8
-    number: int = 0
-    sites: int = 5
-    setting: str = TEMPERED
-    widths: tuple[int, ...] = (150,)
-    steps: int = 4000
+    concentration: float = 0.8  # of the Dirichlet that deals classes to sites
+    number: int = 0  # which partition; with concentration and sites, the seed
+    sites: int = 5  # how many; 1 is the pooled fit
+    setting: str = TEMPERED  # a key of :data:`SETTINGS`
+    widths: tuple[int, ...] = (150,)  # hidden units, the sites in turn
+    steps: int = 4000  # of training a site
 
     @property
     def name(self) -> str:
-        """Of its folder in the cache."""
         words = [*self.setting.replace(",", "").split(), f"dirichlet{self.concentration:g}"]
         widths = "-".join(map(str, self.widths))
         words += [f"sites{self.sites}", f"widths{widths}", f"steps{self.steps}", str(self.number)]
         return "-".join(words)
 
-    def rows(self, labels: Integers, least: int = 50) -> list[Integers]:
-        """The training images of each site."""
+    def rows(self, labels: Integers) -> list[Integers]:
         if self.sites == 1:
             return [np.arange(len(labels))]
         seed = (self.number, self.sites, round(1000 * self.concentration))
-        rng = np.random.default_rng(seed)
-        return partition(labels, self.sites, self.concentration, rng, least)
-
-    def layers(self, site: int, inputs: int, classes: int) -> Layers:
-        """Of the network that a site trains."""
-        return Layers.dense(inputs, self.widths[site % len(self.widths)], classes)
+        return partition(labels, self.sites, self.concentration, np.random.default_rng(seed))
 
 
-def local_fit(case: Case, site: int, x: Images, y: Integers, classes: int) -> Ledger:
-    """The posterior of one site, as its ledger, from its own images (n, ...) and labels."""
-    setting = SETTINGS[case.setting]
-    x = x.reshape(len(x), -1)
+def trained(name: str, layers: Layers, x: Images, y: Integers, **options: Any) -> Ledger:
+    """A site's posterior, as its ledger, after as many steps as are asked for."""
     with warnings.catch_warnings():
-        # As many steps as were asked for: what is compared was all trained alike.
+        # What is compared was all trained alike.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        trained = train(
-            case.layers(site, x.shape[1], classes),
-            (x, y),
-            key=jax.random.fold_in(jax.random.key(case.number), site),
-            prior=setting.prior,
-            temperature=setting.temperature,
-            learning_rate=setting.learning_rate,
-            steps=case.steps,
-        )
-    return trained.ledger(f"site {site}")
+        start = time.process_time()
+        found = train(layers, (x, y), **options).ledger(name)
+        print(f"{name}, {len(y)} images, {time.process_time() - start:.0f} CPU s", flush=True)
+        return found
 
 
 def local_fits(cache: Path, case: Case, digits: Digits) -> dict[str, Ledger]:
     """Ledgers of all sites of a case by name, from the cache where they are there."""
-    classes = int(digits.y_train.max()) + 1
+    setting, classes = SETTINGS[case.setting], int(digits.y_train.max()) + 1
+    options = {"prior": setting.prior, "temperature": setting.temperature, "steps": case.steps}
+    found = {}
     for site, rows in enumerate(case.rows(digits.y_train)):
-        path = _path(cache, case, site)
-        if not path.exists():
-            start = time.process_time()
-            ledger = local_fit(case, site, digits.x_train[rows], digits.y_train[rows], classes)
-            _save(ledger, path)
-            seconds = time.process_time() - start
-            print(f"{case.name}: site {site}, {len(rows)} images, {seconds:.0f} CPU s", flush=True)
-    paths = [_path(cache, case, site) for site in range(case.sites)]
-    return {f"site {site}": posterity.load(path) for site, path in enumerate(paths)}
 
+        def make(site: int = site, rows: Integers = rows) -> Ledger:
+            x = digits.x_train[rows].reshape(len(rows), -1)
+            layers = Layers.dense(x.shape[1], case.widths[site % len(case.widths)], classes)
+            key = jax.random.fold_in(jax.random.key(case.number), site)
+            more = {"key": key, "learning_rate": setting.learning_rate, **options}
+            return trained(f"site {site}", layers, x, digits.y_train[rows], **more)
 
-def _path(cache: Path, case: Case, site: int) -> Path:
-    return cache / case.name / f"site{site}.safetensors"
-
-
-def _save(ledger: Ledger, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.stem}.{os.getpid()}.partial.safetensors")
-    posterity.save(ledger, partial)
-    partial.replace(path)
-
-
-def fill(cache: Path, cases: Iterable[Case], digits: Digits) -> None:
-    """Train what is missing."""
-    for case in cases:
-        local_fits(cache, case, digits)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line: fills the cache of one setting."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the fits")
-    parser.add_argument("--setting", choices=tuple(SETTINGS), default=TEMPERED)
-    parser.add_argument("--concentration", type=float, default=0.8)
-    parser.add_argument("--sites", type=int, default=5)
-    parser.add_argument("--widths", type=int, nargs="+", default=[150])
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--partitions", type=int, nargs=2, default=[0, 10], help="from, up to")
-    own = parser.parse_args(arguments)
-    kinds = (own.sites, own.setting, tuple(own.widths), own.steps)
-    cases = [Case(own.concentration, number, *kinds) for number in range(*own.partitions)]
-    fill(own.cache, cases, mnist())
-
-
-if __name__ == "__main__":
-    main()
+        path = cache / case.name / f"site{site}.safetensors"
+        found[f"site {site}"] = harness.kept_object(path, make)
+    return found

@@ -1,28 +1,21 @@
 """All ways to make one network of several, under the names that tables have."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
 import posterity
 from experiments.data import Images, Integers
-from experiments.klfusion.networks.baselines import (
+from experiments.klfusion.networks.averages import (
     class_weights,
     fisher_information,
-    plain_average,
+    matched_average,
     weighted_average,
 )
-from experiments.klfusion.networks.matched_average import matched_average
-from experiments.klfusion.networks.other_fusions import (
-    EqualShares,
-    Published,
-    Selected,
-    fused_by,
-)
+from experiments.klfusion.networks.other_fusions import EqualShares, Published, Selected, fused_by
 from experiments.klfusion.networks.predictions import Predictor, alone, concatenation, ensemble
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
@@ -35,8 +28,7 @@ from posterity.models import NeuralNetwork
 FUSED = "fused"
 PRODUCT = "fused, rule product"
 CAPPED = "fused, rule product, 281 units"
-WIDTH = 281
-"""The paper's fused width."""
+WIDTH = 281  # the paper's fused width
 CONCATENATED = "concatenation"
 WEIGHTED = "concatenation, class weights"
 ENSEMBLE = "ensemble of probabilities"
@@ -47,6 +39,7 @@ PAPERS = "KL-fusion, the paper's setting"
 EQUAL = "fused, sites' shares equal"
 POOLED = "pooled"
 REFINED, RANDOM = "fused, one round", "random common start, one round"
+FISHER_IMAGES, TINY, DEVIATION = 500, 1e-10, 0.02
 
 Sites = Mapping[str, Ledger]
 Data = Mapping[str, tuple[Images, Integers]]
@@ -56,22 +49,22 @@ Found = dict[str, tuple[Predictor, int]]
 """By method what predicts, and how many hidden units that has."""
 
 
-def posteriors(sites: Sites) -> list[Network]:
-    """The local networks."""
+def posteriors(sites: Sites) -> list[Any]:
     return [ledger.posterior for ledger in sites.values()]
 
 
+def of(networks: Mapping[str, Network]) -> Found:
+    return {name: (alone(own), sum(own.layers.widths)) for name, own in networks.items()}
+
+
 def together(sites: Sites) -> Found:
-    """What keeps all units of all sites."""
-    networks = posteriors(sites)
-    weights = class_weights(networks, [ledger.prior for ledger in sites.values()])
+    networks, priors = posteriors(sites), [ledger.prior for ledger in sites.values()]
     units = sum(sum(network.layers.widths) for network in networks)
-    found = {
-        CONCATENATED: concatenation(networks),
-        WEIGHTED: concatenation(networks, weights),
-        ENSEMBLE: ensemble(networks),
+    return {
+        CONCATENATED: (concatenation(networks), units),
+        WEIGHTED: (concatenation(networks, class_weights(networks, priors)), units),
+        ENSEMBLE: (ensemble(networks), units),
     }
-    return {name: (predictor, units) for name, predictor in found.items()}
 
 
 def averages(sites: Sites, data: Data, seed: int) -> Found:
@@ -83,18 +76,12 @@ def averages(sites: Sites, data: Data, seed: int) -> Found:
         fisher_information(network, x[:FISHER_IMAGES], jax.random.key(seed)) + TINY
         for network, (x, _) in zip(networks, data.values(), strict=True)
     ]
-    found = {
-        PLAIN: plain_average(networks),
-        FISHER: weighted_average(networks, information),
-        MATCHED: matched_average(networks),
-    }
-    return {name: _of(network) for name, network in found.items()}
+    plain = weighted_average(networks, [1.0] * len(networks))
+    fisher = weighted_average(networks, information)
+    return of({PLAIN: plain, FISHER: fisher, MATCHED: matched_average(networks)})
 
 
-FISHER_IMAGES, TINY = 500, 1e-10
-
-
-def capped(sites: Sites) -> Network:
+def capped(sites: Sites) -> Any:
     """The product at the paper's width, or of all units there are."""
     units = sum(network.layers.widths[0] for network in posteriors(sites))
     return posterity.fuse(sites, components=min(WIDTH, units), rule="product").posterior
@@ -102,39 +89,31 @@ def capped(sites: Sites) -> Network:
 
 def fused_otherwise(sites: Sites, width: int | tuple[int, ...]) -> Found:
     """At the width that was found: other ways to fuse."""
-    unfitted = Options(refit=False)
-    plain = posterity.fuse(sites, components=width, rule="barycenter", networks=unfitted)
+    options = {"components": width, "rule": "barycenter", "networks": Options(refit=False)}
     networks = {
-        NOT_REFITTED: plain.posterior,
+        NOT_REFITTED: posterity.fuse(sites, **options).posterior,
         EQUAL: fused_by(EqualShares, sites, width),
         PRUNED: fused_by(Selected, sites, width),
         PRUNED_ONLY: fused_by(Selected, sites, width, refit=False),
     }
-    return {name: _of(network) for name, network in networks.items()}
+    return of(networks)
 
 
 def published(sites: Sites) -> Found:
     """The paper's matching and width, outgoing weights averaged over those that have the unit."""
-    network = fused_by(Published, sites, None, refit=False, matching=Matching.KL_FUSION)
-    return {PAPERS: _of(network)}
+    options = {"refit": False, "matching": Matching.KL_FUSION}
+    return of({PAPERS: fused_by(Published, sites, None, **options)})
 
 
-def refined(start: Ledger, data: Data, *, steps: int, rate: float, seed: int) -> Network:
+def refined(start: Any, data: Data, *, steps: int, rate: float, seed: int) -> Any:
     """One round: every site trains on from the shared posterior, the results are averaged."""
     flat = {name: (x.reshape(len(x), -1), y) for name, (x, y) in data.items()}
+    model = NeuralNetwork.of_layers(start.prior.layers)
     update = Refinement(steps=steps, learning_rate=rate)
-    layers = start.prior.layers
+    options = {"update": update, "steps": 1, "key": jax.random.key(seed)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of one round, as is wanted
-        run = posterity.federate(
-            flat,
-            NeuralNetwork.of_layers(layers),
-            start,
-            update=update,
-            steps=1,
-            key=jax.random.key(seed),
-        )
-    return run.posterior
+        return posterity.federate(flat, model, start, **options).posterior
 
 
 def random_start(like: Network, seed: int) -> Ledger:
@@ -150,10 +129,3 @@ def random_start(like: Network, seed: int) -> Ledger:
         own["kernel"] = rng.normal(0, np.sqrt(2 / inputs), layer.kernel)
     start = Network.from_standard(layers.ravel(arrays), np.full(layers.size, DEVIATION**2), layers)
     return Ledger(start)
-
-
-DEVIATION = 0.02
-
-
-def _of(network: Network) -> tuple[Predictor, int]:
-    return alone(network), sum(network.layers.widths)

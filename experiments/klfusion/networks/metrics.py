@@ -1,7 +1,5 @@
 """How good class probabilities are, and how well their entropy tells strange inputs apart."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -13,31 +11,21 @@ BINS = 15
 
 
 class Scores(NamedTuple):
-    """Of predictions on labelled images.
+    """Of predictions on labelled images."""
 
-    Attributes:
-        accuracy: share that is right, in %.
-        log_likelihood: mean log probability of the label, in nats.
-        entropy: mean predictive entropy, in nats.
-        calibration: expected calibration error over 15 bins of equal width, in %.
-    """
-
-    accuracy: float
-    log_likelihood: float
-    entropy: float
-    calibration: float
+    accuracy: float  # share that is right, in %
+    log_likelihood: float  # mean log probability of the label, in nats
+    entropy: float  # mean predictive entropy, in nats
+    calibration: float  # expected calibration error over 15 bins of equal width, in %
 
 
 def scores(probabilities: Array, labels: Integers) -> Scores:
     """Of class probabilities (n, classes) for labels (n,)."""
     right = probabilities.argmax(1) == labels
-    own = probabilities[np.arange(len(labels)), labels]
-    return Scores(
-        100 * float(right.mean()),
-        float(np.log(np.maximum(own, np.finfo(float).tiny)).mean()),
-        float(entropy(probabilities).mean()),
-        100 * calibration_error(probabilities, labels),
-    )
+    own = np.maximum(probabilities[np.arange(len(labels)), labels], np.finfo(float).tiny)
+    calibration = 100 * calibration_error(probabilities, labels)
+    spread = float(entropy(probabilities).mean())
+    return Scores(100 * float(right.mean()), float(np.log(own).mean()), spread, calibration)
 
 
 def entropy(probabilities: Array) -> Array:
@@ -64,9 +52,7 @@ class Ranking(NamedTuple):
 def auroc(usual: Array, strange: Array) -> Ranking:
     """The area under the curve of receiver operation, and DeLong's standard error [delong1988].
 
-    Args:
-        usual: (n,) entropies of inputs like the training data's.
-        strange: (m,) entropies of others; ties count one half.
+    Of entropies of ``usual`` (n,) and ``strange`` (m,) inputs; ties count one half.
     """
     n, m = len(usual), len(strange)
     ranks = rankdata(np.concatenate([usual, strange]))

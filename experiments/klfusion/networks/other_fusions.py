@@ -5,8 +5,6 @@ as in the paper; and no matching: units taken from the sites as they are, those 
 the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -30,7 +28,6 @@ class EqualShares(Search):
     """Every site counts alike in every output."""
 
     def shares(self) -> Array:
-        """One over the sites."""
         weights = np.array([local.weight for local in self.locals])
         shares = weights[:, None] * np.ones((len(weights), self.locals[0].layers.outputs))
         return shares / shares.sum(0)
@@ -40,13 +37,11 @@ class AveragedOverHolders(Builder):
     """Outgoing weights are summed over the shares of those sites that have the unit."""
 
     def outgoing(self, sites: Iterable[Placed], share: Array) -> FusedLayer:
-        """The last layer before it is refitted."""
         sites = list(sites)
         layer = super().outgoing(sites, share)
-        held = sum(own.has * counts for own, counts in zip(sites, share, strict=True))
-        variance = sum(
-            own.has * counts * own.variance for own, counts in zip(sites, share, strict=True)
-        )
+        counted = [own.has * counts for own, counts in zip(sites, share, strict=True)]
+        held = sum(counted)
+        variance = sum(own.variance * counts for own, counts in zip(sites, counted, strict=True))
         floor = min(float(own.variance[own.has].min(initial=np.inf)) for own in sites)
         safe = np.where(held > 0, held, 1.0)
         parts = layer.parts / safe

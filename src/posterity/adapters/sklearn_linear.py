@@ -85,7 +85,9 @@ def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
         raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
     if data.x is None:
-        raise known.without_data("x: how many records there were tells of the intercept")
+        raise known.without_data(
+            "x: how many records there were tells how well coefficients are known"
+        )
     x, weights, y = _records(known, data)
     if not logistic:
         return _ridge(known, x, weights, y)
@@ -138,10 +140,7 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
 
 
 def to_linear(
-    law: object,
-    like: Any,
-    classes: Sequence[Any] | Array | None,
-    noise_precision: Any,
+    law: object, like: Any, classes: Sequence[Any] | Array | None, noise_precision: Any
 ) -> Any:
     """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:

@@ -157,6 +157,8 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     odd = set(_differences(common, recipe))
     if common.regression:
         odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+        if _differ_in_labels(common, recipe):
+            odd -= {"categories"}
     if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
         odd.add("unit")
     texts = {*(common.columns or ()), common.target} & (mine.keys() ^ theirs.keys())
@@ -174,6 +176,16 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # in whose units the offset is
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+
+
+def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
+    """Return whether only one of them has labels for 0 and 1, and all else of categories is one."""
+    mine, theirs = (
+        {name: levels for name, levels in own.categories.items() if name != common.target}
+        for own in (common, recipe)
+    )
+    one_has = bool(common.levels) != bool(recipe.levels)
+    return common.model == "logistic" and one_has and mine == theirs
 
 
 def _apart(
@@ -268,9 +280,11 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
                 matrix[[place[f"{name}[{other}]"] for other in own[1:]], column] = -1.0
     for name, column, value in needs_ones:
         if INTERCEPT not in place:
-            found = f"column {name!r} with another center or reference, and no intercept"
-            fix = "Fit with the same --center and --category at every site."
-            raise StructureError(found=found, expected="an intercept, which takes it up", fix=fix)
+            raise StructureError(
+                found=f"column {name!r} with another center or reference, and no intercept",
+                expected="an intercept, which takes it up",
+                fix="Fit with the same --center and --category at every site.",
+            )
         matrix[place[INTERCEPT], column] = value
     offset = np.zeros(len(mine))
     if recipe.levels and common.levels and recipe.levels != common.levels:
@@ -366,9 +380,11 @@ def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: st
 
 
 def _unlike(site: str) -> StructureError:
-    found = f"a posterior of {site!r} in other units or levels that is no full Gaussian"
-    fix = "Fit it again by the recipe of another site: posterity fit TABLE --like FILE."
-    return StructureError(found=found, expected="a ledger of Gaussians, as of fit", fix=fix)
+    return StructureError(
+        found=f"a posterior of {site!r} in other units or levels that is no full Gaussian",
+        expected="a ledger of Gaussians, as of fit",
+        fix="Fit it again by the recipe of another site: posterity fit TABLE --like FILE.",
+    )
 
 
 # --- what looks wrong ----------------------------------------------------------------------------

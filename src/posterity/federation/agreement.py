@@ -15,13 +15,7 @@ from posterity.federation.tables import columns_of
 from posterity.fingerprint import digest
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
-from posterity.models import (
-    FunctionModel,
-    Model,
-    MultinomialRegression,
-    PredictorModel,
-    Records,
-)
+from posterity.models import FunctionModel, Model, MultinomialRegression, PredictorModel, Records
 
 ON_ERROR = one_of("raise", "pass")
 MODEL = Constraint(

@@ -156,11 +156,7 @@ def check_components(
 
 
 def alternate(
-    start: SearchResult,
-    members: ExponentialFamily,
-    divergence: Discrepancy,
-    *,
-    fixed: bool = False,
+    start: SearchResult, members: ExponentialFamily, divergence: Discrepancy, *, fixed: bool = False
 ) -> SearchResult:
     """Have components (N,) find the nearest barycentre, and barycentres the middle of theirs, in
     turn.

@@ -51,7 +51,7 @@ LOOKS = 600
 """Points that are looked at, at most."""
 GAIN = 1e-13
 """Of the free energy: what a further step must promise."""
-QUICK, LITTLE = 0.05, 1e-4
+QUICK, LITTLE = 0.05, 1e-10
 """The share of a squared slope that a step of Newton's method leaves at most, close to the end, and
 the squared slope, in nats, that a step may leave at whose end nobody looks."""
 

@@ -13,14 +13,7 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import (
-    VARIANCE,
-    ConjugateModel,
-    Each,
-    Moments,
-    Optima,
-    PredictorModel,
-)
+from posterity.models.base import VARIANCE, ConjugateModel, Each, Moments, Optima, PredictorModel
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,

@@ -3,9 +3,4 @@
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.features import Features, OwnFeatures, VectorFeatures
 
-__all__ = [
-    "ConjugateLearner",
-    "Features",
-    "OwnFeatures",
-    "VectorFeatures",
-]
+__all__ = ["ConjugateLearner", "Features", "OwnFeatures", "VectorFeatures"]

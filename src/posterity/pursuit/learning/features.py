@@ -26,22 +26,16 @@ from posterity.models.data import off_scale, real_numbers
 Array = np.ndarray
 
 VECTOR_WIDTH = 300
-NAME = Constraint(
-    "a text that names it",
-    lambda name: isinstance(name, str) and name != "",
-)
+NAME = Constraint("a text that names it", lambda name: isinstance(name, str) and name != "")
 ROWS = 4096
 
 
 class Features(abc.ABC):
     """A function from inputs (n, *shape) to features (n, size), in float64."""
 
-    shape: tuple[int, ...] | None = None
-    """The shape of one input; None where any will do."""
-    size: int
-    """How many features there are."""
-    own_units: int = 0
-    """How many of them, the first ones, are in units of their own."""
+    shape: tuple[int, ...] | None = None  # The shape of one input; None where any will do
+    size: int  # How many features there are
+    own_units: int = 0  # How many of them, the first ones, are in units of their own
 
     @property
     @abc.abstractmethod

@@ -1,9 +1,9 @@
-"""The posterior itself, as far as sampling goes: NUTS of NumPyro in double precision."""
+"""The posterior itself, as far as sampling goes (NUTS of NumPyro), and plug-in networks.
 
-from __future__ import annotations
+All in double precision.
+"""
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+import scipy.optimize
 
 from experiments.dark_knowledge import CACHE
-from posterity.errors import MissingExtraError
 from posterity.models.forward import outputs
 from posterity.networks import Layers
 
-Array = NDArray[np.float64]
-DEPTH = 10
-"""NumPyro's own."""
+Array = np.ndarray
 
 
-def classes(layers: Layers, x: Array, y: NDArray[Any], variance: float) -> Callable[[Any], Any]:
+def classes(layers: Layers, x: Array, y: Array, variance: float) -> Callable[[Any], Any]:
     """The log density of flat weights, up to a constant: labels, and N(0, variance)."""
 
     def log_density(z: Any) -> Any:
@@ -53,21 +50,16 @@ def nuts(
     warmup: int,
     draws: int,
     seed: int,
-    depth: int = DEPTH,
+    depth: int = 10,
 ) -> Array:
     """(chains, draws, p) weights; one chain a row of ``start`` (chains, p).
 
     A trajectory has at most 2 ** ``depth`` steps.
 
-    Raises:
-        MissingExtraError: if numpyro is not installed.
-
     Source: hoffman2014; phan2019.
     """
-    try:
-        from numpyro.infer import MCMC, NUTS
-    except ImportError as error:
-        raise MissingExtraError.of("numpyro", "test") from error
+    from numpyro.infer import MCMC, NUTS
+
     with jax.enable_x64(True):
         sampler = MCMC(
             NUTS(potential_fn=lambda z: -log_density(z), max_tree_depth=depth),
@@ -79,8 +71,7 @@ def nuts(
         )
         first = jnp.asarray(start if len(start) > 1 else start[0], jnp.float64)
         sampler.run(jax.random.key(seed), init_params=first)
-        found = np.asarray(sampler.get_samples(group_by_chain=True), np.float64)
-    return found
+        return np.asarray(sampler.get_samples(group_by_chain=True), np.float64)
 
 
 def kept(name: str, make: Callable[[], Array], *parts: Any, cache: Path = CACHE) -> Array:
@@ -90,13 +81,17 @@ def kept(name: str, make: Callable[[], Array], *parts: Any, cache: Path = CACHE)
         digest.update(part if isinstance(part, bytes) else repr(part).encode())
     path = cache / f"{name}-{digest.hexdigest()[:12]}.npy"
     if not path.exists():
-        found = make()
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".part")
-        with temporary.open("wb") as file:
-            np.save(file, found)
-        os.replace(temporary, path)
+        partial = path.with_suffix(".part.npy")
+        np.save(partial, make())
+        partial.replace(path)
     return np.load(path, allow_pickle=False)
+
+
+def flat(stack: Any) -> Array:
+    """(S, p) flat weights of stored draws."""
+    leaves = jax.tree.leaves(stack)
+    return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
 
 
 def split_r_hat(draws: Array) -> Array:
@@ -109,3 +104,15 @@ def split_r_hat(draws: Array) -> Array:
     within = parts.var(1, ddof=1).mean(0)
     between = parts.mean(1).var(0, ddof=1)
     return np.sqrt((half - 1) / half + between / within)
+
+
+def mode(log_density: Callable[[Any], Any], size: int, *, seed: int, starts: int = 5) -> Array:
+    """(size,) the best of several climbs by L-BFGS."""
+    rng = np.random.default_rng(seed)
+    with jax.enable_x64(True):
+        value = jax.jit(jax.value_and_grad(lambda z: -log_density(z)))
+        both = lambda z: tuple(np.asarray(part, np.float64) for part in value(jnp.asarray(z)))
+        options = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": 5000}}
+        begin = [0.5 * rng.normal(size=size) for _ in range(starts)]
+        found = [scipy.optimize.minimize(both, start, **options) for start in begin]
+    return min(found, key=lambda end: end.fun).x
