@@ -222,7 +222,7 @@ def test_what_r_writes_is_fused_with_what_fit_writes():
         function
         + """
         t <- read.csv("s.csv")
-        write_site(glm(ill ~ x, binomial, t, epsilon = 1e-12), "glm")
+        write_site(glm(ill ~ I((x - 1)/2), binomial, t, epsilon = 1e-12), "glm")
         if (!requireNamespace("survival", quietly = TRUE)) quit()
         library(survival)
         write_site(coxph(Surv(time, ill) ~ x, t), "cox")
@@ -230,7 +230,7 @@ def test_what_r_writes_is_fused_with_what_fit_writes():
         """
     )
     subprocess.run(["Rscript", "site.R"], check=True, capture_output=True)
-    options = "--model logistic --target ill --columns x"
+    options = "--model logistic --target ill --columns x --center x=1 --scale x=2"
     for site in ("n", "s"):
         succeed(*f"fit {site}.csv {options} -o {site}.safetensors".split())
     line = "--covariance glm-covariance.csv --site s --flat-prior --prior n.safetensors"

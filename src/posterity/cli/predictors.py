@@ -2,15 +2,13 @@
 
 import dataclasses
 import functools
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posterity.adapters.tables.reader import clean, read_cells
-from posterity.artifact.container import altered
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
 from posterity.artifact.reconcile import suspicious
@@ -21,7 +19,7 @@ from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import order
 from posterity.fitting.design import Design
-from posterity.fitting.given import TIMES, inputs_of, survival_of
+from posterity.fitting.given import inputs_of, survival_of, times_in
 from posterity.fitting.pooled import is_pooled, predictions
 from posterity.fitting.scores import log_of_moments
 from posterity.ledger import Ledger
@@ -124,8 +122,11 @@ def predicted(
         x = x[:, order(own, names or own, "the recipe", str(file))]
         parts = _in_target_units(recipe, _called(call, x, inputs, progress))
         if recipe.model == "survival":
-            count = parts["mean"].shape[1] - 1
-            parts = survival_of(parts, _times(settings, about.provenance, file, count))
+            if settings["times"]:
+                found = f"--times for the student in {str(file)!r}"
+                expected, fix = "none: it learned those of posterity distill", "Leave them out."
+                raise UsageError(found=found, expected=expected, fix=fix)
+            parts = survival_of(parts, times_in(about.provenance, parts["mean"].shape[1] - 1))
         elif scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
@@ -180,25 +181,6 @@ def _site_labels(
             fix="Leave it out; posterity evaluate scores sites apart by --by.",
         )
     return None if column is None else texts_of(inputs, column)[data.kept]
-
-
-def _times(
-    settings: Settings, provenance: Mapping[str, str], file: Path, count: int
-) -> list[float]:
-    """The times, so many, that a student of survival predicts at."""
-    if settings["times"]:
-        raise UsageError(
-            found=f"--times for the student in {str(file)!r}",
-            expected="none: it learned those that posterity distill had",
-            fix="Leave them out, or make a student for others: posterity distill --times T,T,...",
-        )
-    try:
-        times = json.loads(provenance[TIMES])
-        if [type(time) for time in times] != [float] * count:
-            raise ValueError
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise altered("a student of survival without its times").at(f"file {file}") from error
-    return times
 
 
 def texts_of(inputs: Path, name: str) -> np.ndarray:

@@ -30,7 +30,7 @@ def import_(settings: Settings) -> Data:
     """Make a posterior's file of a table of means and standard deviations, or of a covariance."""
     from posterity.adapters.tables import to_ledger, to_table
     from posterity.adapters.tables.files import law_of, read_moments
-    from posterity.artifact.recipe import RECIPE, as_provenance, recipe_in
+    from posterity.artifact.recipe import as_provenance, recipe_in
     from posterity.artifact.reconcile import suspicious
     from posterity.families import names
 
@@ -42,21 +42,21 @@ def import_(settings: Settings) -> Data:
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     law = law_of(moments, table, settings["family"])
     record, notes = {"table": table.name, **_recipe(moments, table)}, list[str]()
-    before = None
+    before = recipe = None
     if prior is not None:
         before, about = files.read_prior(prior)
         record["prior"] = about.digest
-        if (recipe := recipe_in(about.provenance)) is not None and moments.recipe is None:
+        recipe = recipe_in(about.provenance) if moments.recipe is None else None
+        if recipe is not None:
             law, more = _by_recipe(law, recipe, prior)
             record, notes = {**record, **as_provenance(recipe)}, [*notes, *more]
-        before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", site)
+        before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", str(site))
     rows, result = to_table(law), law
     if site is not None:
         result = to_ledger(law, site, prior=before, flat_prior=flat_prior)
         record |= {"flat prior": "true"} if flat_prior else {}
-        if RECIPE in record and prior is not None:
-            others = {str(prior): files.read_any(prior)[0], site: result}
-            notes += suspicious(others, recipe_in(record))
+        if recipe is not None and prior is not None:
+            notes += suspicious({str(prior): files.read_any(prior)[0], site: result}, recipe)
     written = files.write(result, output, "import", record)
     sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
     unused = [name for name in moments.unused if name]
@@ -77,16 +77,10 @@ def import_(settings: Settings) -> Data:
 def _by_recipe(law: Any, recipe: "Recipe", prior: Path) -> tuple[Any, list[str]]:
     """A law whose coefficients a recipe has by these names, or by R's; a note on their units."""
     from posterity.families.names import names_of
+    from posterity.fitting.reading import names_in_r
 
-    known = {"(Intercept)": "intercept"}
-    known |= {
-        f"{c}{level}": f"{c}[{level}]" for c, own in recipe.categories.items() for level in own
-    }
-    for name in recipe.columns or ():
-        off = f" - {recipe.center[name]:g}" if name in recipe.center else ""
-        by = f"/{recipe.scale[name]:g}" if name in recipe.scale else ""
-        known[f"I(({name}{off}){by})" if off and by else f"I({name}{off}{by})"] = name
     given = names_of(law).get("", ())
+    known = names_in_r(recipe)
     renamed = [known.get(name, name) for name in given]
     says = f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"
     return law.named(renamed) if given else law, [says]

@@ -299,5 +299,5 @@ def given(
         laws, notes = site_coefficients(value, [None])
         posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
     names = gaussians(posterior)[2] or recipe.coefficients()
-    at = tuple(map(float, times or recipe.cuts * (recipe.model == "survival")))
+    at = tuple(sorted({*map(float, times or recipe.cuts * (recipe.model == "survival"))}))
     return posterior, Given(recipe.shared, names, spread_in(recipe, spread), at), notes

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import LABELS, Recipe
+from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
 
@@ -58,6 +58,18 @@ class Reading:
 
 PLAIN = Reading()
 """A table that says all as the recipe does."""
+
+
+def names_in_r(recipe: Recipe) -> dict[str, str]:
+    """The names of coefficients by those that R has: ``sexmale``, ``I((age - 60)/10)``."""
+    known = {"(Intercept)": INTERCEPT}
+    for name, levels in recipe.categories.items():
+        known |= {f"{name}{level}": f"{name}[{level}]" for level in levels}
+    for name in recipe.columns or ():
+        off = f" - {recipe.center[name]:g}" if name in recipe.center else ""
+        by = f"/{recipe.scale[name]:g}" if name in recipe.scale else ""
+        known[f"I(({name}{off}){by})" if off and by else f"I({name}{off}{by})"] = name
+    return known
 
 
 def columns_to_predict(recipe: Recipe, cells: Cells) -> None:

@@ -70,7 +70,6 @@ class Horseshoe:
 
     def variances(self, layers: Layers) -> np.ndarray:
         """The variance of a weight of each layer: of hidden ones ``slab² scale / (scale + slab)``.
-
         That is the second moment of the regularised scale.
         """
         hidden = self.slab**2 * self.scale / (self.scale + self.slab)

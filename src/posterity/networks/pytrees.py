@@ -31,8 +31,7 @@ BIASES = {"bias", "b", "1"}
 LAYOUT = one_of("last", "first").or_none()
 OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
 """Axes of a convolution's kernel from "first" to "last", and back."""
-MANY = 6
-"""Layers up to which every order is tried."""
+MANY = 6  # Layers up to which every order is tried
 
 
 def from_pytree(
@@ -50,20 +49,15 @@ def from_pytree(
     Args:
         mean: weights of dense and convolutional layers, and nothing else: for linen the
             ``params``, for nnx the state, for equinox the module, for PyTorch the state dict or
-            the module.
+            the module; a StructureError names leaves that belong to no layer.
         variance: of the same structure; or one number for all.
         layers: of the network; inferred if all are dense.
         activation: of hidden layers where they are inferred; arrays do not show it.
         layout: where channels stand, ``"last"`` as in flax or ``"first"`` as in equinox and
             PyTorch; by default as names and shapes tell.
         order: paths of the layers, from inputs to outputs, where names and sizes do not tell.
-        apply: ``apply(mean, x)`` on a batch, as the other library computes it; it is compared with
-            what the layers compute on random inputs.
-
-    Raises:
-        StructureError: if a leaf belongs to no dense or convolutional layer, the layers do not
-            follow upon each other, or do not compute what ``apply`` does; leaves are named.
-        UsageError: if what the arrays do not show is not said.
+        apply: ``apply(mean, x)`` on a batch, as the other library computes it; a StructureError
+            unless the layers compute the same on random inputs.
 
     >>> tree = {"Dense_0": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)},
     ...         "Dense_1": {"kernel": np.ones((3, 2)), "bias": np.zeros(2)}}
@@ -92,13 +86,11 @@ def from_pytree(
 def to_pytree(
     network: Network, like: PyTree, *, layout: str | None = None, order: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
-    """Trees of means and of variances with the structure of ``like``: inverse of the above.
+    """Trees of means and of variances with the structure of ``like``: inverse of
+    :func:`from_pytree`.
 
     Of ``like`` only the structure, names and numbers of axes count, so that it may be a module of
     other widths; arrays come in its precision, and as tensors where it has these.
-
-    Raises:
-        StructureError, UsageError: as :func:`from_pytree`.
 
     >>> tree = {"kernel": np.ones((4, 2), np.float32), "bias": np.zeros(2, np.float32)}
     >>> mean, variance = to_pytree(from_pytree(tree, 0.5), tree)
@@ -321,9 +313,6 @@ def _turned(kernel: np.ndarray, layout: str, axes: tuple[int, ...]) -> np.ndarra
     if layout == "last":
         return kernel
     return kernel.T if kernel.ndim == 2 else kernel.transpose(axes)
-
-
-# --- their arrays and ours -----------------------------------------------------------------------
 
 
 def _flattened(known: Tree, index: int) -> tuple[int, ...]:

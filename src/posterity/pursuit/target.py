@@ -45,10 +45,8 @@ def _is_array(leaf: object) -> bool:
 
 
 class Function(Target):
-    """A function of one event.
-
-    One that is a pytree, such as ``jax.tree_util.Partial(function, data)`` or a module of Equinox,
-    is compiled once for all arrays of the same shapes.
+    """A function of one event. One that is a pytree, such as ``jax.tree_util.Partial(function,
+    data)`` or a module of Equinox, is compiled once for all arrays of the same shapes.
     """
 
     arrays: Any
@@ -77,11 +75,8 @@ class Joint(Target):
     """``log p(z) + Σ log p(record | z)`` of any model and prior of the library.
 
     The ``prior`` is one proper law of the model's parameters, ``data`` are as the model takes them,
-    and ``batch_size`` are the records of a minibatch, None for all records at every step.
-
-    Raises:
-        UsageError: for a prior that is no proper law, or minibatches of a joint model.
-        StructureError, ParameterError: for data that the model cannot take.
+    and ``batch_size`` are the records of a minibatch, None for all records at every step. A prior
+    that is no proper law, or minibatches of a joint model, are a UsageError.
 
     >>> from posterity.families import Gaussian
     >>> from posterity.models import LogisticRegression

@@ -45,7 +45,6 @@ TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
     """``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and a ``gamma`` that is not negative.
-
     For ``gamma`` in (1/2, 1] the sum of sizes is infinite and that of their squares is not, so that
     averages over the chain, each draw weighted by its size, converge to the posterior's.
 
@@ -97,7 +96,6 @@ class Halving:
 @dataclasses.dataclass(frozen=True)
 class Cyclical:
     """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
-
     The large sizes at the start of a cycle take the chain to another mode, the small ones at its
     end draw from there.
 

@@ -33,12 +33,9 @@ ROWS = 4096
 class Features(abc.ABC):
     """A function from inputs (n, *shape) to features (n, size), in float64."""
 
-    shape: tuple[int, ...] | None = None
-    """The shape of one input; None where any will do."""
-    size: int
-    """How many features there are."""
-    own_units: int = 0
-    """How many of them, the first ones, are in units of their own."""
+    shape: tuple[int, ...] | None = None  # The shape of one input; None where any will do
+    size: int  # How many features there are
+    own_units: int = 0  # How many of them, the first ones, are in units of their own
 
     @property
     @abc.abstractmethod
