@@ -223,7 +223,7 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
             found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
             f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
             expected="a value in every column that is used",
-    """The table with numbers where columns have none, and by column where it had none (n,)."""
+            fix="Impute them, leave columns out (--without NAME), drop records: --drop-missing, or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
         )
     rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
