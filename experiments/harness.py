@@ -7,6 +7,7 @@ a cache folder. :func:`write` replaces a results file; :func:`figure` a picture 
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import inspect
 import json
@@ -219,6 +220,12 @@ def figure(
 # --- the command line ----------------------------------------------------------------------------
 
 
+def _one_of(words: Sequence[str], word: str) -> str:
+    if word not in words:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(map(repr, words))}")
+    return word
+
+
 def command(
     run: Callable[..., Any], arguments: Sequence[str] | None = None, **choices: Iterable[str]
 ) -> Any:
@@ -242,6 +249,8 @@ def command(
         elif isinstance(own.default, tuple):
             options |= {"nargs": "*", "type": str if sample == () else kind}
         alone = own.kind is own.POSITIONAL_ONLY
+        if alone and options["choices"] is not None:  # argparse looks for a default among them
+            options["type"] = functools.partial(_one_of, tuple(options.pop("choices")))
         flag = name if alone else f"--{name.replace('_', '-')}"
         parser.add_argument(flag, default=own.default, help=f"(default: {own.default})", **options)
     given = vars(parser.parse_args(arguments))

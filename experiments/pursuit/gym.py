@@ -306,11 +306,11 @@ def middle(rows: list[dict[str, Any]]) -> float:
 
 
 def goals(tables: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is to hold of each target that has peers, by medians over seeds."""
+    """What is to hold of each target, by medians over seeds, beside the peers that have run."""
     verdicts = []
     for name, table in tables.items():
         best = min((middle(table[peer]) for peer in VARIATIONAL if peer in table), default=np.inf)
-        bound = max(RIGHT, best / 2)
+        bound = max(RIGHT, best / 2) if np.isfinite(best) else RIGHT
         false = [
             row
             for row in table.get(OURS, [])

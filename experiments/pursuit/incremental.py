@@ -3,12 +3,14 @@
 MNIST and Fashion-MNIST, 0-1, 2-3, ..., 8-9 (`forth`) and the other way round (`back`), one head for
 all, no task named at test: accuracy and log loss on all classes seen so far, after each task. The
 learner of `posterity.pursuit.learning`, mixtures of a network a task (with even weights, and gated
-by where an input lies), learning again from a few records, fine-tuning, EWC and joint training.
-Writes `incremental.json` and `incremental.png`. What takes long is kept in a folder, a file a job:
-the same command goes on where it was. `--only-kept` reads what there is.
+by where an input lies), learning again from a few records, fine-tuning, EWC, variational continual
+learning (VCL) and joint training. Writes `incremental.json` and `incremental.png`. What takes long
+is kept in a folder, a file a job: the same command goes on where it was. `--only-kept` reads what
+there is. Methods of which that folder has nothing stay in `incremental.json` as they were.
 """
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from experiments.pursuit import incremental_peers as peers
 from experiments.pursuit.image_features import ImageFeatures, deformed, kept_records
 from experiments.pursuit.task_networks import chances, trained
 from posterity.families.layers import Layers
+from posterity.families.network import Network
 from posterity.pursuit.learning import ConjugateLearner
 
 Array = np.ndarray
@@ -161,12 +164,13 @@ class Runner:
         """The answers of each task's network on the tests, (n, classes)."""
         setting, (tasks, tests, _) = self.setting, self.few(data, seed)
         answers = []
-        options = {"steps": setting.steps, "variance": setting.variance, "batch": setting.batch}
+        prior = Network.prior(setting.layers, setting.variance)
+        options = {"steps": setting.steps, "batch": setting.batch}
         for k, records in enumerate(tasks):
 
             def make(k: int = k, records: Any = records) -> dict[str, Any]:
                 task = {"task": f"pair {k}", "seed": seed}
-                network = trained(setting.layers, *records, **task, **options)
+                network = trained(prior, *records, **task, **options)
                 return {"network": network, "answers": chances(network, tests, setting.draws)}
 
             path = self.cache / f"network-{data}-{seed}-{k}.safetensors"
@@ -220,6 +224,37 @@ def _mixed(gated: bool) -> Callable[[Runner, Job], Curve]:
     return run
 
 
+def _variational(kept: bool) -> Callable[[Runner, Job], Curve]:
+    """Variational continual learning: what is known after a task is the prior of the next.
+
+    With a coreset a few records of each class are left out of their tasks, and learned from before
+    each prediction alone. Source: nguyen2018.
+    """
+
+    def run(runner: Runner, job: Job) -> Curve:
+        setting, order, curve = runner.setting, ORDERS[job.order], []
+        tasks, x, y = runner.few(job.data, job.seed)
+        options = {"seed": job.seed, "steps": setting.steps, "batch": setting.batch}
+        posterior, coreset = Network.prior(setting.layers, setting.variance), []
+        for count, k in enumerate(order, 1):
+            own, labels = tasks[k]
+            few = np.zeros(len(labels), bool)
+            for label in np.unique(labels) if kept else ():
+                few[np.flatnonzero(labels == label)[: setting.coreset]] = True
+            coreset.append((own[few], labels[few]))
+            rest = own[~few], labels[~few]
+            posterior = trained(posterior, *rest, task=f"pair {k}", on=count > 1, **options)
+            known = posterior
+            if kept:
+                together = map(np.concatenate, zip(*coreset, strict=True))
+                known = trained(posterior, *together, task="coreset", on=True, **options)
+            logs = np.log(np.maximum(chances(known, x, setting.draws), TINY))
+            curve.append(measured(logs, y, seen_after(setting, order, count)))
+        return curve
+
+    return run
+
+
 def _peer(method: Any) -> Callable[[Runner, Job], Curve]:
     def run(runner: Runner, job: Job) -> Curve:
         tasks, x, y = runner.few(job.data, job.seed)
@@ -263,6 +298,8 @@ METHODS: dict[str, Callable[[Runner, Job], Curve]] = {
     "mixture, even": _mixed(gated=False),
     "fine-tuning": _peer(peers.fine_tuned),
     "EWC": _peer(peers.elastic),
+    "VCL": _variational(kept=False),
+    "VCL, coreset": _variational(kept=True),
     "joint network": _joint,
     "joint, same features": _joint_features,
 }
@@ -286,8 +323,12 @@ def jobs(
 # --- results -------------------------------------------------------------------------------------
 
 
-def summarise(setting: Setting, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means and spreads over seeds, which seeds those are, and the goals."""
+def summarise(
+    setting: Setting, rows: Sequence[dict[str, Any]], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Means and spreads over seeds, which seeds those are, and the goals; what was ``known`` of
+    methods that no row is of stays.
+    """
     table: dict[str, Any] = {}
     for row in rows:
         key = table.setdefault(row["data"], {}).setdefault(row["method"], {})
@@ -299,6 +340,7 @@ def summarise(setting: Setting, rows: Sequence[dict[str, Any]]) -> dict[str, Any
         }
         for data, methods in table.items()
     }
+    found = {data: {**known.get(data, {}), **found.get(data, {})} for data in {**known, **found}}
     return {
         "setting": {
             "tasks": "pairs of classes 0-1, ..., 8-9 ('forth'), or the last first ('back')",
@@ -417,8 +459,11 @@ def run(
 def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:
     every = jobs(list(METHODS), list(SETS), range(5), list(ORDERS))
     rows = [row for job in every if (row := harness.kept(cache, job.name, None)) is not None]
-    summary = summarise(setting, rows)
-    if (found := harness.kept(cache, "forgetting", None)) is not None:
+    before = results / "incremental.json"
+    known = json.loads(before.read_text()) if before.exists() else {}
+    summary = summarise(setting, rows, known.get("after each task", {}))
+    found = harness.kept(cache, "forgetting", None) or known.get("forgetting")
+    if found is not None:
         summary["forgetting"] = found
     harness.write(results, "incremental", summary)
     draw(summary, results)

@@ -25,20 +25,28 @@ step_of = jax.jit(step)
 
 
 def trained(
-    layers: Layers, x: Any, y: Any, *, task: str, seed: int, variance: float, steps: int, batch: int
+    prior: Network,
+    x: Any,
+    y: Any,
+    *,
+    task: str,
+    seed: int,
+    steps: int,
+    batch: int,
+    on: bool = False,
 ) -> Network:
-    """The posterior of one task under independent normal weights of that variance.
+    """The posterior of one task under a prior; ``on`` from the prior's means and deviations.
 
     Steps are compiled one at a time: a convolution inside a loop that is compiled as a whole runs
     several times more slowly on a CPU. The rate of log deviations is ten times that of means.
     """
     key = site_key(jax.random.key(seed), task)
-    bound = Bound(layers, "categorical", 1.0, 1.0, None)
+    bound = Bound(prior.layers, "categorical", 1.0, 1.0, None)
     x, y = np.asarray(x, np.float32).reshape(len(x), -1), np.asarray(y, np.int32)
     with jax.enable_x64(False):  # in single precision, whatever the caller computes in
         first, run = jax.random.split(key)
-        state = initial(started(bound, None, key=first))
-        moments = prior_arrays(Network.prior(layers, variance))
+        state = initial(started(bound, prior if on else None, key=first))
+        moments = prior_arrays(prior)
         chosen = batches(len(x), min(batch, len(x)), keys.of_numpy(key))
         for count, rows in zip(range(steps), chosen, strict=False):
             rate = np.float32(RATE * min(1.0, (steps - count) / max(COOLING * steps, 1)))

@@ -91,9 +91,11 @@ class Checkpoint:
 
     def foreign(self) -> ArtifactError:
         """The error for a file that holds something else."""
-        found = f"file {str(self.path)!r}, which is no checkpoint of {self.verb!r}"
-        fix = "Name another file; this one was not touched."
-        return ArtifactError(found=found, expected=f"a file that {self.verb!r} saved", fix=fix)
+        return ArtifactError(
+            found=f"file {str(self.path)!r}, which is no checkpoint of {self.verb!r}",
+            expected=f"a file that {self.verb!r} saved",
+            fix="Name another file; this one was not touched.",
+        )
 
 
 @contextlib.contextmanager
@@ -125,9 +127,11 @@ def opened(
         # Another process may have removed the file between its opening and its lock.
         same = beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())
         if not (free and same):
-            found = f"{str(path)!r}, which another process writes"
-            fix = "Wait until it is done, or name another checkpoint."
-            raise ArtifactError(found=found, expected="one process a checkpoint", fix=fix)
+            raise ArtifactError(
+                found=f"{str(path)!r}, which another process writes",
+                expected="one process a checkpoint",
+                fix="Wait until it is done, or name another checkpoint.",
+            )
         try:
             clean_stale(path)
             yield Checkpoint(path, verb, parts)

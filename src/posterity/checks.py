@@ -52,16 +52,21 @@ def check_adds(law: Any, place: str) -> None:
     """Raise a StructureError for what is no exponential family, whose parameters do not add."""
     if isinstance(law, ExponentialFamily):
         return
-    expected = "an exponential family, a Ledger, or the path of a file with one"
-    fix = getattr(law, "addend", Distribution.addend)
-    raise StructureError(found=f"a {type(law).__name__} in {place}", expected=expected, fix=fix)
+    raise StructureError(
+        found=f"a {type(law).__name__} in {place}",
+        expected="an exponential family, a Ledger, or the path of a file with one",
+        fix=getattr(law, "addend", Distribution.addend),
+    )
 
 
 def check_same_structure(expected: Distribution, law: Any, place: str) -> None:
     """Raise a StructureError unless both are of one family, with the same shapes."""
     if structure(expected) != structure(law):
-        fix = "Give every site the same family, blocks and dimensions."
-        raise StructureError(found=f"{law!r} in {place}", expected=repr(expected), fix=fix)
+        raise StructureError(
+            found=f"{law!r} in {place}",
+            expected=repr(expected),
+            fix="Give every site the same family, blocks and dimensions.",
+        )
 
 
 def _improper_part(law: Any) -> str:

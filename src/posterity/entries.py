@@ -95,9 +95,11 @@ def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
     seen = {appearance(name): name for name in held}
     for name in names:
         if not appearance(name) or (not name.isascii() and SURROGATE.search(name)):
-            expected = "a name with a character that can be seen, and none that UTF-8 lacks"
-            fix = "Give the site a name, as by posterity fit --site NAME."
-            raise LedgerError(found=f"a site called {name!a}", expected=expected, fix=fix)
+            raise LedgerError(
+                found=f"a site called {name!a}",
+                expected="a name with a character that can be seen, and none that UTF-8 lacks",
+                fix="Give the site a name, as by posterity fit --site NAME.",
+            )
         if (other := seen.setdefault(appearance(name), name)) != name:
             raise LedgerError(
                 found=f"sites {other!a} and {name!a}, whose names look alike",

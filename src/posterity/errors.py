@@ -68,9 +68,11 @@ class MissingExtraError(PosterityError, ImportError):
     @classmethod
     def of(cls, package: str, extra: str) -> "MissingExtraError":
         """The error for a missing ``package``, which the extra ``extra`` brings."""
-        found = f"no installed package {package!r}"
-        fix = f"Run: pip install 'posterity[{extra}]'"
-        return cls(found=found, expected=f"the extra {extra!r}", fix=fix)
+        return cls(
+            found=f"no installed package {package!r}",
+            expected=f"the extra {extra!r}",
+            fix=f"Run: pip install 'posterity[{extra}]'",
+        )
 
 
 class SiteError(PosterityError):

@@ -332,9 +332,11 @@ class Ledger:
 
     def _unknown(self, site: str) -> PosterityError:
         past = " (it was forgotten)" if site in self.forgotten else ""
-        found = f"no factor of site {site!r}{past}"
-        expected = f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10)
-        return LedgerError(found=found, expected=expected, fix="Check the name of the site.")
+        return LedgerError(
+            found=f"no factor of site {site!r}{past}",
+            expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
+            fix="Check the name of the site.",
+        )
 
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:

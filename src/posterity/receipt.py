@@ -211,9 +211,11 @@ def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, 
     content = {name: document[name] for name in constraints}
     for name, constraint in constraints.items():
         if not constraint.allows(content[name]):
-            found = f"{name} {reprlib.repr(content[name])} in a receipt"
-            fix = "Fetch the receipt again from who issued it."
-            raise ArtifactError(found=found, expected=constraint.expected, fix=fix)
+            raise ArtifactError(
+                found=f"{name} {reprlib.repr(content[name])} in a receipt",
+                expected=constraint.expected,
+                fix="Fetch the receipt again from who issued it.",
+            )
     return content
 
 

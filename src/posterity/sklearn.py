@@ -122,9 +122,11 @@ class _OfSites(BaseEstimator):
         """A copy of this estimator without these sites, and the result of :func:`forget`."""
         check_is_fitted(self)
         if set(self.sites_) <= set(sites):
-            found = f"{sorted(sites)}, which are all sites"
-            fix = "Drop the estimator instead."
-            raise UsageError(found=found, expected="one that stays", fix=fix)
+            raise UsageError(
+                found=f"{sorted(sites)}, which are all sites",
+                expected="one that stays",
+                fix="Drop the estimator instead.",
+            )
         done = posterity.forget(self.ledger_ if run is None else run, *sites)
         other = copy.copy(self)
         other.ledger_, other.status_ = done.ledger, done.status

@@ -38,6 +38,7 @@ def table():
         "bp ~ C(smoker):age",
         "bp ~ 0 + C(smoker) + age",
         "bp ~ (age + ldl + C(sex))**2",
+        "bp ~ factor(sex)",
         "bp ~ I(age**2) + np.sqrt(ldl) + exp(age)",
         "bp ~ bs(age, knots=[50., 65.], lower_bound=20, upper_bound=110) + C(sex)",
         "bp ~ age + C(sex) - 1",
@@ -56,7 +57,8 @@ def test_the_design_spans_what_another_librarys_does(table, formula):
     frame["sex"] = pandas.Categorical(frame["sex"], LEVELS["sex"])
     if "exp(age)" in formula:
         frame["age"] /= 10
-    wanted = np.asarray(formulaic.model_matrix(formula, frame).rhs, float)
+    theirs = formula.replace("factor", "C")
+    wanted = np.asarray(formulaic.model_matrix(theirs, frame).rhs, float)
     assert found.shape == wanted.shape
     both = np.column_stack([found, wanted]) / np.sqrt((wanted**2).mean())
     left = wanted - found @ np.linalg.lstsq(found, wanted, rcond=None)[0]
@@ -105,6 +107,11 @@ def test_a_formula_is_kept_as_data_and_predicts_raw_records(table):
         ("ill + age ~ ldl", "one column"),
         ("log(ill) ~ age", "one column"),
         ("age + ldl", "TARGET ~ TERM"),
+        ("ill ~ age | ldl", "not two sides"),
+        ("ill ~ age; ldl", "(Unknown operator ';'.)"),
+        ("ill ~ C(smoker, Treatment('ex'))", "C of a column alone; levels"),
+        ("ill ~ C(smoker, levels=['ex', 'no', 'yes'])", "C of a column alone; levels"),
+        ("ill ~ offset(age, 2)", "offset(COLUMN)"),
         ("ill ~ age +* ldl", "TARGET ~ TERM"),
         ("ill ~ log(age, 3)", "log of a column alone"),
         ("ill ~ bs(age, df=2, lower_bound=20, upper_bound=90)", "df of 3"),

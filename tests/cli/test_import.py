@@ -14,7 +14,7 @@ from cli.commands import contents, document, fail, refuse, succeed
 
 import posterity
 from posterity import Ledger
-from posterity.families import DiagonalGaussian, Network
+from posterity.families import DiagonalGaussian, Gaussian, Network
 from posterity.networks import Layers
 
 NORTH = "name;mean;sd\nage;0,5;0,1\nbp;-2;0,3\n"
@@ -173,6 +173,37 @@ def test_names_of_sites_stay_on_one_line():
     assert "on one line" in error["expected"]
 
 
+def test_a_table_by_the_names_of_r_takes_over_the_recipe_of_the_prior_s_file():
+    """And a column that it has in another unit is found by its covariance."""
+    rng = np.random.default_rng(0)
+    age, male = rng.normal(60, 9, 200).round(), rng.random(200) < 0.5
+    ill = rng.random(200) < 1 / (1 + np.exp(-0.05 * (age - 60) - 0.5 * male))
+    rows = zip(age, np.where(male, "m", "f"), 1 * ill, strict=True)
+    Path("n.csv").write_text("age,sex,ill\n" + "\n".join(f"{a},{b},{c}" for a, b, c in rows))
+    units = "--center age=60 --scale age=10 --category sex=f,m"
+    succeed(*f"fit n.csv --target ill --model logistic {units} -o n.safetensors".split())
+    own = posterity.load("n.safetensors").factor("n")
+    mean, covariance = np.asarray(own.mean), np.asarray(own.covariance)
+    raw = np.array([[1.0, -6.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]])  # of years, from 0
+
+    def imported(names, move):
+        law = Gaussian.from_standard(move @ mean, move @ covariance @ move.T)
+        posterity.save(law.named(names), "r.safetensors")
+        succeed("export", "r.safetensors", "-o", "r.csv", "--covariance", "v.csv")
+        line = "import r.csv --covariance v.csv --site s --flat-prior --prior n.safetensors"
+        return document(*line.split(), "-o", "s.safetensors")["notes"]
+
+    names = ["(Intercept)", "I((age - 60)/10)", "sexm"]
+    (note,) = imported(names, np.eye(3))
+    assert note.startswith("taken for the model in 'n.safetensors': Predicts ill")
+    assert posterity.load("s.safetensors").posterior.names == ("intercept", "age", "sex[m]")
+    recipes = [posterity.inspect(f"{k}.safetensors").provenance["recipe"] for k in "ns"]
+    assert recipes[0] == recipes[1]
+    succeed("predict", "s.safetensors", "n.csv", "-o", "p.csv")
+    _, note = imported(["intercept", "age", "sexm"], raw)
+    assert re.match(r"'age' is 6\d\d ± \d+ at 's' and (59|60)", note)
+
+
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
 def test_what_r_writes_is_fused_with_what_fit_writes():
     """By the function that the page has, of glm, coxph and survreg."""
@@ -191,7 +222,7 @@ def test_what_r_writes_is_fused_with_what_fit_writes():
         function
         + """
         t <- read.csv("s.csv")
-        write_site(glm(ill ~ x, binomial, t, epsilon = 1e-12), "glm")
+        write_site(glm(ill ~ I((x - 1)/2), binomial, t, epsilon = 1e-12), "glm")
         if (!requireNamespace("survival", quietly = TRUE)) quit()
         library(survival)
         write_site(coxph(Surv(time, ill) ~ x, t), "cox")
@@ -199,7 +230,7 @@ def test_what_r_writes_is_fused_with_what_fit_writes():
         """
     )
     subprocess.run(["Rscript", "site.R"], check=True, capture_output=True)
-    options = "--model logistic --target ill --columns x"
+    options = "--model logistic --target ill --columns x --center x=1 --scale x=2"
     for site in ("n", "s"):
         succeed(*f"fit {site}.csv {options} -o {site}.safetensors".split())
     line = "--covariance glm-covariance.csv --site s --flat-prior --prior n.safetensors"

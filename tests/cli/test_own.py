@@ -73,9 +73,10 @@ def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(
     match = lambda q, names: [q.names.index(n) for n in names]
     order = [n.replace("intercept@", "site[") + "]" * ("@" in n) for n in one.posterior.names]
     places = match(wanted, order)
-    np.testing.assert_allclose(one.posterior.mean, wanted.mean[places], atol=1e-5)
+    away = (one.posterior.mean - wanted.mean[places]) / np.sqrt(wanted.marginal_variance[places])
+    assert abs(away).max() < 0.02
     np.testing.assert_allclose(one.posterior.covariance,
-                               wanted.covariance[np.ix_(places, places)], atol=1e-5)  # fmt: skip
+                               wanted.covariance[np.ix_(places, places)], atol=2e-3)  # fmt: skip
     within = 1e-9 if model == "linear" else 0.1
     away = other.posterior.mean - one.posterior.mean[match(one.posterior, other.posterior.names)]
     assert abs(away / np.sqrt(other.posterior.marginal_variance)).max() < within
@@ -227,6 +228,39 @@ def test_a_priors_file_and_other_units_are_one_regression_of_all_records():
             refuse(call, 4, "one intercept of ['n', 's']; --center")
         else:
             succeed(*call.split())
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_files_are_fused_by_partial_pooling_as_tables_are_federated(model):
+    """Exactly where factors hold all that records say; else about as well as they do."""
+    sites = [f"h{k}" for k in range(6)]
+    line = ["--model", model, "--target", "y" if model == "linear" else "ill", "--prior-sd", "5"]
+    line += ["--noise-variance", "2"] if model == "linear" else []
+    for seed, site in enumerate(sites):
+        own = records(site, seed, 150)
+        shift = np.random.default_rng(seed).normal(0, 0.8)
+        own["y"] = own["y"] + shift
+        own["ill"] = 1 * (own["y"] > 0.7)
+        put(f"{site}.csv", {name: own[name] for name in ("x", line[3])})
+        succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
+    told = document("fuse", *(f"{site}.safetensors" for site in sites), "--personal", "intercept",
+                    "-o", "one.safetensors")  # fmt: skip
+    assert told["status"]["state"] == "converged"
+    assert told["one_shot"] == (0.0 if model == "linear" else None)
+    options = [word for site in sites for word in ("--site", f"{site}={site}.csv")]
+    document("federate", *options, *line, "--intercept", "--personal", "intercept",
+             "-o", "fed.safetensors")  # fmt: skip
+    one, fed = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "fed"))
+    assert float(one.kl(fed)) < (1e-6 if model == "linear" else 0.05)
+    put("new.csv", {"x": [0.3, 0.3], "where": ["h0", "west"]})
+    made = {}
+    for name in ("one", "fed"):
+        succeed("predict", f"{name}.safetensors", "new.csv", "--site-column", "where",
+                "-o", "p.csv")  # fmt: skip
+        made[name] = rows("p.csv")["mean" if model == "linear" else "p"]
+    within = 1e-6 if model == "linear" else 0.02
+    np.testing.assert_allclose(made["one"], made["fed"], atol=within)
+    refuse("fuse h0.safetensors h1.safetensors --personal age -o p.safetensors", 2, "'intercept'")
 
 
 @pytest.mark.parametrize(("more", "words"), [

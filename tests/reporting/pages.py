@@ -31,7 +31,7 @@ from posterity.pursuit import Pursuit, Row
 from posterity.status import Status
 
 STRANGE = 'north "<script>alert(1)</script>" & \u202e\U0001f600 ' + "é" * 60
-VOID = {"meta", "input", "link", "br"}
+VOID = {"col", "meta", "input", "link", "br"}
 RECIPE = Recipe(
     "logistic",
     "ill",

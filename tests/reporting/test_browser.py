@@ -137,7 +137,7 @@ def test_the_page_forgets_as_forget_does(kind, view):
             text = f"{form(row.mean)} ({form(row.low)} to {form(row.high)})"
             assert line.locator("td.value").text_content() == text
     before = tab.locator("tr.fused td.value").all_text_contents()
-    tab.get_by_role("button", name="All sites again").click()
+    tab.get_by_role("button", name="Select all sites").click()
     after = tab.locator("tr.fused td.value").all_text_contents()
     whole = summarise(ledger, 0.9).rows
     assert after != before and float(after[0].split()[0].replace("−", "-")) == pytest.approx(
@@ -165,7 +165,7 @@ def test_what_the_others_do_not_carry_is_told(view):
     ledger = Ledger(prior).extend({"a": Gaussian([1.0], [[9.0]]), "b": Gaussian([0.0], [[-5.0]])})
     tab = view(report(ledger))
     untick(tab, ledger, ["a"])
-    assert "is no distribution" in tab.locator("output").text_content()
+    assert "There is no posterior without" in tab.locator("output").text_content()
     assert tab.locator("tr.fused td.value").text_content() == "–"
 
 
@@ -220,7 +220,7 @@ def test_the_keyboard_reaches_all(view):
     tab.keyboard.press("ArrowDown")
     assert tab.locator("#tip").text_content().startswith("site 001 alone: ")
     tab.keyboard.press("End")
-    assert tab.locator("#tip").text_content().startswith("all together: ")
+    assert tab.locator("#tip").text_content().startswith("all sites: ")
     tab.keyboard.press("Escape")
     assert tab.locator("#tip").is_hidden()
     box = tab.locator("input[type=checkbox]").first
@@ -278,7 +278,7 @@ SCENES = {
     "forest-unticked": ("ledger", ".panels", unticked),
     "influence": ("ledger", ".bars", None),
     "contradictions": ("ledger", ".cells", None),
-    "matches": ("fusion", "section:has(h2:text('matched')) .cells", None),
+    "matches": ("fusion", "section:has(h2:text('Matching')) .cells", None),
     "walk": ("walk", ".walk svg", walked),
     "pursuit": ("pursuit", ".chart", None),
     "calibration": ("regression", ".chart", None),

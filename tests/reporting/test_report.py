@@ -219,10 +219,10 @@ def test_what_is_no_distribution_says_so():
     ledger = pages.clinics(2)
     left = ledger.update("gone", Gaussian(np.zeros(3), -1e6 * np.eye(3)))
     text = report(left).html
-    assert "This is no distribution: its numbers are not known." in text
+    assert "This is not a probability distribution" in text
     assert "this is the prior." in report(Ledger(ledger.prior)).html
     weak = ledger.update("weak", Gaussian(np.ones(3), np.diag([1.0, 1.0, -0.5])))
-    assert "none of its own" in report(weak).html
+    assert "no estimate alone" in report(weak).html
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_receipt_is_checked_against_its_ledgers():
     assert not alone.of("li", "yes") and alone.of("li", "open")
     other = pages.clinics(3, seed=7)
     posterity.save(other, "other.safetensors")
-    assert "was not given" in report("receipt.json", "other.safetensors").html
+    assert "is missing, so nothing was checked" in report("receipt.json", "other.safetensors").html
 
 
 def test_a_receipt_that_does_not_hold_is_told_first():
@@ -298,7 +298,7 @@ def test_visits_are_told_one_by_one():
     visits = [Visit(n, f"site {n % 3}", "updated", change=1 / (1 + n)) for n in range(2500)]
     page = "".join(federation(Source("", pages.clinics(), visits=visits)))
     assert "One visit in 5 is drawn." in page and "The last 2,000 of 2,500 visits" in page
-    assert "No visit says how far the posterior moved" in "".join(
+    assert "no record of how far the posterior moved" in "".join(
         federation(Source("", None, visits=[Visit(0, "a", "updated")]))
     )
 
@@ -312,8 +312,8 @@ def test_predictions_are_judged_as_evaluate_does():
     (found,) = (t for t in page.found["table"] if t["text"].startswith("Scores"))
     for key in ("log_score", "brier", "auroc", "calibration_error"):
         assert shown(scores[key]) in found["text"]
-    assert "80 records of test.csv, 1 more left out" in made.html
-    assert "no record of anybody" not in made.html
+    assert "80 records of test.csv, 1 more with missing values were left out" in made.html
+    assert "no records of persons" not in made.html
 
 
 def test_survival_is_predicted_beside_what_was_seen():

@@ -44,9 +44,11 @@ def check_layers(student: Student) -> Layers:
             fix="Distill into Layers.dense(...), or export it by the tools of its library.",
         )
     if not np.isfinite(student.parameters).all():
-        found = "NaN or infinity among the weights of the student"
-        fix = "Distill again, with smaller steps."
-        raise ParameterError(found=found, expected="finite numbers", fix=fix)
+        raise ParameterError(
+            found="NaN or infinity among the weights of the student",
+            expected="finite numbers",
+            fix="Distill again, with smaller steps.",
+        )
     if isinstance(student.network.layers[-1], Conv):
         raise StructureError(
             found=f"a convolution as the last layer of {student.network.summary}",

@@ -43,9 +43,11 @@ def to_ledger(model: Any, site: str) -> Ledger:
             "Other topic models of gensim are no Dirichlet posteriors over topics.",
         )
     if not model.state.numdocs:  # before any, the counts are random numbers to start from
-        found = "an LdaModel that has seen no documents"
-        fix = "Pass a corpus, or call update(corpus)."
-        raise UsageError(found=found, expected="a fitted one", fix=fix)
+        raise UsageError(
+            found="an LdaModel that has seen no documents",
+            expected="a fitted one",
+            fix="Pass a corpus, or call update(corpus).",
+        )
     counts = np.asarray(model.state.sstats, dtype=np.float64)
     prior = np.broadcast_to(np.asarray(model.state.eta, dtype=np.float64), counts.shape)
     with shared.at_site(site):

@@ -112,9 +112,11 @@ def to_frozen(law: object) -> Any:
     if not isinstance(
         law, families.Gaussian | families.DiagonalGaussian | families.Dirichlet | families.Wishart
     ):
-        expected = "a Gaussian, Gamma, Beta, Dirichlet or Wishart, or exp of one Gaussian number"
-        fix = "scipy.stats has no counterpart: pass one part of it, such as a Product's block."
-        raise StructureError(found=f"{law!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{law!r}",
+            expected="a Gaussian, Gamma, Beta, Dirichlet or Wishart, or exp of one Gaussian number",
+            fix="scipy.stats has no counterpart: pass one part of it, such as a Product's block.",
+        )
     check_one(law)
     if isinstance(law, families.Dirichlet):
         return stats.dirichlet(np.asarray(law.concentration))
@@ -153,8 +155,11 @@ def _univariate(
         raise ParameterError(found=asked, expected=expected, fix="See SciPy's documentation.")
     stretched = kind in ("beta", "uniform")
     if kind != "norm" and (np.any(loc != 0) or (stretched and np.any(scale != 1))):
-        fix = "Take the law of z - loc, over the scale too if that is named."
-        raise StructureError(found=asked, expected="loc=0" + " and scale=1" * stretched, fix=fix)
+        raise StructureError(
+            found=asked,
+            expected="loc=0" + " and scale=1" * stretched,
+            fix="Take the law of z - loc, over the scale too if that is named.",
+        )
     ones = np.ones_like(scale)
     if kind in ("norm", "lognorm"):
         mean, sd = (loc, scale) if kind == "norm" else (np.asarray(np.log(scale)), shapes[0])

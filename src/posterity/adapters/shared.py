@@ -68,9 +68,11 @@ class Laws(NamedTuple):
         if prior is None:
             return Ledger(self.prior).update(site, factor, independent=True)
         if not isinstance(prior, ExponentialFamily) or outline() != factor.outline():
-            expected = f"one like the factor, {factor!r}, with coordinates {names_of(factor)}"
-            fix = "Make one for all sites, whose variances are wide in the columns' units."
-            raise StructureError(found=f"prior={prior!r}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"prior={prior!r}",
+                expected=f"one like the factor, {factor!r}, with coordinates {names_of(factor)}",
+                fix="Make one for all sites, whose variances are wide in the columns' units.",
+            )
         wanted = names_of(prior) or names_of(factor)
         factor = in_order(factor, wanted, f"site {site!r}", "the prior")
         return Ledger(with_names(prior, wanted)).update(site, factor, independent=True)

@@ -190,9 +190,11 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
     place = "the Gaussian process"
     shared.check_fitted(model, "X_train_")
     if data.x is None:
-        expected = "x: the points (m, d) whose values the law is of"
-        fix = "Choose points that all sites share, such as inducing points."
-        raise UsageError(found="a Gaussian process without points", expected=expected, fix=fix)
+        raise UsageError(
+            found="a Gaussian process without points",
+            expected="x: the points (m, d) whose values the law is of",
+            fix="Choose points that all sites share, such as inducing points.",
+        )
     if np.ndim(model.alpha_) != 1 or (data.site is not None and model.normalize_y):
         normed = f"with normalize_y={model.normalize_y}"
         raise StructureError(

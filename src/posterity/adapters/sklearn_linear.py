@@ -110,9 +110,11 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
         far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
         if far.any():
             names = some(shared.at(known.columns, far))
-            found = f"columns {names} have another mean than those that {known.place} saw"
-            expected = "the data that it was fitted with, in the same units"
-            raise UsageError(found=found, expected=expected, fix=AS_FITTED)
+            raise UsageError(
+                found=f"columns {names} have another mean than those that {known.place} saw",
+                expected="the data that it was fitted with, in the same units",
+                fix=AS_FITTED,
+            )
         known = known._replace(shift=known.shift + known.scale * centre)
         z, kept = np.column_stack([np.ones(len(x)), x - centre]), np.r_[True, kept]
         mean, prior = np.r_[float(model.intercept_) + centre @ mean, mean], np.r_[0.0, prior]
@@ -126,9 +128,11 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
     away = np.sqrt(left @ np.linalg.solve(precision, left))
     if not away <= AWAY:
         where = f"{away:.2g} posterior standard deviations elsewhere"
-        found = f"data under which the coefficients of {known.place} would be {where}"
-        fix = f"{AS_FITTED} Fit in float64, with columns that are not far from zero."
-        raise UsageError(found=found, expected="the data that it was fitted with", fix=fix)
+        raise UsageError(
+            found=f"data under which the coefficients of {known.place} would be {where}",
+            expected="the data that it was fitted with",
+            fix=f"{AS_FITTED} Fit in float64, with columns that are not far from zero.",
+        )
     factor = Gaussian(weighted.T @ y, curvature).named(known.names)
     return shared.Laws(known.in_raw_units(posterior), factor=known.in_raw_units(factor))
 

@@ -101,9 +101,11 @@ def to_logistic(
     names, mean = list(law.names), np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
-        expected = "two different classes or more in order: that of reference is the first"
-        fix = "Pass classes=model.classes_ of a model that was fitted."
-        raise UsageError(found=f"classes={classes!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"classes={classes!r}",
+            expected="two different classes or more in order: that of reference is the first",
+            fix="Pass classes=model.classes_ of a model that was fitted.",
+        )
     single = len(labels) == 2
     groups = [""] if single else [f"{label}:" for label in labels[1:]]
     columns = [name.removeprefix(groups[0]) for name in names[: len(names) // len(groups)]]
@@ -134,9 +136,11 @@ def _prior_precision(model: Any, place: str) -> Array:
             fix="Fit with l1_ratio=0, or choose columns first and fit again with those.",
         )
     if getattr(model, "multi_class", None) == "ovr" and len(model.classes_) > 2:
-        found = f"{place} of one class against the rest, several times"
-        fix = "Fit with multi_class='multinomial', or one model a class."
-        raise StructureError(found=found, expected="one likelihood: a multinomial one", fix=fix)
+        raise StructureError(
+            found=f"{place} of one class against the rest, several times",
+            expected="one likelihood: a multinomial one",
+            fix="Fit with multi_class='multinomial', or one model a class.",
+        )
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
     own = np.full(model.coef_.shape[1], precision)
     if not model.fit_intercept:

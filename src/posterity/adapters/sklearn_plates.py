@@ -107,9 +107,11 @@ def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) 
 
 def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fitted:
     if plate.weights is not None:
-        found = f"a Plate of Dirichlet with {type(plate.weights).__name__} weights"
-        expected = "topics without weights: each document has some of its own"
-        raise StructureError(found=found, expected=expected, fix="Drop them: Plate(plate.members).")
+        raise StructureError(
+            found=f"a Plate of Dirichlet with {type(plate.weights).__name__} weights",
+            expected="topics without weights: each document has some of its own",
+            fix="Drop them: Plate(plate.members).",
+        )
     known = {}
     if prior is not None:
         shared = shared_value(shared_member(prior).concentration)  # pyright: ignore

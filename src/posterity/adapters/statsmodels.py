@@ -177,7 +177,9 @@ def _check_classes(
 def _noise(results: Any) -> tuple[float, float]:
     """Half the degrees of freedom that are left, and half the sum of squared residuals."""
     if not all(hasattr(results, name) for name in ("ssr", "df_resid", "mse_resid")):
-        found = f"noise of {type(results.model).__name__} results"
-        fix = "Leave the noise out: a GLM's dispersion is already in its covariance."
-        raise UsageError(found=found, expected="a linear regression: OLS, WLS or GLS", fix=fix)
+        raise UsageError(
+            found=f"noise of {type(results.model).__name__} results",
+            expected="a linear regression: OLS, WLS or GLS",
+            fix="Leave the noise out: a GLM's dispersion is already in its covariance.",
+        )
     return float(results.df_resid) / 2, float(results.ssr) / 2

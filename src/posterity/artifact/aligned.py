@@ -60,9 +60,11 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
     words = own.get("members", ()), wanted.get("members", ())
     if is_topics(value) and all(words) and set(words[0]) != set(words[1]):
         odd = some(sorted(set(words[0]) ^ set(words[1])))
-        found = f"other words at {place}: not in both are {odd}"
-        fix = "Put all over one vocabulary first: posterity.artifact.one_vocabulary."
-        raise StructureError(found=found, expected=f"the words of {of}, in any order", fix=fix)
+        raise StructureError(
+            found=f"other words at {place}: not in both are {odd}",
+            expected=f"the words of {of}, in any order",
+            fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
+        )
     if isinstance(value, Ledger):
         return value.in_order(wanted, place, of)
     return in_order(value, wanted, place, of)

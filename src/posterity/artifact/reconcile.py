@@ -209,9 +209,11 @@ def _apart(
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
     if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
-    found = f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}"
-    expected = "one model of the same columns and units at every site"
-    return StructureError(found=found, expected=expected, fix=fix)
+    return StructureError(
+        found=f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
+        expected="one model of the same columns and units at every site",
+        fix=fix,
+    )
 
 
 def _own(value: object, other: object) -> str:

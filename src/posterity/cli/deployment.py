@@ -127,14 +127,18 @@ def read_site(file: Path) -> SiteFiles:
             )
         terms = read_terms(federation)
         if name not in terms.members:
-            expected = f"a member: one of {sorted(terms.members)}"
-            fix = "Spell it as federation.toml does, or agree on new terms."
-            raise UsageError(found=f"name = {name!r}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"name = {name!r}",
+                expected=f"a member: one of {sorted(terms.members)}",
+                fix="Spell it as federation.toml does, or agree on new terms.",
+            )
         sockets = settings["transport.sockets"] or {}
         if (strangers := sorted(sockets.keys() - terms.members.keys())) or name in sockets:
-            found = f"transport.sockets of {strangers or name}"
-            fix = "Spell them as federation.toml does."
-            raise UsageError(found=found, expected="those of other members", fix=fix)
+            raise UsageError(
+                found=f"transport.sockets of {strangers or name}",
+                expected="those of other members",
+                fix="Spell them as federation.toml does.",
+            )
         if sockets and settings["transport.kind"] == "courier":
             raise conflict("transport.sockets", 'transport.kind = "courier"')
         paths = Path(settings.need("key")), Path(settings.need("store"))
@@ -188,9 +192,11 @@ def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
         text.encode()
         tomllib.loads(text)
     except ValueError as error:
-        found = f"values that no TOML document can have ({error})"
-        expected = "numbers, and texts of characters"
-        raise UsageError(found=found, expected=expected, fix="Choose other names.") from error
+        raise UsageError(
+            found=f"values that no TOML document can have ({error})",
+            expected="numbers, and texts of characters",
+            fix="Choose other names.",
+        ) from error
     return text
 
 
@@ -223,9 +229,11 @@ def configuration(folder: Path) -> Path:
     """The ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
     file = folder / "site.toml"
     if not os.path.isfile(file):
-        found = f"folder {str(folder)!r} without a site.toml"
-        fix = "Make it by `posterity site init`."
-        raise ArtifactError(found=found, expected="the folder of a site", fix=fix)
+        raise ArtifactError(
+            found=f"folder {str(folder)!r} without a site.toml",
+            expected="the folder of a site",
+            fix="Make it by `posterity site init`.",
+        )
     return file
 
 

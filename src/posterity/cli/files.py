@@ -102,9 +102,11 @@ def check_regular(path: Path) -> None:
     """Raise an ArtifactError for a pipe or a device, which might never end."""
     # A name that is too long is one that does not exist, not an error of its own.
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        found = f"{str(path)!r}, which is a pipe or a device"
-        fix = "Write its content to a file first."
-        raise ArtifactError(found=found, expected="a regular file", fix=fix)
+        raise ArtifactError(
+            found=f"{str(path)!r}, which is a pipe or a device",
+            expected="a regular file",
+            fix="Write its content to a file first.",
+        )
 
 
 def make_folder(folder: Path, expected: str, **options: Any) -> None:
@@ -112,9 +114,11 @@ def make_folder(folder: Path, expected: str, **options: Any) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, **options)
     except OSError as error:
-        found = f"folder {str(folder)!r} that cannot be made ({error.strerror})"
-        fix = "Choose another one, or mend permissions."
-        raise ArtifactError(found=found, expected=expected, fix=fix) from error
+        raise ArtifactError(
+            found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
+            expected=expected,
+            fix="Choose another one, or mend permissions.",
+        ) from error
 
 
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
@@ -122,22 +126,28 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
     for index, output in enumerate(outputs):
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
             what = "which is no file" if output.exists() else "in a folder that does not exist"
-            found = f"output {str(output)!r}, {what}"
-            fix = "Make the folder, or choose another output; nothing was written."
-            raise ArtifactError(found=found, expected="a file in a folder that exists", fix=fix)
+            raise ArtifactError(
+                found=f"output {str(output)!r}, {what}",
+                expected="a file in a folder that exists",
+                fix="Make the folder, or choose another output; nothing was written.",
+            )
         for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output too")):
             if any(_same(output, file) for file in files):
-                found = f"output {str(output)!r}, which is {what}"
-                expected = "a file for each output, and the inputs kept as they are"
-                raise UsageError(found=found, expected=expected, fix="Choose another output.")
+                raise UsageError(
+                    found=f"output {str(output)!r}, which is {what}",
+                    expected="a file for each output, and the inputs kept as they are",
+                    fix="Choose another output.",
+                )
 
 
 def check_ending(output: Path, formats: Sequence[str]) -> None:
     """Raise a UsageError unless the ending of an output names one of these formats."""
     if output.suffix.lower() not in formats:
-        found = f"output {str(output)!r}, whose ending names no format"
-        expected = f"a path that ends in {', '.join(formats[:-1])} or {formats[-1]}"
-        raise UsageError(found=found, expected=expected, fix="Choose another output.")
+        raise UsageError(
+            found=f"output {str(output)!r}, whose ending names no format",
+            expected=f"a path that ends in {', '.join(formats[:-1])} or {formats[-1]}",
+            fix="Choose another output.",
+        )
 
 
 def _same(a: Path, b: Path | str) -> bool:

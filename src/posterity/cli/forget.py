@@ -90,9 +90,11 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
         if (set(known.sites), known.before) == (set(sites), digest(before)):
             return
     if receipt.exists():
-        found = f"receipt {str(receipt)!r}, which is there"
-        expected = "a new file: a receipt cannot be made again once the ledger is deleted"
-        raise UsageError(found=found, expected=expected, fix="Choose another --receipt.")
+        raise UsageError(
+            found=f"receipt {str(receipt)!r}, which is there",
+            expected="a new file: a receipt cannot be made again once the ledger is deleted",
+            fix="Choose another --receipt.",
+        )
 
 
 def _refined(

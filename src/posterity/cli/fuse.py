@@ -60,6 +60,8 @@ def _report(data: Data) -> "RenderableType":
             "predictive KL from all sites' side by side"
             f"{tried if len(network['tried']) > 1 else ''}."
         )
+    if data["personal"]:
+        parts.append("Coefficients of sites differ about those of a population (partial pooling).")
     if data["one_shot"] is not None:
         far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
@@ -150,12 +152,15 @@ def fuse(settings: Settings) -> Data:
         fusion, inputs = fused(
             paths, settings.path("prior.file"), options, settings["budget"], checkpoint
         )
-    result = fusion.posterior if fusion.ledger is None else fusion.ledger
+    result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
+    status, one_shot, personal = fusion.status, None, settings["model.personal"]
+    if personal:
+        result, status, one_shot = _partially_pooled(fusion, inputs, personal)
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
-    one_shot = _one_shot(fusion, inputs)
+    one_shot = one_shot or _one_shot(fusion, inputs)
     written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
@@ -169,12 +174,13 @@ def fuse(settings: Settings) -> Data:
         "divergence": fusion.divergence.value,
         "matching": options["matching"],
         "count": len(paths),
-        "status": status_of(fusion.status),
+        "status": status_of(status),
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {path: _plate(one, fusion.scales[path]) for path, one in fusion.plates.items()},
         "network": _network(fusion),
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:LISTED],
+        "personal": bool(personal),
         "one_shot": one_shot.distance,
         "warnings": one_shot.warnings,
         "notes": [
@@ -183,6 +189,34 @@ def fuse(settings: Settings) -> Data:
             *([unlisted] if len(paths) > LISTED else []),
         ],
     }
+
+
+def _partially_pooled(
+    fusion: "Fusion", inputs: "Inputs", columns: Any
+) -> "tuple[Any, Any, OneShot]":
+    """Of sites' files a ledger of what differs between sites and what does not, and its status."""
+    from posterity.artifact.recipe import recipe_in
+    from posterity.cli.jobs import personal_of
+    from posterity.families.names import names_of
+    from posterity.fitting.one_shot import OneShot
+    from posterity.fitting.pooled import partially_pooled
+
+    ledger, recipe = fusion.ledger, recipe_in(inputs.record)
+    if ledger is None or recipe is None or recipe.own:
+        raise UsageError(
+            found="--personal of files that are no regressions of common coefficients",
+            expected="the files of posterity fit, without --own",
+            fix="Leave --personal out.",
+        )
+    names = names_of(ledger.prior).get("", ())
+    run = partially_pooled(ledger, personal_of(columns, names))
+    if not recipe.conjugate:
+        inputs.notes.append(
+            "how far this is from partial pooling of all records is not known, as sites' Gaussians "
+            f"stand for their records: federate --personal, if sites can be asked again{CHOOSE}"
+        )
+    warnings = () if run.status.converged else (f"partial pooling has {run.status}",)
+    return run.ledger, run.status, OneShot(0.0 if recipe.conjugate else None, warnings)
 
 
 def _one_shot(fusion: "Fusion", inputs: "Inputs") -> "OneShot":

@@ -113,7 +113,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         )
     order = dict.fromkeys(by_column(prior, len(names)), names)
     prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
-    personal = _personal(settings["model.personal"], names)
+    personal = personal_of(settings["model.personal"], names)
     if of_recipe and recipe:
         if recipe.own and personal is not False:
             raise conflict("--own", "--personal")
@@ -205,7 +205,7 @@ def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
     return prior_of(names, recipe, None)
 
 
-def _personal(
+def personal_of(
     columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
 ) -> bool | list[int] | dict[int, float]:
     """The argument of :func:`posterity.federate`: numbers of columns in place of their names.

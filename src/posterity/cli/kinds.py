@@ -66,9 +66,11 @@ class Kind:
         if self.many and self.of is not None and not isinstance(value, list | dict):
             value = [value]
         if not self.constraint.allows(value):
-            found = f"{place} = {value!r}"
-            fix = "See --help for what it is, and docs/cli.md for a complete file."
-            raise UsageError(found=found, expected=self.constraint.expected, fix=fix)
+            raise UsageError(
+                found=f"{place} = {value!r}",
+                expected=self.constraint.expected,
+                fix="See --help for what it is, and docs/cli.md for a complete file.",
+            )
         for kind in self.alternatives:
             if kind.allows(value):
                 return kind.check(place, value)

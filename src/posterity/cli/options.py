@@ -115,25 +115,32 @@ class Settings:
     def arguments(self, *what: str) -> tuple[Path, ...]:
         """The files that are named at the shell, one for each of ``what``; a UsageError else."""
         if len(self.files) != len(what):
-            found = f"{len(self.files)} arguments"
-            fix = "Name them in this order: see --help."
-            raise UsageError(found=found, expected=" and ".join(what), fix=fix)
+            raise UsageError(
+                found=f"{len(self.files)} arguments",
+                expected=" and ".join(what),
+                fix="Name them in this order: see --help.",
+            )
         return self.files
 
     def single(self, place: str) -> Path:
         """The one file that is named, at the shell or at this place; a UsageError otherwise."""
         named = [*self.files, *([Path(self[place])] if self[place] else [])]
         if len(named) != 1:
-            found = f"{len(named)} files where one is taken" if named else f"no {place}"
-            fix = "Name it as the argument, and all else by options: see --help."
-            raise UsageError(found=found, expected="one file", fix=fix)
+            raise UsageError(
+                found=f"{len(named)} files where one is taken" if named else f"no {place}",
+                expected="one file",
+                fix="Name it as the argument, and all else by options: see --help.",
+            )
         return named[0]
 
     def need(self, place: str) -> Any:
         """The value of an option; a UsageError if it has none."""
         if self[place] is None:
-            fix = f"Give {self.flag(place)}, or {place} in a TOML file."
-            raise UsageError(found=f"no {place}", expected="a value for it", fix=fix)
+            raise UsageError(
+                found=f"no {place}",
+                expected="a value for it",
+                fix=f"Give {self.flag(place)}, or {place} in a TOML file.",
+            )
         return self[place]
 
 
@@ -190,9 +197,11 @@ def read(
             raise error.at(f"configuration {str(file)!r}") from error
         except (OSError, ValueError, RecursionError) as error:
             refusal = ArtifactError if isinstance(error, OSError) else UsageError
-            found = f"configuration {str(file)!r} that cannot be read ({error})"
-            fix = "Check the path and the line."
-            raise refusal(found=found, expected="a TOML file", fix=fix) from error
+            raise refusal(
+                found=f"configuration {str(file)!r} that cannot be read ({error})",
+                expected="a TOML file",
+                fix="Check the path and the line.",
+            ) from error
     for place, value in flags.items():
         option = known[place]
         if isinstance(value, bool):
@@ -202,18 +211,22 @@ def read(
         try:
             parsed = option.kind.parsed(texts)
         except ValueError as error:
-            found = " ".join(f"{option.name} {text}" for text in texts)
-            fix = f"Write for example {option.name} {option.kind.metavar}."
-            raise UsageError(found=found, expected=str(error), fix=fix) from error
+            raise UsageError(
+                found=" ".join(f"{option.name} {text}" for text in texts),
+                expected=str(error),
+                fix=f"Write for example {option.name} {option.kind.metavar}.",
+            ) from error
         values[place] = option.kind.check(option.name, parsed)
     return Settings(values, options, file, tuple(files), as_json)
 
 
 def unknown(found: str, known: Iterable[str]) -> UsageError:
     """The error for a key that no option has."""
-    expected = f"one of {', '.join(known)}"
-    fix = "Leave it out, or spell it as it is."
-    return UsageError(found=f"{found}, of which nothing is known", expected=expected, fix=fix)
+    return UsageError(
+        found=f"{found}, of which nothing is known",
+        expected=f"one of {', '.join(known)}",
+        fix="Leave it out, or spell it as it is.",
+    )
 
 
 def _flat(

@@ -130,9 +130,11 @@ def evaluate(settings: Settings) -> Data:
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
-        expected = "the column that was predicted"
-        fix = "Name it by --target."
-        raise StructureError(found=f"no target in {str(inputs)!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"no target in {str(inputs)!r}",
+            expected="the column that was predicted",
+            fix="Name it by --target.",
+        )
     y = np.asarray(found.target, dtype=float)
     parts = {name: own[found.kept] for name, own in columns_of(found.parts).items()}
 

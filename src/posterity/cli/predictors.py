@@ -2,15 +2,13 @@
 
 import dataclasses
 import functools
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posterity.adapters.tables.reader import clean, read_cells
-from posterity.artifact.container import altered
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
 from posterity.artifact.reconcile import suspicious
@@ -21,7 +19,7 @@ from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import order
 from posterity.fitting.design import Design
-from posterity.fitting.given import TIMES, inputs_of, survival_of
+from posterity.fitting.given import inputs_of, survival_of, times_in
 from posterity.fitting.pooled import is_pooled, predictions
 from posterity.fitting.scores import log_of_moments
 from posterity.ledger import Ledger
@@ -95,9 +93,11 @@ def predicted(
     if asked and (student or call is None):
         why = "student in {!r}, which knows what it predicts"
         why = why if student else "regression in {!r}, whose averages are no draws"
-        found = f"--{' --'.join(asked)} for the {why.format(str(file))}"
-        fix = "Leave them out."
-        raise UsageError(found=found, expected="none of them: they are of networks alone", fix=fix)
+        raise UsageError(
+            found=f"--{' --'.join(asked)} for the {why.format(str(file))}",
+            expected="none of them: they are of networks alone",
+            fix="Leave them out.",
+        )
     names = files.inputs_of(value, about) if student else ()
     _check_used(settings, recipe)
     if recipe is None:
@@ -122,8 +122,11 @@ def predicted(
         x = x[:, order(own, names or own, "the recipe", str(file))]
         parts = _in_target_units(recipe, _called(call, x, inputs, progress))
         if recipe.model == "survival":
-            count = parts["mean"].shape[1] - 1
-            parts = survival_of(parts, _times(settings, about.provenance, file, count))
+            if settings["times"]:
+                found = f"--times for the student in {str(file)!r}"
+                expected, fix = "none: it learned those of posterity distill", "Leave them out."
+                raise UsageError(found=found, expected=expected, fix=fix)
+            parts = survival_of(parts, times_in(about.provenance, parts["mean"].shape[1] - 1))
         elif scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
@@ -165,8 +168,11 @@ def _site_labels(
 ) -> np.ndarray | None:
     """The site of each record, if a column says it; an error for options that do not fit."""
     if recipe.model == "survival" and not (scored or settings["times"] or recipe.cuts):
-        found = "survival, and no times to predict it at"
-        raise UsageError(found=found, expected="one time at least", fix="Give --times T,T,...")
+        raise UsageError(
+            found="survival, and no times to predict it at",
+            expected="one time at least",
+            fix="Give --times T,T,...",
+        )
     column = settings["data.site_column"]
     if column is not None and not (is_pooled(posterior) or recipe.own):
         raise UsageError(
@@ -177,32 +183,15 @@ def _site_labels(
     return None if column is None else texts_of(inputs, column)[data.kept]
 
 
-def _times(
-    settings: Settings, provenance: Mapping[str, str], file: Path, count: int
-) -> list[float]:
-    """The times, so many, that a student of survival predicts at."""
-    if settings["times"]:
-        raise UsageError(
-            found=f"--times for the student in {str(file)!r}",
-            expected="none: it learned those that posterity distill had",
-            fix="Leave them out, or make a student for others: posterity distill --times T,T,...",
-        )
-    try:
-        times = json.loads(provenance[TIMES])
-        if [type(time) for time in times] != [float] * count:
-            raise ValueError
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise altered("a student of survival without its times").at(f"file {file}") from error
-    return times
-
-
 def texts_of(inputs: Path, name: str) -> np.ndarray:
     """The texts of a column of a table, record by record."""
     cells = read_cells(inputs, unnamed=True)
     if name not in cells.header:
-        found = f"no column {name!r} in {str(inputs)!r}"
-        expected = "the column that names groups or sites of records"
-        raise StructureError(found=found, expected=expected, fix="Name it as the table does.")
+        raise StructureError(
+            found=f"no column {name!r} in {str(inputs)!r}",
+            expected="the column that names groups or sites of records",
+            fix="Name it as the table does.",
+        )
     return np.array([clean(text) for text in cells.column(name)])
 
 
@@ -213,9 +202,11 @@ def _check_used(settings: Settings, recipe: Recipe | None) -> None:
     for place in settings.values:
         if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
             what = "a file without a recipe" if recipe is None else f"model {model}"
-            found = f"{settings.flag(place)} for {what}"
-            fix = "Leave it out."
-            raise UsageError(found=found, expected="options that the predictions hang on", fix=fix)
+            raise UsageError(
+                found=f"{settings.flag(place)} for {what}",
+                expected="options that the predictions hang on",
+                fix="Leave it out.",
+            )
 
 
 def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:

@@ -174,9 +174,11 @@ def _lambdas(rule: str | float | dict[str, Any]) -> Any:
     def schedule(*, values: list[Any]) -> Schedule:
         """The λ of the first component, the second …, and the last for all that follow."""
         if not SEVERAL.allows(values):
-            expected = "a positive number for each component, the last for all that follow"
-            fix = "Write for example values = [1.0, 0.8, 0.5]."
-            raise UsageError(found=f"values = {values}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"values = {values}",
+                expected="a positive number for each component, the last for all that follow",
+                fix="Write for example values = [1.0, 0.8, 0.5].",
+            )
         return Schedule(lambda number: values[min(number, len(values)) - 1])
 
     if isinstance(rule, float | int):

@@ -63,9 +63,11 @@ def labelled(recipe: Recipe, reading: Reading) -> Recipe:
     if target in levels and not recipe.levels and recipe.model == "logistic":
         recipe = recipe.replaced(categories={**recipe.categories, target: levels[target]})
     if other := [name for name in levels if name not in recipe.categories]:
-        found = f"--category {other[0]}, which is none of the model's"
-        expected = f"a category of its recipe, among {list(recipe.categories)}"
-        raise UsageError(found=found, expected=expected, fix="Leave it out.")
+        raise UsageError(
+            found=f"--category {other[0]}, which is none of the model's",
+            expected=f"a category of its recipe, among {list(recipe.categories)}",
+            fix="Leave it out.",
+        )
     return recipe
 
 
@@ -73,9 +75,11 @@ def recipe_of(path: Path) -> Recipe:
     """The recipe in a file; a StructureError if it has none."""
     recipe = recipe_in(files.read_any(path)[1].provenance)
     if recipe is None:
-        expected = "a file that posterity fit wrote, or what was made of one"
-        fix = "Name the file of another site, or give flags in place of --like."
-        raise StructureError(found=f"no recipe in {str(path)!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"no recipe in {str(path)!r}",
+            expected="a file that posterity fit wrote, or what was made of one",
+            fix="Name the file of another site, or give flags in place of --like.",
+        )
     return recipe
 
 
@@ -116,9 +120,11 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
     check_recipe(recipe)
     tables = settings.values.get("tables", {})
     if strange := [site for site in tables if site not in paths]:
-        found = f"a table of site {strange[0]!r}"
-        fix = "Name the site as among the sites."
-        raise UsageError(found=found, expected=f"one of the sites {list(paths)}", fix=fix)
+        raise UsageError(
+            found=f"a table of site {strange[0]!r}",
+            expected=f"one of the sites {list(paths)}",
+            fix="Name the site as among the sites.",
+        )
     designs, notes, first = dict[str, Design](), list[str](), None
     for site, path in paths.items():
         reading = _with(common, tables.get(site, {}), site)
@@ -194,9 +200,11 @@ def table_of(
         cells, notes = records_of(inputs, reading)
     columns_to_predict(recipe, cells)
     if (target := settings.values.get("model.target")) not in (None, recipe.target):
-        found = f"--target {target} for a model of {recipe.target!r}"
-        fix = f"Leave it out, or say --rename {recipe.target}={target}."
-        raise UsageError(found=found, expected="the target that the file says, or none", fix=fix)
+        raise UsageError(
+            found=f"--target {target} for a model of {recipe.target!r}",
+            expected="the target that the file says, or none",
+            fix=f"Leave it out, or say --rename {recipe.target}={target}.",
+        )
     data = design(cells, recipe, reading, predicting=True, scored=scored)
     notes += data.notes[: len(data.notes) - bool(data.dropped)]
     return data, notes
@@ -242,8 +250,10 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
         rows = [value] if isinstance(value, list) else list(csv.reader([value]))
         levels = tuple(clean(level) for row in rows for level in row)
         if len(levels) < 2 or len(set(levels)) < len(levels):
-            found = f"--category {name}={value}"
-            expected = "--category NAME=A,B of two different levels at least, once a column"
-            raise UsageError(found=found, expected=expected, fix="Name the reference first.")
+            raise UsageError(
+                found=f"--category {name}={value}",
+                expected="--category NAME=A,B of two different levels at least, once a column",
+                fix="Name the reference first.",
+            )
         by_column[clean(name)] = levels
     return by_column

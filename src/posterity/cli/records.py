@@ -68,9 +68,11 @@ def read_records(path: Path, target: str | None = None) -> Table:
         return _split(names, values, label)
     if target is None:
         return Table(values[:, 0] if len(names) == 1 else values, None, names)
-    found = f"no column {target!r} among {some(names)} in {str(path)!r}"
-    fix = "Name it by model.target or --target as the tables do."
-    raise StructureError(found=found, expected="the target, a column of every table", fix=fix)
+    raise StructureError(
+        found=f"no column {target!r} among {some(names)} in {str(path)!r}",
+        expected="the target, a column of every table",
+        fix="Name it by model.target or --target as the tables do.",
+    )
 
 
 def read_inputs(path: Path, array: str | None = None, target: str | None = None) -> Table:
@@ -83,9 +85,11 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
         target: a column of the table that is no input.
     """
     if array is not None and path.suffix != ".npz":
-        found = f"--array {array} beside {str(path)!r}"
-        fix = "Leave --array out."
-        raise UsageError(found=found, expected="the name of an array in an .npz file", fix=fix)
+        raise UsageError(
+            found=f"--array {array} beside {str(path)!r}",
+            expected="the name of an array in an .npz file",
+            fix="Leave --array out.",
+        )
     table = _inputs(path, array)
     x = table.x
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
@@ -96,9 +100,11 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
         )
     if not np.isfinite(x).all():
         row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
-        found = f"NaN or infinity in record {row} (from 0) of {str(path)!r}"
-        fix = "Impute or drop missing values."
-        raise ParameterError(found=found, expected="finite numbers", fix=fix)
+        raise ParameterError(
+            found=f"NaN or infinity in record {row} (from 0) of {str(path)!r}",
+            expected="finite numbers",
+            fix="Impute or drop missing values.",
+        )
     if target is None:
         return table
     if clean(target) not in table.names or len(table.names) == 1:
@@ -140,9 +146,11 @@ def _refused(path: Path, expected: str = "arrays as their names say") -> Iterato
     try:
         yield
     except Exception as error:
-        found = f"data {str(path)!r} that cannot be read ({error})"
-        fix = "Check the path and the file."
-        raise ArtifactError(found=found, expected=expected, fix=fix) from error
+        raise ArtifactError(
+            found=f"data {str(path)!r} that cannot be read ({error})",
+            expected=expected,
+            fix="Check the path and the file.",
+        ) from error
 
 
 def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
@@ -211,9 +219,11 @@ def _with_intercept(table: Table, intercept: bool) -> Table:
     """With a column of ones before the others, if that is wanted and there are labels."""
     x, names = table.x, table.names
     if intercept and INTERCEPT in names:
-        found = f"a column {INTERCEPT!r}, and model.intercept = true"
-        fix = "Leave model.intercept out, or rename the column."
-        raise StructureError(found=found, expected="one of them", fix=fix)
+        raise StructureError(
+            found=f"a column {INTERCEPT!r}, and model.intercept = true",
+            expected="one of them",
+            fix="Leave model.intercept out, or rename the column.",
+        )
     if not intercept or table.y is None or np.ndim(x) != 2:  # which the model refuses
         return table
     names = (INTERCEPT, *names) if names or not x.shape[1] else ()
@@ -264,6 +274,8 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
 def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
     """Raise a StructureError if the target's name is one of the inputs' too."""
     if both := set(label) & set(names):
-        found = f"the target {both.pop()!r} among the columns of {of}"
-        fix = "Name another one in model.target, or rename a column."
-        raise StructureError(found=found, expected="one that is not predicted from itself", fix=fix)
+        raise StructureError(
+            found=f"the target {both.pop()!r} among the columns of {of}",
+            expected="one that is not predicted from itself",
+            fix="Name another one in model.target, or rename a column.",
+        )

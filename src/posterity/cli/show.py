@@ -137,18 +137,22 @@ def _without_posterior(settings: Settings) -> Data:
     if settings["site"] is not None:
         raise _no_ledger(settings["site"], kind)
     if settings["output.plot"] is not None:
-        found = f"--plot beside a {kind}"
-        expected = "a posterior or a ledger, whose numbers can be drawn"
-        raise UsageError(found=found, expected=expected, fix="Leave --plot out.")
+        raise UsageError(
+            found=f"--plot beside a {kind}",
+            expected="a posterior or a ledger, whose numbers can be drawn",
+            fix="Leave --plot out.",
+        )
     what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
     notes = [f"{what}; it has no means or intervals"]
     return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
-    expected = "a ledger, which knows what each site contributed"
-    fix = "Leave --site out, or use the ledger that the posterior was made of."
-    return UsageError(found=f"--site {site} of a {kind}", expected=expected, fix=fix)
+    return UsageError(
+        found=f"--site {site} of a {kind}",
+        expected="a ledger, which knows what each site contributed",
+        fix="Leave --site out, or use the ledger that the posterior was made of.",
+    )
 
 
 def _print_csv(data: Data) -> None:

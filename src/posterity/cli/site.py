@@ -61,9 +61,11 @@ def init(settings: Settings) -> Data:
     if not file.exists():
         _write_site(folder, file, settings)
     elif named := sorted(settings.values.keys() - {"federation", "epoch"}):
-        found = f"{named[0]} for a site that has a site.toml"
-        fix = f"Edit {file}."
-        raise UsageError(found=found, expected="only what is new: --federation, --epoch", fix=fix)
+        raise UsageError(
+            found=f"{named[0]} for a site that has a site.toml",
+            expected="only what is new: --federation, --epoch",
+            fix=f"Edit {file}.",
+        )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
         "folder": folder,
@@ -111,8 +113,11 @@ def _name_federation(file: Path, federation: Path) -> None:
     lines = file.read_text(encoding="utf-8").split("\n")
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
-        found = f"{len(places)} lines 'federation =' in {str(file)!r}"
-        raise UsageError(found=found, expected="one", fix="Name the federation there by hand.")
+        raise UsageError(
+            found=f"{len(places)} lines 'federation =' in {str(file)!r}",
+            expected="one",
+            fix="Name the federation there by hand.",
+        )
     values = {"federation": str(federation)}
     lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
     write_file(file, "\n".join(lines).encode())
@@ -129,9 +134,11 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
     with Store(path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)
         if epoch is not None or memory.terms in ("", machine.terms.digest):
-            found = f"store {str(path)!r}, which exists"
-            fix = "Run it as it is; if it is to begin anew, move the store away, give --epoch."
-            raise ArtifactError(found=found, expected="none, or one under other terms", fix=fix)
+            raise ArtifactError(
+                found=f"store {str(path)!r}, which exists",
+                expected="none, or one under other terms",
+                fix="Run it as it is; if it is to begin anew, move the store away, give --epoch.",
+            )
         store.commit(Step(machine.adopt(memory)).change)
 
 
@@ -182,9 +189,11 @@ def _tell(target: Any, name: str, event: Data) -> None:
 def _check_private(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        found = f"folder {str(folder)!r}, which others may enter (mode {mode:o})"
-        expected = "mode 700: whoever opens the socket in it is the site itself"
-        raise UsageError(found=found, expected=expected, fix=f"Run: chmod 700 {folder}")
+        raise UsageError(
+            found=f"folder {str(folder)!r}, which others may enter (mode {mode:o})",
+            expected="mode 700: whoever opens the socket in it is the site itself",
+            fix=f"Run: chmod 700 {folder}",
+        )
 
 
 def status_table(data: Data) -> Any:
@@ -246,9 +255,11 @@ for _do in ("status", "begin", "leave", "pass_over", "forget"):
 def confirm(question: str) -> None:
     """Ask whether that is meant; an error where it is not, or nobody can be asked."""
     if not sys.stdin.isatty():
-        found = "a forgetting that nobody confirms"
-        fix = "Give --yes if it is meant: it cannot be undone."
-        raise UsageError(found=found, expected="--yes, where nobody can be asked", fix=fix)
+        raise UsageError(
+            found="a forgetting that nobody confirms",
+            expected="--yes, where nobody can be asked",
+            fix="Give --yes if it is meant: it cannot be undone.",
+        )
     typer.confirm(question, abort=True, err=True)
 
 
@@ -295,9 +306,11 @@ def result(settings: Settings) -> Data:
     settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:
-        found = f"--certificate {certificate}, and no certificate of that posterior yet"
-        fix = "Wait for it, or leave --certificate out."
-        raise UsageError(found=found, expected="a posterior about which all have answered", fix=fix)
+        raise UsageError(
+            found=f"--certificate {certificate}, and no certificate of that posterior yet",
+            expected="a posterior about which all have answered",
+            fix="Wait for it, or leave --certificate out.",
+        )
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())
     record = {"epoch": str(head["epoch"]), "sequence": str(head["sequence"]), "by": head["by"]}

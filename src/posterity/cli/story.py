@@ -106,9 +106,11 @@ def _check_own(folder: Path) -> None:
         return
     for name in (*STAYING, CONFIGURATION, *(f"{hospital}.csv" for hospital in HOSPITALS)):
         if (folder / name).exists():
-            found = f"{name} in folder {str(folder)!r}, which no earlier run wrote"
-            expected = "a folder that is new, or of an earlier run"
-            raise UsageError(found=found, expected=expected, fix="Choose another by --output.")
+            raise UsageError(
+                found=f"{name} in folder {str(folder)!r}, which no earlier run wrote",
+                expected="a folder that is new, or of an earlier run",
+                fix="Choose another by --output.",
+            )
 
 
 def _cell(column: str, patient: dict[str, str]) -> str:
@@ -143,9 +145,11 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
         result = step.run(folder)
         say(result.stdout.rstrip())
         if result.returncode:
-            found = f"exit code {result.returncode} of step {number}: {step.title}"
-            fix = "Read what the step printed; run it by itself in the folder."
-            raise PosterityError(found=found, expected="0", fix=fix)
+            raise PosterityError(
+                found=f"exit code {result.returncode} of step {number}: {step.title}",
+                expected="0",
+                fix="Read what the step printed; run it by itself in the folder.",
+            )
         seconds = round(time.monotonic() - began, 2)
         done.append({**step._asdict(), "printed": result.stdout, "seconds": seconds})
     return done

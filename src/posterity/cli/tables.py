@@ -12,6 +12,7 @@ from posterity.errors import ArtifactError, StructureError
 
 if TYPE_CHECKING:
     from posterity.adapters.tables.files import Moments
+    from posterity.artifact.recipe import Recipe
 
 GRAPH = ".onnx"
 SUFFIXES = (".csv", ".json", GRAPH)
@@ -29,6 +30,8 @@ def import_(settings: Settings) -> Data:
     """Make a posterior's file of a table of means and standard deviations, or of a covariance."""
     from posterity.adapters.tables import to_ledger, to_table
     from posterity.adapters.tables.files import law_of, read_moments
+    from posterity.artifact.recipe import as_provenance, recipe_in
+    from posterity.artifact.reconcile import suspicious
     from posterity.families import names
 
     table, output = settings.single("table"), settings.output
@@ -38,17 +41,22 @@ def import_(settings: Settings) -> Data:
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     law = law_of(moments, table, settings["family"])
-    rows = to_table(law)
-    record = {"table": table.name, **_recipe(moments, table)}
-    result: Any = law
+    record, notes = {"table": table.name, **_recipe(moments, table)}, list[str]()
+    before = recipe = None
+    if prior is not None:
+        before, about = files.read_prior(prior)
+        record["prior"] = about.digest
+        recipe = recipe_in(about.provenance) if moments.recipe is None else None
+        if recipe is not None:
+            law, more = _by_recipe(law, recipe, prior)
+            record, notes = {**record, **as_provenance(recipe)}, [*notes, *more]
+        before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", str(site))
+    rows, result = to_table(law), law
     if site is not None:
-        before = None
-        if prior is not None:
-            before, about = files.read_prior(prior)
-            before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", site)
-            record["prior"] = about.digest
         result = to_ledger(law, site, prior=before, flat_prior=flat_prior)
         record |= {"flat prior": "true"} if flat_prior else {}
+        if recipe is not None and prior is not None:
+            notes += suspicious({str(prior): files.read_any(prior)[0], site: result}, recipe)
     written = files.write(result, output, "import", record)
     sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
     unused = [name for name in moments.unused if name]
@@ -62,8 +70,20 @@ def import_(settings: Settings) -> Data:
             {"name": n, "mean": m, "sd": s}
             for n, m, s in zip(rows["names"], rows["mean"], sd, strict=True)
         ],
-        "notes": [f"columns that were not used: {', '.join(unused)}"] if unused else [],
+        "notes": notes + [f"columns that were not used: {', '.join(unused)}"] * bool(unused),
     }
+
+
+def _by_recipe(law: Any, recipe: "Recipe", prior: Path) -> tuple[Any, list[str]]:
+    """A law whose coefficients a recipe has by these names, or by R's; a note on their units."""
+    from posterity.families.names import names_of
+    from posterity.fitting.reading import names_in_r
+
+    given = names_of(law).get("", ())
+    known = names_in_r(recipe)
+    renamed = [known.get(name, name) for name in given]
+    says = f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"
+    return law.named(renamed) if given else law, [says]
 
 
 def _recipe(moments: "Moments", table: Path) -> dict[str, str]:

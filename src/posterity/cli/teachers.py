@@ -161,9 +161,11 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if likelihood is not None if not network else kind not in (None, "network"):
         flag = f"--model {kind} for the network"
         flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
-        expected = "--likelihood of networks, --model of regressions"
-        fix = "Leave --model out." if network else "Pass --model instead."
-        raise UsageError(found=f"{flag} in {str(path)!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"{flag} in {str(path)!r}",
+            expected="--likelihood of networks, --model of regressions",
+            fix="Leave --model out." if network else "Pass --model instead.",
+        )
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -219,9 +221,11 @@ def _inputs(
         default = "perturbed"
     kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
-        expected = "a file of inputs like those that will come (--inputs), or --low and --high"
-        fix = "Unlabelled records will do: the teacher says what they are."
-        raise UsageError(found="no inputs to listen at", expected=expected, fix=fix)
+        raise UsageError(
+            found="no inputs to listen at",
+            expected="a file of inputs like those that will come (--inputs), or --low and --high",
+            fix="Unlabelled records will do: the teacher says what they are.",
+        )
     if kind == "box" and settings["inputs.file"] is not None:
         raise conflict("a box", "a file of inputs")
 

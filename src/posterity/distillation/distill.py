@@ -38,18 +38,14 @@ from posterity.status import Progress, ProgressCallback, Status
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3
 """The share of the steps in which Adam's rate stays; then it falls to zero by half a cosine."""
-TOLERANCE = 0.01
-"""Nats by which a student's predictive may diverge from its teacher's."""
-HIDDEN = (64, 64)
-"""Units of a student whose teacher is no network."""
+TOLERANCE = 0.01  # Nats by which a student's predictive may diverge from its teacher's
+HIDDEN = (64, 64)  # Units of a student whose teacher is no network
 PROBE, LOOKS = 256, 10
 """Inputs of the probe, and times in a chunk that the teacher is asked about it."""
-HEARD = 8
-"""Draws that a student hears at each step, at least, by default."""
+HEARD = 8  # Draws that a student hears at each step, at least, by default
 CHUNKS, LEAST = 200, 50
 """Chunks of a run, after each of which it can be interrupted, and steps of a chunk at the least."""
-ROWS = 2048
-"""Inputs, at most, from which a student's scaling is computed."""
+ROWS = 2048  # Inputs, at most, from which a student's scaling is computed
 OPTIMISER = Constraint(
     "one of optax's, with its rate, as optax.sgd(0.01); None for Adam",
     lambda own: own is None or (hasattr(own, "init") and hasattr(own, "update")),
@@ -69,17 +65,16 @@ class Distillation:
     """The result of :func:`posterity.distill`.
 
     ``status.left`` is the gap: ``KL(teacher's predictive ‖ student's)`` in nats, the mean over the
-    inputs of the ``probe``, where the teacher's predictive, ``teacher``, is the average over all
-    its draws; ``halves`` are those over the draws of either half of the run, None where one is
-    empty. ``drift`` is the divergence between the halves: a quarter of it is about the error of the
-    whole average, from four times the tolerance on it is a reason not to rely on the student, and
-    it is infinite where a half is empty. ``shares`` is the second gap, of a student with a split:
-    that of :meth:`Head.share_divergence`, with the same tolerance.
+    inputs of the ``probe``, where the predictive of ``teacher`` is the average over all its draws
+    and ``halves`` those over either half of the run, None where one is empty. ``drift`` is the
+    divergence between the halves: a quarter of it is about the error of the whole average.
+    ``shares`` is the gap of :meth:`Head.share_divergence`, of a student with a split, with the same
+    tolerance.
 
     ``temperature`` is the chains', 1 where they sample what they should, ``rhat`` the largest R-hat
     of split chains and ``effective`` the smallest effective sample size, of the log density and of
-    outputs at inputs of the probe: None without chains and where they are not known, which is a
-    reason, too. ``posterior`` is the teacher's, or None. ``trace`` has a row a chunk of steps.
+    outputs at inputs of the probe: None without chains and where they are not known. ``posterior``
+    is the teacher's, or None. ``trace`` has a row a chunk of steps.
     """
 
     student: Student
@@ -134,9 +129,9 @@ def distill(
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`, with the outputs of a
             :class:`~posterity.distillation.Head`; by default a perceptron with the hidden units of
-            four of the teacher's networks side by side, or of fewer where that is more than 200,000
-            weights. Layers with the hidden units of one to four of the teacher's networks begin as
-            their average, others with random weights.
+            four of the teacher's networks side by side, of fewer where that is more than 200,000
+            weights, twice both with a ``split``. Layers with the hidden units of one to eight of
+            the teacher's networks begin as their average, others with random weights.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, half of them as they are, a quarter perturbed, and a
@@ -272,9 +267,11 @@ def set_up(
     with jax.enable_x64(False):
         some = np.asarray(_first_rows(inputs, first))
         if not np.isfinite(some).all() or some.ndim < 2:
-            found = f"generated inputs of shape {some.shape}, not all finite"
-            fix = "Mend the function or the noise that makes them."
-            raise ParameterError(found=found, expected="finite numbers of shape (n, ...)", fix=fix)
+            raise ParameterError(
+                found=f"generated inputs of shape {some.shape}, not all finite",
+                expected="finite numbers of shape (n, ...)",
+                fix="Mend the function or the noise that makes them.",
+            )
         shape = some.shape[1:]
         probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
         if probe.shape[1:] != shape:
@@ -314,9 +311,6 @@ def set_up(
 @jax.jit
 def _first_rows(inputs: Any, key: jax.Array) -> Any:
     return inputs.sample(ROWS, key=key)
-
-
-# --- the run -------------------------------------------------------------------------------------
 
 
 def _driven(
@@ -391,9 +385,11 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
     loss = float(state.loss)
     if not np.isfinite(loss):
         run.teacher.health(state.teacher, series)  # raises if it was the teacher
-        found = f"a loss of the student of {loss} after {int(state.step)} steps"
-        fix = "Lower the learning rate, or see to inputs and teacher."
-        raise ParameterError(found=found, expected="a finite one", fix=fix)
+        raise ParameterError(
+            found=f"a loss of the student of {loss} after {int(state.step)} steps",
+            expected="a finite one",
+            fix="Lower the learning rate, or see to inputs and teacher.",
+        )
     return Row(int(state.step), _gaps(run, state)[0], loss)
 
 

@@ -39,20 +39,19 @@ logarithms do not follow those of a teacher that is certain to minus infinity.""
 class Head:
     """The meaning of a student's outputs, in this order.
 
-    * ``"categorical"``: ``targets`` logits; with ``split`` then the logit of the share of the
-      entropy that more data would remove, ``1 - E[H] / H``.
-    * ``"bernoulli"``: the log odds of 1; with ``split`` then the logit of the same share.
+    * ``"categorical"``: ``targets`` logits; ``"bernoulli"``: the log odds of 1. With ``split`` then
+      the logit of the share of the entropy that more data would remove, ``1 - E[H] / H``.
     * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, then
       ``k`` log variances of the function. Where it is not, with ``split`` the same and then ``k``
       log variances of the noise, without it ``k`` log variances of both together.
 
-    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020) that
-    tells how much of the uncertainty more data would take away. ``noise_variance`` is in the
-    units of ``y``, squared: a number of compiled programs, where all else is part of them.
+    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020).
+    ``noise_variance`` is in the units of ``y``, squared: a number of compiled programs, where all
+    else is part of them.
 
     Raises:
-        UsageError: for a likelihood, a number of targets or a noise variance that is none, one
-            target of several classes, several of a Bernoulli likelihood, noise of classes.
+        UsageError: for values that are none, one target of several classes, several of a Bernoulli
+            likelihood, noise of classes.
 
     >>> Head("categorical", 10, split=True).size, Head("gaussian", 2, split=True).size
     (11, 6)
@@ -84,14 +83,10 @@ class Head:
 
     @classmethod
     def of_model(cls, model: Any, z: PyTree, x: Array) -> Self:
-        """The plain head of how a model predicts, from the shapes of its outputs.
-
-        The model has a ``likelihood`` and a method ``outputs(z, x)``, for one event ``z`` of its
-        parameters (or its shapes) and inputs (n, ...).
-
-        Raises:
-            UsageError: for a model that does not predict.
-            StructureError: for outputs that are not what the likelihood needs.
+        """The plain head of how a model predicts, from the shapes of its outputs. The model has a
+        ``likelihood`` and a method ``outputs(z, x)``, for one event ``z`` of its parameters (or its
+        shapes) and inputs (n, ...); a UsageError if it does not predict, a StructureError for
+        outputs that are not what the likelihood needs.
         """
         kind = getattr(model, "likelihood", None)
         if kind is None or not hasattr(model, "outputs"):
@@ -133,31 +128,26 @@ class Head:
     ) -> Float[Real, " n"]:
         """The loss of each input in nats, least where the student is its teacher.
 
-        Every term is linear in what is averaged over draws, so that the mean of the losses
-        against a few draws at a time is, but for a constant, the loss against all of them.
+        Every term is linear in what is averaged over draws: the mean of the losses against a few
+        draws at a time is, but for a constant, the loss against all of them.
 
-        Classes: the cross-entropy ``-Σ_c p_c log q_c`` of the student's ``q`` against the
-        teacher's averaged ``p``; with ``split`` the same of the two parts of the entropy, the
-        mutual information ``I`` and ``E[H]``, against the student's share ``s``:
-        ``-I log s - E[H] log(1 - s)``, least at ``s = I / (I + E[H])``. ``I`` is learned by itself,
-        as errors of a difference of two learned entropies would be larger than a small ``I``.
+        Classes: the cross-entropy ``-Σ_c p_c log q_c`` of the student's ``q`` against the teacher's
+        averaged ``p``; with ``split`` also ``-I log s - E[H] log(1 - s)``, of the student's share
+        ``s`` and the teacher's mutual information ``I``, least at ``s = I / (I + E[H])``. A
+        difference of two learned entropies would have errors larger than a small ``I``.
 
-        Values: ``½ Σ [log 2π + log t + (σ² + (μ - m)² + ν) / t]``, the expectation of
-        ``-log N(y; m, t)`` under the teacher, whose mean, variance and noise are ``μ``, ``σ²``,
-        ``ν``; ``t = v + noise`` is all the variance of the student, on which ``v`` hardly counts
-        where it is far below the noise. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ - m)²)
-        / v]``, least at ``v = σ²`` however small, and, where the noise is not known, ``½ Σ [log 2π
-        + log r + ν / r]`` of the student's ``r``, least at ``r = ν``.
+        Values: ``½ Σ [log 2π + log t + (σ² + (μ - m)² + ν) / t]``, the expectation of ``-log N(y;
+        m, t)`` under the teacher, of mean, variance and noise ``μ``, ``σ²``, ``ν``; ``t = v +
+        noise`` is all the variance of the student. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ
+        - m)²) / v]``, least at ``v = σ²`` however small, and, where the noise is not known, ``½ Σ
+        [log 2π + log r + ν / r]``.
 
         Args:
-            outputs: what the network gives.
+            outputs: what the network gives; a StructureError for another number than ``size``.
             expectations: see :mod:`posterity.networks.predictive`; may be of one draw.
             scaling: between the network's units, in which densities are, and the expectations'.
             correction: what ``I`` among the draws of ``expectations`` is multiplied by, as of
                 :meth:`Teacher.correction`.
-
-        Raises:
-            StructureError: unless there are as many outputs as this head needs.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -184,7 +174,6 @@ class Head:
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
         """``KL(teacher's predictive ‖ student's)`` of each input, in nats; otherwise as the loss.
-
         Of values, between independent Gaussians of the two predictives' moments.
         """
         self._check(outputs)
@@ -200,11 +189,10 @@ class Head:
         expectations: Expectations,
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
-        """The divergence in nats of the shares that more data would remove, with ``split``.
-
-        Of classes it is the share ``s`` of the entropy ``H``: ``H KL(coin of the teacher's s ‖
-        coin of the student's)``; of values that of the predictive variance, without a factor, the
-        mean over targets.
+        """The divergence in nats of the shares that more data would remove, with ``split``. Of
+        classes it is the share ``s`` of the entropy ``H``: ``H KL(coin of the teacher's s ‖ coin of
+        the student's)``; of values that of the predictive variance, without a factor, the mean over
+        targets.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -223,11 +211,9 @@ class Head:
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
-        """The prediction of the outputs, in NumPy float64 and in the units of ``y``.
-
-        Without ``split`` the ``mutual_information`` of classes is None. Of values ``variance`` is
-        the function's and ``noise_variance`` the rest; a plain head that does not know its noise
-        has both in ``noise_variance``, and None for the other.
+        """The prediction of the outputs, in NumPy float64 and in the units of ``y``. Without
+        ``split`` the ``mutual_information`` of classes is None; of values a plain head that does
+        not know its noise has both variances in ``noise_variance``.
 
         >>> answer = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
         >>> answer.mean, answer.entropy.round(3), answer.mutual_information.round(5)
@@ -248,8 +234,6 @@ class Head:
         if self.noise_variance is not None:
             noise = np.full_like(m, self.noise_variance)
         return Prediction(shift + scale * m, variance=variance, noise_variance=noise)
-
-    # --- parts of the outputs ---------------------------------------------------------------------
 
     def _logs(self, outputs: Array) -> tuple[Any, Any]:
         """Log chances of the classes (n, K), and of the entropy's two shares (n, 2) if split."""
@@ -284,9 +268,11 @@ class Head:
 
     def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:
-            found = f"outputs of shape {outputs.shape}"
-            fix = "Give the student as many outputs as `Head.size` says."
-            raise StructureError(found=found, expected=f"(n, {self.size}), as {self} has", fix=fix)
+            raise StructureError(
+                found=f"outputs of shape {outputs.shape}",
+                expected=f"(n, {self.size}), as {self} has",
+                fix="Give the student as many outputs as `Head.size` says.",
+            )
 
 
 def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:

@@ -19,11 +19,9 @@ from posterity.distillation.sampling.schedules import NONNEGATIVE
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.models.data import real_numbers
 
-SPREAD = 0.1
-"""Noise on inputs by default, in standard deviations of their columns."""
+SPREAD = 0.1  # Noise on inputs by default, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
-MANY = 64
-"""Columns from which noise is drawn by counting bits, as a chain's is."""
+MANY = 64  # Columns from which noise is drawn by counting bits, as a chain's is
 
 
 class Inputs(eqx.Module):
@@ -70,11 +68,8 @@ class Perturbed(Pool):
 
     ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
     a tenth of each column's own. Of a share ``mixed`` each is first mixed with another one,
-    anywhere between the two, as by :class:`Mixup`; a share ``plain`` stays as it is.
-
-    Raises:
-        UsageError: for a noise that is negative, and shares that are none or above one in all.
-        StructureError, ParameterError: as of :class:`Pool`.
+    anywhere between the two, as by :class:`Mixup`; a share ``plain`` stays as it is. Errors are
+    those of :class:`Pool`, and a UsageError for a noise that is negative and shares that are none.
 
     >>> from posterity.distillation import Perturbed
     >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
@@ -158,7 +153,6 @@ class Images(Pool):
 
 class Mixup(Pool):
     """Points between two inputs of a data set, picked at random: ``u x + (1 - u) x'``.
-
     ``concentration`` is that of the symmetric Beta law of ``u``; 1 is uniform. Errors are those of
     :class:`Pool`, and a UsageError for a concentration that is not positive.
     """
@@ -176,10 +170,8 @@ class Mixup(Pool):
 
 
 class Box(Inputs):
-    """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,).
-
-    Raises:
-        ParameterError: unless ``low`` is below ``high`` everywhere.
+    """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,); a ParameterError
+    unless ``low`` is below ``high`` everywhere.
 
     >>> from posterity.distillation import Box
     >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
@@ -192,9 +184,11 @@ class Box(Inputs):
     def __init__(self, low: Any, high: Any):
         low, high = (real_numbers(bound, "the bounds", records=False) for bound in (low, high))
         if low.ndim < 1 or low.shape != high.shape or not (low < high).all():
-            expected = "two arrays of the shape of one input, the first below the second"
-            fix = "Pass Box([low of each column], [high of each column])."
-            raise ParameterError(found=f"a box from {low} to {high}", expected=expected, fix=fix)
+            raise ParameterError(
+                found=f"a box from {low} to {high}",
+                expected="two arrays of the shape of one input, the first below the second",
+                fix="Pass Box([low of each column], [high of each column]).",
+            )
         self.low, self.high = _single(low), _single(high)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -208,10 +202,8 @@ class Box(Inputs):
 
 
 class Generated(Inputs):
-    """A user's own: a traceable function of a key and a number of inputs.
-
-    Raises:
-        UsageError: for a function whose random numbers are not of its key.
+    """A user's own: a traceable function of a key and a number of inputs, whose random numbers are
+    of that key (a UsageError otherwise).
     """
 
     function: Callable[[jax.Array, int], Any] = eqx.field(static=True)
@@ -265,10 +257,8 @@ class Adversarial(Inputs):
 
 
 def as_inputs(value: object) -> Inputs:
-    """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`.
-
-    Raises:
-        UsageError: for anything else.
+    """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`;
+    anything else is a UsageError.
     """
     if isinstance(value, Inputs):
         return value
@@ -310,9 +300,11 @@ def _shuffled(x: Any, key: jax.Array) -> Any:
 
 def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | jax.Array) -> None:
     if values.shape not in ((), (1,), x.shape[1:]):
-        expected = f"one number, or one a column: shape {x.shape[1:]}"
-        fix = "Pass one number for all columns, as 0.1."
-        raise StructureError(found=f"{what} of shape {values.shape}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{what} of shape {values.shape}",
+            expected=f"one number, or one a column: shape {x.shape[1:]}",
+            fix="Pass one number for all columns, as 0.1.",
+        )
 
 
 def _single(array: np.ndarray) -> jax.Array:

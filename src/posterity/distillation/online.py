@@ -32,12 +32,10 @@ class Plan:
     """The parts of a distillation that are compiled into its program."""
 
     apply: Callable[[Any, Any], jax.Array]
-    optimiser: optax.GradientTransformation | None
-    """None for Adam."""
+    optimiser: optax.GradientTransformation | None  # None for Adam
     batch_size: int
     reservoir: int
-    heard: int
-    """Draws that a step hears, those of the reservoir among them."""
+    heard: int  # Draws that a step hears, those of the reservoir among them
 
 
 class Constants(NamedTuple):
@@ -46,11 +44,9 @@ class Constants(NamedTuple):
     head: Head
     teacher: Teacher
     inputs: Inputs
-    probe: Any
-    """Inputs at which student and teacher are compared."""
+    probe: Any  # Inputs at which student and teacher are compared
     key: jax.Array
-    learning_rate: Any
-    """Of Adam's first steps; after ``steady`` of all ``steps`` it falls to zero."""
+    learning_rate: Any  # Of Adam's first steps; after ``steady`` of all ``steps`` it falls to zero
     steady: Any
     steps: Any
 
@@ -62,16 +58,12 @@ class State(NamedTuple):
     teacher: Any
     scaling: Scaling
     parameters: Any
-    moments: Any
-    """The optimiser's."""
-    reservoir: Any
-    """Draws of earlier steps, each as likely as any other; None without."""
+    moments: Any  # The optimiser's
+    reservoir: Any  # Draws of earlier steps, each as likely as any other; None without
     expectations: Expectations
     """The teacher's at the probe, over the first and over the second half of the steps."""
-    counts: jax.Array
-    """How often each half was looked at (2,)."""
-    loss: jax.Array
-    """The student's loss, in nats an input, averaged over the last block."""
+    counts: jax.Array  # How often each half was looked at (2,)
+    loss: jax.Array  # The student's loss, in nats an input, averaged over the last block
 
 
 def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation:
@@ -111,7 +103,6 @@ def start(
 @functools.partial(jax.jit, static_argnums=0)
 def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple[State, jax.Array]:
     """The state after blocks of so many steps each (b,), and :meth:`Teacher.watch` after each.
-
     After each block the teacher's expectations at the probe are added to the average.
     """
 
@@ -212,9 +203,8 @@ def gap(
 
 
 def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:
-    """The teacher's float64 expectations at the probe over both halves, and those of either.
-
-    The latter are None while one of the halves is empty.
+    """The teacher's float64 expectations at the probe over both halves, and those of either. The
+    latter are None while one of the halves is empty.
     """
     counts = np.asarray(state.counts)
     pairs = {name: np.asarray(leaf, np.float64) for name, leaf in state.expectations.items()}

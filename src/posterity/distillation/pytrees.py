@@ -12,10 +12,9 @@ Class = TypeVar("Class", bound=type)
 
 
 def leaves(*names: str) -> Callable[[Class], Class]:
-    """Decorate a frozen dataclass: its fields of these names are children of a pytree.
-
-    All other fields are part of the structure, and so are functions that are no pytrees; they have
-    to be hashable. JAX rebuilds one around tracers without any checks.
+    """Decorate a frozen dataclass: its fields of these names are children of a pytree. All other
+    fields are part of the structure, and so are functions that are no pytrees; they have to be
+    hashable. JAX rebuilds one around tracers without any checks.
     """
 
     def decorate(cls: Class) -> Class:

@@ -16,19 +16,15 @@ from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
 from posterity.models.data import real_numbers
 
-FAR = 3.0
-"""Standard deviations between zero and the mean of a column from which on it is off."""
+FAR = 3.0  # Standard deviations between zero and the mean of a column from which on it is off
 LARGE = 10.0
 """Standard deviation of a column above which it is off; also how far, in scales, one reaches."""
 SMALL = 0.1
 """Largest distance from its mean below which a column is off, where it is not a rare event's."""
 
-MOST = 16
-"""Principal directions that are kept."""
-MARGIN = 0.1
-"""The share of a column's range by which an input may be beyond it."""
-LEVEL = 0.99
-"""The share of the inputs that are within the limit."""
+MOST = 16  # Principal directions that are kept
+MARGIN = 0.1  # The share of a column's range by which an input may be beyond it
+LEVEL = 0.99  # The share of the inputs that are within the limit
 
 
 @leaves("x_shift", "x_scale", "y_shift", "y_scale")
@@ -37,15 +33,12 @@ class Scaling:
     """``(x - x_shift) / x_scale`` goes into the network, ``y_shift + y_scale out`` comes from it.
 
     Arrays are of shapes (d,), of a flattened record, and (k,), or None where nothing is to be done.
-    They are kept, and applied to NumPy arrays, in float64: a float32 has no digits left of seconds
-    since 1970.
+    They are applied to NumPy arrays in float64: a float32 has no digits left of seconds since 1970.
+    A shift that is not shaped as its scale is a StructureError, a scale that is not positive and
+    finite a ParameterError.
 
     >>> Scaling(x_shift=np.array([2000.0]), x_scale=np.array([10.0])).inputs(np.array([[2020.0]]))
     array([[2.]], dtype=float32)
-
-    Raises:
-        StructureError: if a shift is not shaped as its scale, or there is one of them alone.
-        ParameterError: for what is not finite, and scales that are not positive.
     """
 
     x_shift: np.ndarray | None = None
@@ -55,12 +48,11 @@ class Scaling:
 
     def __post_init__(self) -> None:
         for name in ("x", "y"):
-            parts = {n: getattr(self, n) for n in (f"{name}_shift", f"{name}_scale")}
-            if all(part is None for part in parts.values()):
+            names = f"{name}_shift", f"{name}_scale"
+            if all(getattr(self, own) is None for own in names):
                 continue
-            for n, part in parts.items():
-                object.__setattr__(self, n, np.array(part, np.float64))
-            shift, scale = (getattr(self, n) for n in parts)
+            shift, scale = parts = [np.array(getattr(self, own), np.float64) for own in names]
+            vars(self).update(zip(names, parts, strict=True))
             if shift.shape != scale.shape or shift.ndim != 1:
                 raise StructureError(
                     found=f"{name}_shift of shape {shift.shape}, {name}_scale of {scale.shape}",
@@ -81,22 +73,18 @@ class Scaling:
         A column is off if its mean is more than three standard deviations from zero, if its
         standard deviation is above ten, or if it never leaves its mean by a tenth. Its mean is
         taken from it, and it is divided by the greater of its standard deviation and a tenth of the
-        furthest it leaves its mean, so that rare large values stay below ten. A constant column
-        becomes zero, and keeps its units unless a tenth of its value is above one. All others are
-        left exactly as they are: pixels in [0, 1], standardised columns, indicators, small counts.
+        furthest it leaves its mean. All others are left exactly as they are: pixels in [0, 1],
+        standardised columns, small counts. A constant column becomes zero, and keeps its units
+        unless a tenth of its value is above one.
 
-        A column with one and the same value in more than half of the rows is only made smaller,
-        never larger: a dim pixel at the border of an image may be bright next time. All pixels of
-        a channel of images, which have more axes, are one column.
+        A column with one and the same value in more than half of the rows is never made larger: a
+        dim pixel at the border of an image may be bright next time. All pixels of a channel of
+        images, which have more axes, are one column.
 
         >>> years = np.linspace(1990, 2020, 50)
         >>> scaling = Scaling.of_inputs(np.stack([years, years * 0 + 1, years / 2000 - 1], 1))
         >>> scaling.x_shift.round().tolist(), scaling.x_scale.round(3).tolist()
         ([2005.0, 1.0, 0.0], [8.835, 1.0, 0.004])
-
-        Raises:
-            StructureError: if there are no rows or no axis of columns.
-            ParameterError: for NaN or infinity.
         """
         x = np.asarray(real_numbers(x, "the inputs"), np.float64)
         shift, scale = _columns(x.reshape(-1, x.shape[-1] if x.ndim > 2 else x[0].size))
@@ -152,12 +140,11 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Domain:
-    """The law of inputs (n, d) as a box and a Gaussian of a few principal directions.
-
-    ``low`` and ``high`` (d,) are the ends of each column, ``directions`` (k, d) the first principal
-    directions, each over the standard deviation along it, and ``rest`` is the variance of each of
-    the others. An input is outside if a column is beyond its ends by more than a tenth of their
-    distance, or if its squared Mahalanobis distance from ``mean`` is above ``limit``.
+    """The law of inputs (n, d) as a box and a Gaussian of a few principal directions. ``low`` and
+    ``high`` (d,) are the ends of each column, ``directions`` (k, d) the first principal directions,
+    each over the standard deviation along it, and ``rest`` is the variance of each of the others.
+    An input is outside if a column is beyond its ends by more than a tenth of their distance, or if
+    its squared Mahalanobis distance from ``mean`` is above ``limit``.
 
     Source: tipping1999 for the Gaussian, probabilistic principal components.
 

@@ -28,10 +28,11 @@ from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
 from posterity.notebook import html
 
-ROWS = 4096
-"""Inputs that are looked at together."""
-ROOM = 200_000
-"""The most weights of a default student that is larger than its teacher's network."""
+ROWS = 4096  # Inputs that are looked at together
+NETWORKS, ROOM = (4, 8), (200_000, 400_000)
+"""Networks that a default student has room for, at most, and the most weights of one that is larger
+than its teacher's network: without a split and with one, whose second answer needs more of both.
+"""
 NETWORK = Constraint(
     "Layers, an Architecture, or a function of parameters and inputs",
     lambda own: isinstance(own, Layers | Architecture) or callable(own),
@@ -48,14 +49,11 @@ MEANINGS = {
 class Student:
     """A network in the place of a posterior: what it predicts, and how sure it is.
 
-    ``network`` is what the ``parameters`` are of: :class:`~posterity.networks.Layers` (then
-    ``parameters`` are flat weights (p,)), an :class:`~posterity.artifact.Architecture`, or a
-    function ``apply(parameters, x)`` of a batch, which files cannot hold. ``head`` says what its
-    outputs mean, ``scaling`` in which units, ``domain`` on which inputs it learned, if known.
-
-    Raises:
-        UsageError: if the network is none of these.
-        StructureError: if its layers have other outputs than the head, or other weights.
+    ``network`` is what the ``parameters`` are of: :class:`~posterity.networks.Layers` (then they
+    are flat weights (p,)), an :class:`~posterity.artifact.Architecture`, or a function
+    ``apply(parameters, x)`` of a batch, which files cannot hold; anything else is a UsageError, and
+    layers of other outputs or weights a StructureError. ``head`` says what its outputs mean,
+    ``scaling`` in which units, ``domain`` on which inputs it learned, if known.
 
     >>> layers = Layers.dense(2, 5, 3)
     >>> student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
@@ -88,11 +86,8 @@ class Student:
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
     def outputs(self, x: ArrayLike) -> np.ndarray:
-        """The outputs of the network at inputs (n, ...): (n, head.size), in its own units.
-
-        Raises:
-            StructureError: for inputs of another shape.
-            ParameterError: for inputs that are not finite.
+        """The outputs of the network at inputs (n, ...): (n, head.size), in its own units. Inputs
+        of another shape are a StructureError, those that are not finite a ParameterError.
         """
         return self._outputs(self._scaled(x))
 
@@ -185,11 +180,8 @@ def applied(network: Any) -> Callable[[Any, Any], Any]:
 def start(
     student: Any, head: Head, x: np.ndarray, *, key: jax.Array
 ) -> tuple[Layers | Architecture | Callable[[Any, Any], jax.Array], Any]:
-    """The network of a student, and the tree of parameters it starts from, for inputs like ``x``.
-
-    Raises:
-        UsageError: for what is no network.
-        StructureError: if it does not take such inputs, or gives another number of outputs.
+    """The network of a student, and the tree of parameters it starts from, for inputs like ``x``: a
+    UsageError for what is no network, a StructureError for other inputs or numbers of outputs.
     """
     if isinstance(student, Layers):
         network, parameters = student, _weights(student, key)
@@ -246,14 +238,13 @@ def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
 
 
 def default(layers: Layers, head: Head, networks: int) -> Layers:
-    """The student of a teacher with these layers, with room for ``networks`` of them.
-
-    It has room for fewer where it would have more than :data:`ROOM` weights, and for one
-    convolutional one: an average over networks is more complex than one of them.
+    """The student of a teacher with these layers, with room for ``networks`` of them. It has room
+    for fewer where it would have more than :data:`ROOM` weights, and for one convolutional one: an
+    average over networks is more complex than one of them.
     """
-    most = networks if _grows(layers) else 1
+    most, room = min(networks, NETWORKS[head.split]) if _grows(layers) else 1, ROOM[head.split]
     students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
-    return next(own for place, own in enumerate(students, 1) if place == most or own.size <= ROOM)
+    return next(own for place, own in enumerate(students, 1) if place == most or own.size <= room)
 
 
 def copies(network: Any, layers: Layers | None) -> int:
@@ -274,7 +265,6 @@ def taught(
     parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
 ) -> list[PyTree]:
     """The start of a student: the average of networks, whose hidden units it has side by side.
-
     Outputs that ``networks`` (arrays of layers, with an axis of networks first) lack are as in
     ``parameters``; their first ones are logits, or means in the units of ``y``.
     """
@@ -302,9 +292,6 @@ def finish(
     if isinstance(network, Architecture):
         network = dataclasses.replace(network, parameters=arrays)
     return Student(network, arrays, head, scaling, domain)
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 def _written(student: Student) -> dict[str, Any]:

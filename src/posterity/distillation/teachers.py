@@ -21,17 +21,13 @@ from posterity.models import Model, NeuralNetwork
 from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 
-SAMPLES = 16
-"""Draws that a student hears at each step, by default."""
-WATCHED = 4
-"""Inputs at which chains are compared with each other."""
-NETWORKS = 4
-"""Networks that a student begins as the average of, at most."""
+SAMPLES = 16  # Draws that a student hears at each step, by default
+WATCHED = 4  # Inputs at which chains are compared with each other
+NETWORKS = 8  # Networks that a student begins as the average of, at most
 
 
 class Health(NamedTuple):
     """Diagnostics of a teacher's chains, and the reasons they give not to rely on it.
-
     ``temperature`` is 1 for a chain that samples from what it is meant to, ``rhat`` the largest
     R-hat of split chains, of the log density and of the outputs at some inputs, and ``effective``
     the smallest effective sample size of these: None for what is no chain, and if not known.
@@ -47,9 +43,8 @@ UNKNOWN = Health()
 
 
 class Teacher(eqx.Module):
-    """Draws from a posterior over parameters, some at a time, and what each of them predicts.
-
-    A teacher is a pytree whose arrays are its data, so that it can be passed to compiled code. All
+    """Draws from a posterior over parameters, some at a time, and what each of them predicts. A
+    teacher is a pytree whose arrays are its data, so that it can be passed to compiled code. All
     methods but :meth:`begin`, :meth:`head` and :meth:`health` are traced.
     """
 
@@ -83,7 +78,6 @@ class Teacher(eqx.Module):
 
     def networks(self, state: PyTree) -> Any:
         """The layers' arrays, of which a student begins as the average, with an axis of networks.
-
         There are :data:`NETWORKS` at most. The first outputs are logits, or means in the units of
         values. None of what is no network of :class:`~posterity.networks.Layers`.
         """
@@ -99,15 +93,13 @@ class Teacher(eqx.Module):
         return np.inf
 
     def correction(self, heard: int) -> float:
-        """The mutual information of all draws over the mean of what so many of them show.
-
-        To the second order in how far draws differ, as a variance of a sample.
+        """The mutual information of all draws over the mean of what so many of them show. To the
+        second order in how far draws differ, as a variance of a sample.
         """
         return (1 - 1 / self.population) / (1 - 1 / heard) if heard < self.population else 1.0
 
     def watch(self, state: PyTree, x: Array | None) -> Any:
         """Quantities by which chains are compared (chains, q), of their draws at inputs ``x``.
-
         Without inputs those that need none; no quantities (0, 0) of what is no chain.
         """
         del state, x
@@ -176,13 +168,11 @@ class Draws(_OfModel):
 
     Args:
         model: what the draws are parameters of, and predicts.
-        stack: events (S, ...), as flat weights (S, p) of a network; or a tree of these.
+        stack: events (S, ...), as flat weights (S, p) of a network; or a tree of these, a
+            StructureError unless all leaves have the same first axis.
         x: inputs that the posterior was fitted to, if known.
         samples: how many draws a student hears at each step; all if there are fewer.
         diagnostics: of the chains that drew them: a student's status repeats the reasons.
-
-    Raises:
-        StructureError: unless all leaves have the same first axis.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -207,9 +197,11 @@ class Draws(_OfModel):
         self.stack = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf, np.float32)), stack)
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.stack)]
         if not shapes or len({shape[:1] for shape in shapes}) != 1 or () in shapes:
-            expected = "arrays whose first axis counts draws, at least one"
-            fix = "Stack what was drawn: np.stack(draws)."
-            raise StructureError(found=f"draws of shapes {shapes}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"draws of shapes {shapes}",
+                expected="arrays whose first axis counts draws, at least one",
+                fix="Stack what was drawn: np.stack(draws).",
+            )
         self.model, self.x, self.diagnostics = model, x, diagnostics
         self.samples = min(samples, shapes[0][0])
 
@@ -267,10 +259,8 @@ def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations
 
 class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
-    sampled.
-
-    The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of ``model``,
-    which predicts; ``x`` are the inputs that it was fitted to, if known.
+    sampled. The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of
+    ``model``, which predicts; ``x`` are the inputs that it was fitted to, if known.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -299,10 +289,8 @@ class Independent(_OfModel):
 
 
 def as_teacher(value: object, model: Model | None) -> Teacher:
-    """A teacher as it is; a posterior, or what holds one, as :class:`Independent` draws of it.
-
-    Raises:
-        UsageError: for what has no posterior, and a posterior of an unknown model.
+    """A teacher as it is; a posterior, or what holds one, as :class:`Independent` draws of it;
+    a UsageError unless there is one, of a known model.
     """
     if isinstance(value, Teacher):
         return value

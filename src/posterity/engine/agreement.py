@@ -81,9 +81,11 @@ class Terms:
         NAME.check(name=self.name)
         check_names([*self.members, *self.authorities])
         if both := sorted(self.members.keys() & self.authorities):
-            found = f"{both[0]!r}, a member and an authority"
-            fix = "Leave it out: a member may have itself forgotten as it is; or rename it."
-            raise UsageError(found=found, expected="authorities that are no members", fix=fix)
+            raise UsageError(
+                found=f"{both[0]!r}, a member and an authority",
+                expected="authorities that are no members",
+                fix="Leave it out: a member may have itself forgotten as it is; or rename it.",
+            )
         graph = nx.Graph(self.links)
         graph.add_nodes_from(self.members)
         if set(graph) != set(self.members) or not self.members or not nx.is_connected(graph):
@@ -99,9 +101,11 @@ class Terms:
             WALKS.check(**{"schedule.kind": self.order})
         keys = [*self.members.values(), *self.authorities.values()]
         if len(set(keys)) < len(keys):
-            found = "one public key of two members or authorities"
-            fix = "Let each site make its key by `posterity site init`."
-            raise UsageError(found=found, expected="a key of its own for each", fix=fix)
+            raise UsageError(
+                found="one public key of two members or authorities",
+                expected="a key of its own for each",
+                fix="Let each site make its key by `posterity site init`.",
+            )
 
     @classmethod
     def of(
@@ -149,9 +153,11 @@ class Terms:
         kind = order.pop("kind", "gossip" if server is None else "sequential")
         made_by = None if server is None else make_schedule(kind, order, names)
         if server is None and order:
-            found = f"options {sorted(order)} in table [schedule]"
-            fix = "Leave them out; `links` say between whom it walks."
-            raise UsageError(found=found, expected="a kind alone, where a token walks", fix=fix)
+            raise UsageError(
+                found=f"options {sorted(order)} in table [schedule]",
+                expected="a kind alone, where a token walks",
+                fix="Leave them out; `links` say between whom it walks.",
+            )
         ends = [server] if server is not None and server in members else names
         pairs = links or [[one, other] for one in ends for other in names if one != other]
         linked = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))

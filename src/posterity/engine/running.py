@@ -225,9 +225,11 @@ class Running:
         with self._moved:
             if not self._moved.wait_for(lambda: self._has_room(letter), PATIENCE) or self._stopping:
                 full = f"{MOST_LETTERS} letters that wait"
-                found = "an agent that ends" if self._stopping else full
-                fix = "Bring it later: it stays in its sender's outbox."
-                raise SiteError(found=found, expected="an agent that takes letters in", fix=fix)
+                raise SiteError(
+                    found="an agent that ends" if self._stopping else full,
+                    expected="an agent that takes letters in",
+                    fix="Bring it later: it stays in its sender's outbox.",
+                )
             self._inbox[letter] = None  # one that came twice meanwhile is one
             self._moved.notify_all()
 
@@ -250,9 +252,11 @@ class Running:
         FLAG.check(encrypted=encrypted, again=again)
         _NAMES.or_none().check(to=to)
         if self.encrypted and not encrypted:
-            found = "a courier that does not encrypt letters from end to end"
-            fix = "Send by an engine that can, or set transport.encrypted = false in site.toml."
-            raise UsageError(found=found, expected="one that does: tokens tell of records", fix=fix)
+            raise UsageError(
+                found="a courier that does not encrypt letters from end to end",
+                expected="one that does: tokens tell of records",
+                fix="Send by an engine that can, or set transport.encrypted = false in site.toml.",
+            )
         if again:
             self.post.heard(to)
         letters = self.post.collect(wait, most=most, size=self._largest, to=to)

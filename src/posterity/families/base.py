@@ -187,9 +187,11 @@ class ExponentialFamily(VectorSpace):
 
     def _translate(self, offset: PyTree) -> Self:
         """The formula of :meth:`translate`, which families with a location write."""
-        found = f"an offset for a {type(self).__name__}"
-        fix = "Translate only what has a location()."
-        raise StructureError(found=found, expected="None: it has no location", fix=fix)
+        raise StructureError(
+            found=f"an offset for a {type(self).__name__}",
+            expected="None: it has no location",
+            fix="Translate only what has a location().",
+        )
 
     def _own_offset(self, offset: PyTree) -> Real:
         """An offset for each of a member's own coordinates, in the member's precision."""

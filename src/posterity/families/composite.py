@@ -315,9 +315,11 @@ class Product(Composite):
         if self.location() is None:
             return super()._translate(offset)
         if not isinstance(offset, Mapping) or set(offset) - set(self.blocks):
-            expected = f"offsets by name, for blocks among {list(self.blocks)}"
-            fix = "Shape the offset as location() is; blocks without one stay."
-            raise StructureError(found=f"offsets {offset}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"offsets {offset}",
+                expected=f"offsets by name, for blocks among {list(self.blocks)}",
+                fix="Shape the offset as location() is; blocks without one stay.",
+            )
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:

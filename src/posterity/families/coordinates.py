@@ -156,9 +156,11 @@ def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
         scale = np.maximum(np.abs(values), diagonal[..., :, None] * diagonal[..., None, :])
         wrong = gap > np.finfo(values.dtype).eps ** 0.375 * scale
     if wrong.any():
-        found = f"an asymmetric {place}, by up to {gap[wrong].max():.3g}"
-        fix = "If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong."
-        raise ParameterError(found=found, expected="a symmetric matrix", fix=fix)
+        raise ParameterError(
+            found=f"an asymmetric {place}, by up to {gap[wrong].max():.3g}",
+            expected="a symmetric matrix",
+            fix="If the asymmetry is rounding, pass (m + m.T) / 2; else look for what is wrong.",
+        )
     np_ = namespace(leaf).np
     return frozen(np_.where(np_.isfinite(gap), symmetric(leaf), leaf))
 

@@ -376,6 +376,8 @@ def unsaid(
     expected: str = "the parameters that its from_standard takes",
 ) -> UsageError:
     """The error of a law whose author does not say something, which its class lacks."""
-    found = f"a {type(law).__name__}, which does not say {what}"
-    fix = f"Give its class {lacking}."
-    return UsageError(found=found, expected=f"a law with {expected}", fix=fix)
+    return UsageError(
+        found=f"a {type(law).__name__}, which does not say {what}",
+        expected=f"a law with {expected}",
+        fix=f"Give its class {lacking}.",
+    )

@@ -161,9 +161,11 @@ class Layers:
         strange = [layer for layer in self.layers if not isinstance(layer, Layer)]
         strange += [self.sites] if type(self.sites) is not int or self.sites < 0 else []
         if strange or not self.layers:
-            found = f"layers {strange or self.layers}"
-            fix = "Pass Layers((Dense(784, 150), Dense(150, 10, 'identity')))."
-            raise UsageError(found=found, expected="Dense or Conv layers, at least one", fix=fix)
+            raise UsageError(
+                found=f"layers {strange or self.layers}",
+                expected="Dense or Conv layers, at least one",
+                fix="Pass Layers((Dense(784, 150), Dense(150, 10, 'identity'))).",
+            )
         first = self.layers[0]
         image = tuple(self.image) or ((first.inputs,) if isinstance(first, Dense) else ())
         object.__setattr__(self, "image", image)
@@ -175,9 +177,11 @@ class Layers:
         # Numbers of columns and classes often come as NumPy's, which files do not hold.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
         if len(sizes) < 2:
-            found = f"sizes {sizes}"
-            expected = "the number of inputs, then of each layer's outputs"
-            raise UsageError(found=found, expected=expected, fix="Pass Layers.dense(784, 150, 10).")
+            raise UsageError(
+                found=f"sizes {sizes}",
+                expected="the number of inputs, then of each layer's outputs",
+                fix="Pass Layers.dense(784, 150, 10).",
+            )
         kinds = [activation] * (len(whole) - 2) + ["identity"]
         return cls(tuple(map(Dense, whole, whole[1:], kinds)))
 
@@ -315,9 +319,11 @@ class Layers:
             for name, place in places.items():
                 shape = np.shape(own[name]) if name in own else None
                 if shape != place.shape:
-                    found = f"a {name} of shape {shape} in layer {index}"
-                    fix = "Shape it as this module says."
-                    raise StructureError(found=found, expected=f"shape {place.shape}", fix=fix)
+                    raise StructureError(
+                        found=f"a {name} of shape {shape} in layer {index}",
+                        expected=f"shape {place.shape}",
+                        fix="Shape it as this module says.",
+                    )
                 pieces.append(np.asarray(own[name]).reshape(-1))
         return np.concatenate(pieces)
 

@@ -71,9 +71,11 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
         if key not in parts and isinstance(key, str):  # names of blocks may hold a slash
             head, _, rest = key.partition("/")
         if head not in parts:
-            found = f"names for {key!r} of {law!r}"
-            expected = f"names by part, of {list(parts)}" if parts else "a list of names"
-            raise StructureError(found=found, expected=expected, fix="Name parts that the law has.")
+            raise StructureError(
+                found=f"names for {key!r} of {law!r}",
+                expected=f"names by part, of {list(parts)}" if parts else "a list of names",
+                fix="Name parts that the law has.",
+            )
         result |= checked_tree(parts[head], {rest: own} if rest else own, joined(path, head))
     return result
 
@@ -121,18 +123,22 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
         StructureError: if they are not.
     """
     if size is None:
-        expected = f"names by part, of {list(law.named_parts())}"
-        fix = "Pass a dictionary: a product's blocks have coordinates, the product has none."
-        raise StructureError(found=f"a list of names for {law!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"a list of names for {law!r}",
+            expected=f"names by part, of {list(law.named_parts())}",
+            fix="Pass a dictionary: a product's blocks have coordinates, the product has none.",
+        )
     if isinstance(names, Iterable) and not isinstance(names, str | Set):
         names = list(names)
     wrong = unfit(names) if isinstance(names, list | str | Set) else f"{names!r} is no list"
     if not wrong and len(names) != size:
         wrong = f"{len(names)} names"
     if wrong:
-        expected = f"{size} different texts, one a coordinate"
-        fix = "Name them in the order in which the law has them."
-        raise StructureError(found=f"names for {law!r}: {wrong}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"names for {law!r}: {wrong}",
+            expected=f"{size} different texts, one a coordinate",
+            fix="Name them in the order in which the law has them.",
+        )
     return tuple(map(str, names))
 
 

@@ -50,16 +50,20 @@ class Plate(Composite):
 
     def __post_init__(self) -> None:
         if not isinstance(self.members, ExponentialFamily) or not self.members.batch_shape:
-            found = f"members {self.members!r} without a batch axis"
-            fix = "Stack the members with posterity.families.stack."
-            raise StructureError(found=found, expected="members of batch shape (..., K)", fix=fix)
+            raise StructureError(
+                found=f"members {self.members!r} without a batch axis",
+                expected="members of batch shape (..., K)",
+                fix="Stack the members with posterity.families.stack.",
+            )
         weights = self.weights
         if weights is not None and not (
             isinstance(weights, MixingWeights) and weights.weights_shape == self.members.batch_shape
         ):
-            found = f"{self.size} members but weights {weights!r}"
-            fix = "Give the weights the same number of categories as there are members."
-            raise StructureError(found=found, expected="one weight a member", fix=fix)
+            raise StructureError(
+                found=f"{self.size} members but weights {weights!r}",
+                expected="one weight a member",
+                fix="Give the weights the same number of categories as there are members.",
+            )
 
     @classmethod
     def from_standard(

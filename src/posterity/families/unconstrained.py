@@ -116,9 +116,11 @@ class Supports:
     def unravel(self, flat: Float[Real, "... size"]) -> Any:
         """The ``u`` of so many numbers: the inverse of :meth:`ravel`."""
         if flat.shape[-1:] != (self.size,):
-            found = f"an array of shape {flat.shape}"
-            expected = f"{self.size} numbers on its last axis"
-            raise StructureError(found=found, expected=expected, fix="Take it from ravel().")
+            raise StructureError(
+                found=f"an array of shape {flat.shape}",
+                expected=f"{self.size} numbers on its last axis",
+                fix="Take it from ravel().",
+            )
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
         one = lambda shape: next(pieces).reshape((*flat.shape[:-1], *shape))
@@ -214,9 +216,11 @@ class Transformed(Distribution):
         fits = isinstance(self.law, Distribution) and isinstance(self.supports, Supports)
         size = self.supports.size if fits else None
         if not fits or self.law.event_shape != (size,):
-            expected = f"one of vectors of {size} numbers" if fits else "a law and Supports"
-            fix = "Count the unconstrained numbers: unconstrained(prior).size."
-            raise StructureError(found=f"a law {self.law!r}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"a law {self.law!r}",
+                expected=f"one of vectors of {size} numbers" if fits else "a law and Supports",
+                fix="Count the unconstrained numbers: unconstrained(prior).size.",
+            )
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:

@@ -70,9 +70,11 @@ def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Re
     """The entries of ``leaf`` along an axis, added up at their places ``labels`` of ``size``."""
     kept = labels >= 0
     if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
-        found = f"labels {labels.tolist()}"
-        expected = f"numbers below {size}, or -1 for what is left out"
-        raise StructureError(found=found, expected=expected, fix="Number entries from 0 on.")
+        raise StructureError(
+            found=f"labels {labels.tolist()}",
+            expected=f"numbers below {size}, or -1 for what is left out",
+            fix="Number entries from 0 on.",
+        )
     np_ = namespace(leaf).np
     front = np_.moveaxis(leaf, axis, 0)
     out = np_.zeros((size, *front.shape[1:]), front.dtype)
@@ -280,9 +282,11 @@ class VectorSpace(Distribution):
             mine, theirs = self.batch_shape, other.batch_shape
             if self.outline() == other.outline() and (mine == theirs or broadcasts(mine, theirs)):
                 return
-        expected = "members of one family, blocks and dimensions, whose batch shapes broadcast"
-        fix = "Compare and add members of one model only."
-        raise StructureError(found=f"{self!r} and {other!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{self!r} and {other!r}",
+            expected="members of one family, blocks and dimensions, whose batch shapes broadcast",
+            fix="Compare and add members of one model only.",
+        )
 
     def _scale(self, operation: Callable[..., Any], scalar: Any) -> Any:
         if isinstance(scalar, Node):

@@ -198,9 +198,11 @@ def start(
     sites, base = in_order(sites, base)
     entries = base.entries if isinstance(base, Ledger) else {}
     if isinstance(base, Ledger) and (personal is not False or own):
-        found = f"{'own=' if own else 'personal='} with a Ledger"
-        fix = "Leave it out, or pass `ledger.posterior`."
-        raise UsageError(found=found, expected="a prior", fix=fix)
+        raise UsageError(
+            found=f"{'own=' if own else 'personal='} with a Ledger",
+            expected="a prior",
+            fix="Leave it out, or pass `ledger.posterior`.",
+        )
     trains = update is not None and update.trains
     records = _records(sites, weights or {})
     total = math.fsum(float(own.weights.sum()) for own in records.values())
@@ -250,9 +252,11 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
 def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
-        expected = f"finite weights, not negative, of sites among {sorted(sites)}"
-        fix = "Check names and numbers; weight 0 mutes a site."
-        raise UsageError(found=f"weights {dict(weights)}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"weights {dict(weights)}",
+            expected=f"finite weights, not negative, of sites among {sorted(sites)}",
+            fix="Check names and numbers; weight 0 mutes a site.",
+        )
     records = {}
     for site in sorted(sites):
         with at_site(site):

@@ -142,9 +142,11 @@ def forget(
     restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
     run = (source.restarted() if restart else source).forget(*sites)
     if strangers := sorted(set(sites) - set(before.sites)):
-        found = f"sites {strangers}, which have contributed nothing yet"
-        fix = "Bar them from joining by `run.forget`: there is nothing to give a receipt for."
-        raise LedgerError(found=found, expected=f"some of {list(before.sites)}", fix=fix)
+        raise LedgerError(
+            found=f"sites {strangers}, which have contributed nothing yet",
+            expected=f"some of {list(before.sites)}",
+            fix="Bar them from joining by `run.forget`: there is nothing to give a receipt for.",
+        )
     if run.ledger.independent and not restart:  # conjugate, or nobody is left
         receipt = issue(before, run.ledger, None)
         return Forgotten(run.ledger, receipt, run, 0.0, Status.of(0.0, run.tolerance))

@@ -313,9 +313,11 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
         for site in reversed(contributing(federation.agreement, state)):
             (report,) = _asked(federation, state, [site], "improved")
             if report.improved is None:
-                found = f"no factor of site {site!r} by a line search"
-                fix = "Let the run go on by its own steps."
-                raise SiteError(found=found, expected="a free energy that can be computed", fix=fix)
+                raise SiteError(
+                    found=f"no factor of site {site!r} by a line search",
+                    expected="a free energy that can be computed",
+                    fix="Let the run go on by its own steps.",
+                )
             after, _ = commit(federation.agreement, state, site, report.improved)
             state, stopped = after or state, stopped + (report.residual or 0.0) ** 2 / 2
         if applies(federation.agreement):

@@ -82,16 +82,20 @@ class SitePosterior:
         StructureError if ``x`` cannot be the regression's.
         """
         if not isinstance(self.model, PersonalRegression):
-            found = f"a prediction asked of {type(self.model).__name__}"
-            fix = "Ask for `log_predictive`, or average over draws of `posterior`."
-            raise UsageError(found=found, expected="a regression", fix=fix)
+            raise UsageError(
+                found=f"a prediction asked of {type(self.model).__name__}",
+                expected="a regression",
+                fix="Ask for `log_predictive`, or average over draws of `posterior`.",
+            )
         x = np.asarray(x)
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z = self._shared_draws
         if x.shape[1] != z["coefficients"].shape[-1]:
-            found = f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients"
-            fix = "Give the columns that the sites' records have."
-            raise StructureError(found=found, expected="a column for each", fix=fix)
+            raise StructureError(
+                found=f"x of shape {x.shape} for {z['coefficients'].shape[-1]} coefficients",
+                expected="a column for each",
+                fix="Give the columns that the sites' records have.",
+            )
         return self._by_draws(self.model.predict, x).mean(0)
 
     def _by_draws(self, each: Any, data: Any) -> Float[np.ndarray, "draws n"]:
@@ -131,9 +135,11 @@ def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -
 def check_personal(model: Model) -> None:
     """Raise a UsageError if the model has no parameters of a site's own."""
     if not isinstance(model, PersonalModel):
-        found = f"a site's own parameters asked of {type(model).__name__}"
-        fix = "Federate a regression with `personal=True`, or a PersonalModel."
-        raise UsageError(found=found, expected="a model in which sites have some", fix=fix)
+        raise UsageError(
+            found=f"a site's own parameters asked of {type(model).__name__}",
+            expected="a model in which sites have some",
+            fix="Federate a regression with `personal=True`, or a PersonalModel.",
+        )
 
 
 def site_posterior(

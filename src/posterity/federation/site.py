@@ -295,9 +295,11 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
             fix="Write it with `jax.numpy` in place of NumPy and SciPy, `jnp.where` in place of "
             "`if`, and without `float(...)`; the site's factor was not changed.",
         )
-    found = f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}"
-    fix = "Mend the site, then go on from the last state; the site's factor was not changed."
-    return SiteError(found=found, expected="an update that finishes", fix=fix)
+    return SiteError(
+        found=f"{type(error).__name__}{'' if elsewhere else f': {error}'} in {place}",
+        expected="an update that finishes",
+        fix="Mend the site, then go on from the last state; the site's factor was not changed.",
+    )
 
 
 def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:

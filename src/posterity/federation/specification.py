@@ -132,9 +132,11 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
 def check_keys(options: Options, known: Sequence[str], place: str) -> None:
     """Raise a UsageError for an option of the table ``place`` that is not among the known ones."""
     if unknown := [name for name in options if name not in known]:
-        found = f"{place}.{unknown[0]}, of which nothing is known"
-        fix = "Leave it out, or spell it as it is."
-        raise UsageError(found=found, expected=f"one of {list(known)}", fix=fix)
+        raise UsageError(
+            found=f"{place}.{unknown[0]}, of which nothing is known",
+            expected=f"one of {list(known)}",
+            fix="Leave it out, or spell it as it is.",
+        )
 
 
 def _perceptron(
@@ -149,9 +151,11 @@ def _perceptron(
     """A perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
     if x.ndim != 2:
-        found = f"inputs x of shape {x.shape}"
-        expected = "one row a record, as the layers of a network of this kind need"
-        raise StructureError(found=found, expected=expected, fix="Save x of shape (n, d).")
+        raise StructureError(
+            found=f"inputs x of shape {x.shape}",
+            expected="one row a record, as the layers of a network of this kind need",
+            fix="Save x of shape (n, d).",
+        )
     tanh = jax.numpy.tanh
     perceptron = eqx.nn.MLP(x.shape[1], outputs, width, depth, activation=tanh, key=of_jax(key))
     return models.NeuralNetwork.from_equinox(perceptron, **options)
@@ -241,9 +245,11 @@ def _regression(
 ) -> tuple[Any, Any]:
     check_keys(options, ["noise_variance"], "model")
     if not isinstance(variance, float):
-        expected = "the variance of a coefficient before any data"
-        fix = "Give it: variance = 1.0 suits columns of a scale near one."
-        raise UsageError(found=f"prior.variance = {variance}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"prior.variance = {variance}",
+            expected="the variance of a coefficient before any data",
+            fix="Give it: variance = 1.0 suits columns of a scale near one.",
+        )
     size = int(np.prod(x.shape[1:]))
     prior = Gaussian.from_standard(np.zeros(size), variance * np.eye(size))
     return build(MODELS[kind], options, "model"), prior
@@ -278,9 +284,11 @@ def _gossip(
     **options: Any,
 ) -> Gossip:
     if (graph is None) == (not links):
-        found = f"schedule.graph = {graph!r} and {len(links)} links"
-        fix = f"Name one of {list(GRAPHS)}, or list pairs of sites."
-        raise UsageError(found=found, expected="a graph by its name, or links", fix=fix)
+        raise UsageError(
+            found=f"schedule.graph = {graph!r} and {len(links)} links",
+            expected="a graph by its name, or links",
+            fix=f"Name one of {list(GRAPHS)}, or list pairs of sites.",
+        )
     import networkx
 
     linked = networkx.Graph([(one, other) for one, other in links])

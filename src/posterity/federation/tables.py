@@ -114,9 +114,11 @@ def _frame(data: Any) -> Any:
 def _columns(frame: Any, site: str) -> tuple[str, ...]:
     names = tuple(map(str, frame.columns))
     if why := unfit(names):
-        found = f"columns of which {why} in the data of site {site!r}"
-        expected = "a name for each column, no two the same"
-        raise StructureError(found=found, expected=expected, fix="Rename the columns.")
+        raise StructureError(
+            found=f"columns of which {why} in the data of site {site!r}",
+            expected="a name for each column, no two the same",
+            fix="Rename the columns.",
+        )
     return names
 
 
@@ -125,6 +127,8 @@ def _numbers(frame: Any, site: str) -> np.ndarray:
         return np.asarray(frame.to_numpy(), dtype=float)
     except (TypeError, ValueError) as error:
         wrong = [str(name) for name in frame.columns if frame[name].dtype.kind not in "biuf"]
-        found = f"columns {wrong} of site {site!r} that hold no numbers"
-        fix = "Code categories as indicators (0 and 1), the same at every site."
-        raise ParameterError(found=found, expected="numbers", fix=fix) from error
+        raise ParameterError(
+            found=f"columns {wrong} of site {site!r} that hold no numbers",
+            expected="numbers",
+            fix="Code categories as indicators (0 and 1), the same at every site.",
+        ) from error

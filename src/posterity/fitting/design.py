@@ -94,8 +94,11 @@ def design(
     cells, kept = whole(cells, places, reading.drop_missing or predicting)
     lines, dropped = np.asarray(cells.lines), total - len(cells.rows)
     if not cells.rows and not empty:
-        found = f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else "")
-        raise StructureError(found=found, expected="one at least", fix="Add records.")
+        raise StructureError(
+            found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
+            expected="one at least",
+            fix="Add records.",
+        )
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += strange
     values = values_of(cells, recipe, reading, wanted)
@@ -122,9 +125,11 @@ def design(
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
-        found = f"{sizes.max():.3g} in column {names[int(np.argmax(sizes))]!r} of {str(path)!r}"
-        fix = "Change units: --scale NAME=VALUE."
-        raise ParameterError(found=found, expected=f"numbers up to {LARGEST:g}", fix=fix)
+        raise ParameterError(
+            found=f"{sizes.max():.3g} in column {names[int(np.argmax(sizes))]!r} of {str(path)!r}",
+            expected=f"numbers up to {LARGEST:g}",
+            fix="Change units: --scale NAME=VALUE.",
+        )
     about = {"names": names, "lines": lines, "kept": kept, "total": total, "dropped": dropped}
     result = Design(x, target, **beside, **about, notes=tuple(notes))
     _check_target(result, recipe, path)
@@ -144,14 +149,18 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
     """Raise an error for an own coefficient that there is not, or for two of one name."""
     there = {*plain, *(name.partition("[")[0] for name in plain)}
     if odd := [name for name in recipe.own if name not in there]:
-        expected = f"coefficients or columns among {some(plain)}"
-        fix = "Name those that each site has for itself; of an intercept pass --intercept too."
-        raise UsageError(found=f"--own {odd[0]}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"--own {odd[0]}",
+            expected=f"coefficients or columns among {some(plain)}",
+            fix="Name those that each site has for itself; of an intercept pass --intercept too.",
+        )
     own = recipe.coefficients()
     if twice := [name for name in own if own.count(name) > 1]:
-        found = f"two coefficients {twice[0]!r}"
-        fix = "Rename a column or a level; a column of ones wants --no-intercept."
-        raise StructureError(found=found, expected="a name for each", fix=fix)
+        raise StructureError(
+            found=f"two coefficients {twice[0]!r}",
+            expected="a name for each",
+            fix="Rename a column or a level; a column of ones wants --no-intercept.",
+        )
 
 
 def _climbed(data: Design, recipe: Recipe) -> Design:
@@ -327,6 +336,8 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
     if y is None or holds is None or (right := holds(y)).all():
         return
     at = int(np.argmin(right))
-    found = f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}"
-    fix = "Mend the column, or choose another --model."
-    raise ParameterError(found=found, expected=expected, fix=fix)
+    raise ParameterError(
+        found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}",
+        expected=expected,
+        fix="Mend the column, or choose another --model.",
+    )

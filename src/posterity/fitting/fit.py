@@ -166,9 +166,11 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     first, count = fits[0], len(fits)
     posteriors: list[Any] = [own.ledger.posterior for own in fits]
     if len({own.recipe.canonical() for own in fits}) > 1:
-        found = f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}"
-        fix = "Name those to be used: --columns A,B."
-        raise UsageError(found=found, expected="the same columns in each imputed table", fix=fix)
+        raise UsageError(
+            found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
+            expected="the same columns in each imputed table",
+            fix="Name those to be used: --columns A,B.",
+        )
     full = all(q.gaussian and not q.diagonal for q in posteriors)
     if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
         raise UsageError(
@@ -299,9 +301,11 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     if known is None:
         known_names = {"", *names, *recipe.shared.coefficients()}
         if unknown := [name for name in recipe.prior_sd if name not in known_names]:
-            found = f"--prior-sd for {unknown[0]!r}"
-            fix = "Name one of them, or leave it out."
-            raise UsageError(found=found, expected=f"coefficients among {some(names)}", fix=fix)
+            raise UsageError(
+                found=f"--prior-sd for {unknown[0]!r}",
+                expected=f"coefficients among {some(names)}",
+                fix="Name one of them, or leave it out.",
+            )
         sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":
             return DiagonalGaussian.from_standard(np.zeros(len(sd)), sd**2).named(names)

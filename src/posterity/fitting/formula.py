@@ -32,10 +32,11 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
     refused = formulaic.errors.FormulaicError
     try:
         parsed = formulaic.Formula(formula)
-        left, right = [_texts(term) for term in parsed.lhs], list(parsed.rhs)
+        left, right = ([_texts(term) for term in side] for side in (parsed.lhs, parsed.rhs))
     except (AttributeError, refused, SyntaxError, TypeError, ValueError) as error:
-        text = " ".join(str(error).split())[:100]
-        raise _refused(formula, f"({text})", "TARGET ~ TERM + TERM, on one line") from error
+        sides = isinstance(error, AttributeError)  # of a formula without two
+        text = "which has not two sides" if sides else f"({str(error).partition(chr(10))[0][:100]})"
+        raise _refused(formula, text, "TARGET ~ TERM + TERM, on one line") from error
     trees = [_tree(formula, text) for texts in left for text in texts]
     if len(trees) != 1 or not isinstance(trees[0], ast.Name):
         wrong = " + ".join(":".join(texts) for texts in left)
@@ -44,8 +45,7 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
     terms: list[Term] = []
     extra: dict[str, Any] = {}
     intercept = False
-    for term in right:
-        texts = _texts(term)
+    for texts in right:
         if texts in (["1"], ["0"]):
             intercept = texts == ["1"]
         elif len(texts) == 1 and texts[0].startswith("offset("):
@@ -106,7 +106,10 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
     if name := _name(node):
         return ("levels" if name in recipe.categories else "column", name)
     function, inner, numbers, options = _call(formula, text, node)
-    column = _name(inner)
+    column, function = _name(inner), "C" if function == "factor" else function
+    if function in (*FUNCTIONS, "C", "I") and (numbers or options):
+        levels = "; levels, the reference first, are those of --category" * (function == "C")
+        raise _refused(formula, f"with {text!r}", f"{function} of a column alone{levels}")
     if function == "I" and isinstance(inner, ast.BinOp):
         column, power = _name(inner.left), _number(inner.right)
         if column and isinstance(inner.op, ast.Pow | ast.BitXor) and power in POWERS:
@@ -121,15 +124,15 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
         raise _refused(formula, f"with {text!r}{more}", "a function of one column that is known")
     if function == "C":
         if column not in recipe.categories:
-            found = f"C({column}) in the formula, and no levels of it"
-            expected = "the levels, the same at every site, the reference first"
-            raise UsageError(found=found, expected=expected, fix=f"Say --category {column}=A,B,...")
+            raise UsageError(
+                found=f"C({column}) in the formula, and no levels of it",
+                expected="the levels, the same at every site, the reference first",
+                fix=f"Say --category {column}=A,B,...",
+            )
         return ("levels", column)
     _check_numbers(formula, text, column, recipe)
     if function == "bs":
         return ("spline", column, *_spline(formula, text, numbers, options))
-    if numbers or options:
-        raise _refused(formula, f"with {text!r}", f"{function} of a column alone")
     return (function, column)
 
 
@@ -165,8 +168,8 @@ def _number(node: Any) -> Any:
 
 def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:
     """An offset, which of the logarithm of a column is the exposure of counts."""
-    inner = _call(formula, text, _tree(formula, text))[1]
-    if column := _name(inner):
+    _, inner, *more = _call(formula, text, _tree(formula, text))
+    if (column := _name(inner)) and not any(more):
         return {"offset": column}
     if isinstance(inner, ast.Call) and inner.args and recipe.model in COUNTS:
         function = _call(formula, text, inner)[0]

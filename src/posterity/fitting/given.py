@@ -5,6 +5,7 @@ columns ``x`` (n, k) that belong to records, with offsets ``shift`` (n,).
 """
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
+from posterity.artifact.container import altered
 from posterity.artifact.recipe import COUNTS, Recipe
 from posterity.errors import UsageError
 from posterity.families.names import order
@@ -116,12 +118,17 @@ class Given(Model):
     def __post_init__(self) -> None:
         order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
         if self.recipe.model == "survival" and not self.times:
-            found = "survival, and no times to predict it at"
-            raise UsageError(found=found, expected="one time at least", fix="Give --times T,T,...")
+            raise UsageError(
+                found="survival, and no times to predict it at",
+                expected="one time at least",
+                fix="Give --times T,T,...",
+            )
         if self.recipe.spread and self.spread is None:
-            found = f"a {self.recipe.model} model of unknown {self.recipe.spread}"
-            fix = "Distill the file that fit, fuse or federate wrote, or say --noise-variance."
-            raise UsageError(found=found, expected="that, which students predict too", fix=fix)
+            raise UsageError(
+                found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
+                expected="that, which students predict too",
+                fix="Distill the file that fit, fuse or federate wrote, or say --noise-variance.",
+            )
 
     @property
     def likelihood(self) -> str:
@@ -172,6 +179,17 @@ def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ..
         exposure = np.ones(len(x)) if data.exposure is None else data.exposure
         x = np.column_stack([x, data.shift + np.log(exposure)])
     return names, x
+
+
+def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
+    """The times, so many, in the provenance of a student of survival; an ArtifactError else."""
+    try:
+        times = json.loads(provenance[TIMES])
+        if [type(time) for time in times] != [float] * count:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise altered("a student of survival without its times") from error
+    return times
 
 
 def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict[str, np.ndarray]:

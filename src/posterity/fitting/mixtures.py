@@ -54,9 +54,11 @@ def fit_mixture(
     sklearn = library("sklearn.mixture", extra="sklearn", package="scikit-learn")
     count, size = x.shape
     if count < 2:
-        found = f"{count} record{'s' * (count != 1)} for a mixture"
-        fix = "Leave the site out, or give its records to another site."
-        raise StructureError(found=found, expected="two at least", fix=fix)
+        raise StructureError(
+            found=f"{count} record{'s' * (count != 1)} for a mixture",
+            expected="two at least",
+            fix="Leave the site out, or give its records to another site.",
+        )
     center, scale = x.mean(0), x.std(0)
     scale[scale <= 1e-12 * abs(center)] = 1.0
     scale[scale == 0] = 1.0

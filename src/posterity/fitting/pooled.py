@@ -3,21 +3,24 @@
 They do so about a population (partial pooling), or each for itself.
 """
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from posterity.artifact.recipe import COUNTS, Recipe
-from posterity.errors import StructureError, UsageError
+from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
+from posterity.federation import Run, federate
 from posterity.fitting.design import Design
 from posterity.fitting.given import Given
 from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
+from posterity.models import LinearRegression
 
 BLOCKS = {"coefficients", "log_spread"}
 """Parts that sites share: the population's coefficients, and the log spreads of sites."""
@@ -81,6 +84,37 @@ def site_coefficients(
         components = Gaussian.from_standard(mean, covariance).named(names)
         result[site] = Mixture.from_standard(at.weights, components)
     return result, notes
+
+
+def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, float]) -> Run:
+    """Partial pooling in one shot: sites' Gaussian factors in the place of their records.
+
+    A federation of them, in which the coefficients in the columns ``personal`` differ from site to
+    site about one of the population (:func:`posterity.federate`): exact of linear models of one
+    known noise, else as good as the Gaussians are.
+
+    Raises:
+        UsageError: for a ledger of other factors than full Gaussians.
+    """
+    posterior: Any = ledger.posterior
+    if not posterior.gaussian or posterior.diagonal:
+        raise UsageError(
+            found=f"partial pooling of {posterior!r}",
+            expected="full Gaussians over the coefficients, as posterity fit writes them",
+            fix="Federate the tables: posterity federate --personal.",
+        )
+    sites = {}
+    for site in ledger.sites:
+        factor: Any = ledger.factor(site)
+        size = np.sqrt(np.maximum(np.diagonal(factor.precision), np.finfo(float).tiny))
+        values, vectors = np.linalg.eigh(factor.precision / np.outer(size, size))
+        root, kept = np.sqrt(np.maximum(values, 0.0)), values > np.finfo(float).eps * values[-1]
+        linear = vectors.T @ (factor.precision_mean / size)
+        records = (vectors * root).T * size, np.divide(linear, root, where=kept, out=0 * linear)
+        sites[site] = tuple(own[kept] for own in records)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
+        return federate(sites, LinearRegression(1.0), ledger.prior, personal=personal)
 
 
 def _independent(posterior: Any, count: int) -> Nodes:
@@ -265,5 +299,5 @@ def given(
         laws, notes = site_coefficients(value, [None])
         posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
     names = gaussians(posterior)[2] or recipe.coefficients()
-    at = tuple(map(float, times or recipe.cuts * (recipe.model == "survival")))
+    at = tuple(sorted({*map(float, times or recipe.cuts * (recipe.model == "survival"))}))
     return posterior, Given(recipe.shared, names, spread_in(recipe, spread), at), notes

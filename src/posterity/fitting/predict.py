@@ -74,9 +74,11 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
     identity = supports is not None and isinstance(supports.tree, RealNumbers)
     parts: Any = law if identity else whole
     if not getattr(parts, "gaussian", False):
-        expected = "a Gaussian, or a mixture of Gaussians, over the coefficients"
-        fix = "Predict in Python by what made it, or distill it."
-        raise StructureError(found=f"{posterior!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{posterior!r}",
+            expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
+            fix="Predict in Python by what made it, or distill it.",
+        )
     if not names and parts.own_size > 1:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",

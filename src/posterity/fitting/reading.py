@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, is_missing, table_error
-from posterity.artifact.recipe import LABELS, Recipe
+from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
 
@@ -48,14 +48,28 @@ class Reading:
             raise _no_column(unknown[0], "--rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         if twice := [name for name in self.rename if header.count(name) > 1]:
-            found = f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it"
-            fix = "Leave --rename out, or take the other column out of the table."
-            raise UsageError(found=found, expected="one column of a name", fix=fix)
+            raise UsageError(
+                found=f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it",
+                expected="one column of a name",
+                fix="Leave --rename out, or take the other column out of the table.",
+            )
         return cells._replace(header=header)
 
 
 PLAIN = Reading()
 """A table that says all as the recipe does."""
+
+
+def names_in_r(recipe: Recipe) -> dict[str, str]:
+    """The names of coefficients by those that R has: ``sexmale``, ``I((age - 60)/10)``."""
+    known = {"(Intercept)": INTERCEPT}
+    for name, levels in recipe.categories.items():
+        known |= {f"{name}{level}": f"{name}[{level}]" for level in levels}
+    for name in recipe.columns or ():
+        off = f" - {recipe.center[name]:g}" if name in recipe.center else ""
+        by = f"/{recipe.scale[name]:g}" if name in recipe.scale else ""
+        known[f"I(({name}{off}){by})" if off and by else f"I({name}{off}{by})"] = name
+    return known
 
 
 def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
@@ -105,9 +119,11 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
 
 
 def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
-    found = f"no column {name!r} in {str(path)!r}, which has {some(header)}"
-    fix = "Name it as the table does: --rename RECIPE=TABLE where the recipe has another name."
-    return StructureError(found=found, expected=f"the column that {flag} names", fix=fix)
+    return StructureError(
+        found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
+        expected=f"the column that {flag} names",
+        fix="Name it as the table does: --rename RECIPE=TABLE where the recipe has another name.",
+    )
 
 
 def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
@@ -126,9 +142,11 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     }
     for flag, (names, known) in flags.items():
         if unknown := [name for name in names if name not in known]:
-            expected = f"a column that it is for: {some(known)}"
-            fix = "Leave it out, or name the column as the table does."
-            raise UsageError(found=f"{flag} for {unknown[0]!r}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"{flag} for {unknown[0]!r}",
+                expected=f"a column that it is for: {some(known)}",
+                fix="Leave it out, or name the column as the table does.",
+            )
     if len(used) > MOST:
         raise StructureError(
             found=f"{len(used):,} columns in {str(path)!r}",
@@ -136,9 +154,11 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
             fix="Name those to use by --columns, or leave some out by --without.",
         )
     if not used and not (recipe.regression and recipe.intercept):
-        found = f"no columns but the target in {str(path)!r}"
-        fix = "Name columns, or leave --no-intercept out."
-        raise StructureError(found=found, expected="one column at least", fix=fix)
+        raise StructureError(
+            found=f"no columns but the target in {str(path)!r}",
+            expected="one column at least",
+            fix="Name columns, or leave --no-intercept out.",
+        )
 
 
 def labelled(

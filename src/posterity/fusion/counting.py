@@ -116,6 +116,8 @@ def check_counted_once(sites: Sites) -> str:
 
 
 def _counted_twice(what: str, first: str, second: str) -> UsageError:
-    expected = "each site's data once: a product would count them twice"
-    fix = "Merge ledgers that share a site with | first; leave a copy out."
-    return UsageError(found=f"{what} in both {first!r} and {second!r}", expected=expected, fix=fix)
+    return UsageError(
+        found=f"{what} in both {first!r} and {second!r}",
+        expected="each site's data once: a product would count them twice",
+        fix="Merge ledgers that share a site with | first; leave a copy out.",
+    )

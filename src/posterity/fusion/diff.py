@@ -166,9 +166,11 @@ def _law(value: Any, place: str) -> Any:
     if isinstance(value, Ledger):
         return value.posterior
     if not isinstance(value, Distribution):
-        found = f"a {type(value).__name__} in {place}"
-        fix = "Load a file first, by posterity.load."
-        raise StructureError(found=found, expected="a family, a Mixture or a Ledger", fix=fix)
+        raise StructureError(
+            found=f"a {type(value).__name__} in {place}",
+            expected="a family, a Mixture or a Ledger",
+            fix="Load a file first, by posterity.load.",
+        )
     check_proper(value, place)
     return at_rest(value)
 

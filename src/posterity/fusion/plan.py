@@ -45,9 +45,11 @@ def items(posteriors: Any) -> Iterator[Item]:
         return
     alone = isinstance(posteriors, str | os.PathLike | Distribution | Ledger)
     if not alone and not isinstance(posteriors, Iterable):
-        expected = "posteriors, ledgers or paths in a list, a mapping or an iterator"
-        fix = "Pass the posteriors of all sites together."
-        raise UsageError(found=f"posteriors {posteriors!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"posteriors {posteriors!r}",
+            expected="posteriors, ledgers or paths in a list, a mapping or an iterator",
+            fix="Pass the posteriors of all sites together.",
+        )
     for value in [posteriors] if alone else posteriors:
         if isinstance(value, str | os.PathLike):
             yield from ((None, path) for path in files(value))
@@ -68,9 +70,11 @@ def files(path: str | os.PathLike[str]) -> list[str]:
     else:
         paths = glob.glob(path, recursive=True)
     if not paths:
-        expected = f"a folder with files *{SUFFIX}, or a pattern that matches some"
-        fix = "Check the path; quote a pattern, so that the shell leaves it alone."
-        raise UsageError(found=f"no file that is meant by {path!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"no file that is meant by {path!r}",
+            expected=f"a folder with files *{SUFFIX}, or a pattern that matches some",
+            fix="Check the path; quote a pattern, so that the shell leaves it alone.",
+        )
     return sorted(paths)
 
 
@@ -175,9 +179,11 @@ class Plan:
         self.budget, self.networks = budget, networks
         searched = self.matching is Matching.EVIDENCE and components is None
         if absorb and not searched:
-            found = "absorb=True with a matching that does not find the number of components"
-            expected = "matching='evidence' and components=None"
-            raise UsageError(found=found, expected=expected, fix="Leave absorb out.")
+            raise UsageError(
+                found="absorb=True with a matching that does not find the number of components",
+                expected="matching='evidence' and components=None",
+                fix="Leave absorb out.",
+            )
         if isinstance(self.divergence, Discrepancy) and self.matching is Matching.KL_FUSION:
             raise UsageError(
                 found=f"divergence={self.divergence.value!r} with matching='kl-fusion'",
@@ -240,9 +246,11 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
     """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
     (first, like), *others = networks.items()
     if not isinstance(like.layers[-1], Dense):
-        expected = "a dense one, whose outputs mean the same at every site"
-        fix = "End the network with a Dense layer."
-        raise StructureError(found=f"a last layer {like.layers[-1]}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"a last layer {like.layers[-1]}",
+            expected="a dense one, whose outputs mean the same at every site",
+            fix="End the network with a Dense layer.",
+        )
     for name, network in others:
         if (difference := network.layers.difference(like.layers)) is not None:
             raise StructureError(

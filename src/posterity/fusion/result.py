@@ -80,9 +80,11 @@ class Fusion:
             UsageError: if there are several, or none.
         """
         if len(self.plates) != 1:
-            found = f"{len(self.plates)} plates {sorted(self.plates)}"
-            fix = "Look at .plates[name] instead."
-            raise UsageError(found=found, expected="one plate", fix=fix)
+            raise UsageError(
+                found=f"{len(self.plates)} plates {sorted(self.plates)}",
+                expected="one plate",
+                fix="Look at .plates[name] instead.",
+            )
         return next(iter(self.plates.values()))
 
     @property

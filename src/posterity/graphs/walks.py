@@ -155,9 +155,11 @@ class WeightedMetropolisHastings(MetropolisHastings):
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
         fine = values.ndim == 1 and values.size and np.isfinite(values).all() and values.min() > 0
         if not fine or values.max() > WEIGHT_RANGE * values.min():
-            expected = f"a positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}"
-            fix = "Bring them closer together; leave out sites that are not to be visited."
-            raise ParameterError(found=f"weights {weights!r}", expected=expected, fix=fix)
+            raise ParameterError(
+                found=f"weights {weights!r}",
+                expected=f"a positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
+                fix="Bring them closer together; leave out sites that are not to be visited.",
+            )
         self.weights = values / values.max()
 
     def checked(self, network: Network) -> "WeightedMetropolisHastings":

@@ -175,9 +175,11 @@ class PredictorModel(Model):
         """``E[y | f]``, element by element: what predictions are; a UsageError unless the model
         says it.
         """
-        found = f"a prediction asked of {type(self).__name__}, which does not say E[y | f]"
-        fix = "Write that method, or ask for `log_predictive`, which needs the likelihood alone."
-        raise UsageError(found=found, expected="a model with a method `predictor_mean(f)`", fix=fix)
+        raise UsageError(
+            found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",
+            expected="a model with a method `predictor_mean(f)`",
+            fix="Write that method, or ask for `log_predictive`, which needs the likelihood alone.",
+        )
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
         """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal.

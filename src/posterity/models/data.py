@@ -60,18 +60,24 @@ def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
     """
     for leaf in map(np.asarray, tree_leaves(data)):
         if leaf.dtype.kind not in "biuf":
-            found = f"records of dtype {leaf.dtype}"
-            fix = "Code what is recorded as numbers before it reaches the model."
-            raise StructureError(found=found, expected="real numbers", fix=fix)
+            raise StructureError(
+                found=f"records of dtype {leaf.dtype}",
+                expected="real numbers",
+                fix="Code what is recorded as numbers before it reaches the model.",
+            )
         if bad := int((~np.isfinite(leaf)).sum()):
-            found = f"{bad} NaN or infinite values"
-            fix = "Impute or drop missing values before they reach the model."
-            raise ParameterError(found=found, expected="finite numbers", fix=fix)
+            raise ParameterError(
+                found=f"{bad} NaN or infinite values",
+                expected="finite numbers",
+                fix="Impute or drop missing values before they reach the model.",
+            )
     arrays = pair(data) if len(columns) == 2 else (data,) * len(columns)
     if len(columns) == 1 and isinstance(data, tuple | list):
-        found = f"{len(data)} arrays"
-        fix = "Leave out the labels, of which this model knows nothing."
-        raise StructureError(found=found, expected=f"one array, {columns[0].shape}", fix=fix)
+        raise StructureError(
+            found=f"{len(data)} arrays",
+            expected=f"one array, {columns[0].shape}",
+            fix="Leave out the labels, of which this model knows nothing.",
+        )
     for array, column in zip(arrays, columns, strict=True):
         check_column(array, column)
 
@@ -81,15 +87,19 @@ def check_column(array: ArrayLike, column: Column) -> None:
     values = np.asarray(array)
     pairs = zip(values.shape[1:], column.axes, strict=False)
     if values.ndim != 1 + len(column.axes) or any(size not in (n, None) for n, size in pairs):
-        found = f"an array of shape {values.shape}"
-        fix = "Reshape the data: its first axis counts records."
-        raise StructureError(found=found, expected=column.shape, fix=fix)
+        raise StructureError(
+            found=f"an array of shape {values.shape}",
+            expected=column.shape,
+            fix="Reshape the data: its first axis counts records.",
+        )
     valid = column.holds(values)
     if not valid.all():
         wrong = values[~valid]
-        found = f"{wrong.flat[0]} among the records ({wrong.size} such values)"
-        fix = "Check how the data was read and coded."
-        raise ParameterError(found=found, expected=column.values, fix=fix)
+        raise ParameterError(
+            found=f"{wrong.flat[0]} among the records ({wrong.size} such values)",
+            expected=column.values,
+            fix="Check how the data was read and coded.",
+        )
 
 
 def pair(data: PyTree) -> tuple[Any, Any]:
@@ -128,9 +138,11 @@ def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
     finite = np.isfinite(array)
     if not finite.all():
         at = np.argwhere(~finite)[0].tolist()
-        found = f"NaN or infinity among {what}, first at {at}"
-        fix = "Impute missing values as for training, or leave their records out."
-        raise ParameterError(found=found, expected="finite numbers", fix=fix)
+        raise ParameterError(
+            found=f"NaN or infinity among {what}, first at {at}",
+            expected="finite numbers",
+            fix="Impute missing values as for training, or leave their records out.",
+        )
     return array
 
 

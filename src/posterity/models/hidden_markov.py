@@ -65,8 +65,11 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         step = LENGTHS[longest < LENGTHS[0]]
         length = -(-longest // step) * step
     if length < longest:
-        found = f"length={length} for a sequence of {longest} steps"
-        raise StructureError(found=found, expected="room for the longest", fix="Leave length out.")
+        raise StructureError(
+            found=f"length={length} for a sequence of {longest} steps",
+            expected="room for the longest",
+            fix="Leave length out.",
+        )
     x = np.zeros((len(arrays), length, *arrays[0].shape[1:]), arrays[0].dtype)
     for row, array in zip(x, arrays, strict=True):
         row[: len(array)] = array
@@ -79,13 +82,17 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
     try:
         array = np.asarray(sequence)
     except ValueError as error:  # NumPy's, for lists of several lengths
-        found = "a sequence whose steps have different numbers of channels"
-        fix = "Give every step the same channels; impute missing ones."
-        raise StructureError(found=found, expected=expected, fix=fix) from error
+        raise StructureError(
+            found="a sequence whose steps have different numbers of channels",
+            expected=expected,
+            fix="Give every step the same channels; impute missing ones.",
+        ) from error
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.shape[0]:
-        found = f"a sequence of shape {array.shape} and dtype {array.dtype}"
-        fix = "Give numbers; drop empty sequences."
-        raise StructureError(found=found, expected=expected, fix=fix)
+        raise StructureError(
+            found=f"a sequence of shape {array.shape} and dtype {array.dtype}",
+            expected=expected,
+            fix="Give numbers; drop empty sequences.",
+        )
     with np.errstate(invalid="ignore"):
         finite, symbols = np.isfinite(array), (array >= 0) & (array % 1 == 0)
     if not (symbols if array.ndim == 1 and finite.all() else finite).all():
@@ -276,9 +283,11 @@ def log_predictive(
     NATURAL.check(samples=samples)
     q, x, lengths = _prepared(posterior, sequences)
     if samples and key is None:
-        found = f"samples={samples} without a key"
-        fix = "Pass key=jax.random.key(0), say."
-        raise UsageError(found=found, expected="a key for the draws, or samples=0", fix=fix)
+        raise UsageError(
+            found=f"samples={samples} without a key",
+            expected="a key for the draws, or samples=0",
+            fix="Pass key=jax.random.key(0), say.",
+        )
     with jax.enable_x64(True):
         if not samples:
             return np.asarray(_normalizers(_potentials(q, x, "means"), lengths))
@@ -298,8 +307,11 @@ def _prepared(
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
     """The posterior at rest, and padded sequences that are of its emissions."""
     if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
-        fix = "Of a ledger pass ledger.posterior; index a batch."
-        raise StructureError(found=repr(posterior), expected="one HiddenMarkov", fix=fix)
+        raise StructureError(
+            found=repr(posterior),
+            expected="one HiddenMarkov",
+            fix="Of a ledger pass ledger.posterior; index a batch.",
+        )
     check_proper(posterior, "the posterior")
     members: Any = posterior.emissions.members  # pyright: ignore
     check_emissions(members)

@@ -381,9 +381,11 @@ def hierarchical(
     if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
         spread = spread.named([coefficients.names[j] for j in columns])
     if not spread.gaussian or spread.own_size != len(columns):
-        found = f"log_spread {spread!r} for {len(columns)} coefficients of a site's own"
-        fix = "Leave it out for the default, or give it the right size."
-        raise UsageError(found=found, expected="a Gaussian of one dimension each", fix=fix)
+        raise UsageError(
+            found=f"log_spread {spread!r} for {len(columns)} coefficients of a site's own",
+            expected="a Gaussian of one dimension each",
+            fix="Leave it out for the default, or give it the right size.",
+        )
     return PersonalRegression(model, columns), Product(coefficients=coefficients, log_spread=spread)  # pyright: ignore[reportArgumentType]
 
 

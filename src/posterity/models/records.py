@@ -33,9 +33,11 @@ class Records(Node):
         shapes = [leaf.shape for leaf in tree_leaves(data)]
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths == {()}:
-            expected = "arrays whose first axes agree: one entry a record"
-            fix = "Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say."
-            raise StructureError(found=f"data of shapes {shapes}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"data of shapes {shapes}",
+                expected="arrays whose first axes agree: one entry a record",
+                fix="Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say.",
+            )
         return cls(data, np.full(lengths.pop(), float(weight)))
 
     @classmethod

@@ -102,9 +102,11 @@ def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
         values, sizes = counts[rows, words], np.bincount(rows, minlength=len(counts))
     values = values.astype(np.float64)
     if not (np.isfinite(values) & (values >= 0)).all():
-        found = "counts that are NaN, infinite or negative"
-        fix = "Check how the documents were counted; scores such as tf-idf are no counts."
-        raise ParameterError(found=found, expected="how often each word occurs", fix=fix)
+        raise ParameterError(
+            found="counts that are NaN, infinite or negative",
+            expected="how often each word occurs",
+            fix="Check how the documents were counted; scores such as tf-idf are no counts.",
+        )
     return np.concatenate([[0], np.cumsum(sizes)]), words, values
 
 
@@ -172,13 +174,17 @@ class TopicModel(ExpectedModel[Plate]):
         words, counts = map(np.asarray, pair(data))
         super().check((words, counts))
         if words.shape != counts.shape:
-            found = f"words of shape {words.shape} and counts of shape {counts.shape}"
-            fix = "Make both by posterity.models.documents."
-            raise StructureError(found=found, expected="one shape (n, l)", fix=fix)
+            raise StructureError(
+                found=f"words of shape {words.shape} and counts of shape {counts.shape}",
+                expected="one shape (n, l)",
+                fix="Make both by posterity.models.documents.",
+            )
         if words.max(initial=0) >= self.vocabulary:
-            expected = f"numbers from 0 to {self.vocabulary - 1}"
-            fix = "Number words as the topics do: see posterity.artifact.vocabulary."
-            raise ParameterError(found=f"word number {words.max()}", expected=expected, fix=fix)
+            raise ParameterError(
+                found=f"word number {words.max()}",
+                expected=f"numbers from 0 to {self.vocabulary - 1}",
+                fix="Number words as the topics do: see posterity.artifact.vocabulary.",
+            )
 
     # --- what a site says -----------------------------------------------------------------------
 
@@ -253,9 +259,11 @@ class TopicModel(ExpectedModel[Plate]):
     def _check_topics(self, q: Plate, data: PyTree) -> None:
         fits = q.is_plate and q.members.emits_symbols
         if not fits or q.weights is not None or q.members.own_size != self.vocabulary:
-            expected = f"a Plate of Dirichlet over {self.vocabulary} words, without weights"
-            fix = "Give the model the size of the vocabulary that the topics have."
-            raise StructureError(found=f"topics {q!r}", expected=expected, fix=fix)
+            raise StructureError(
+                found=f"topics {q!r}",
+                expected=f"a Plate of Dirichlet over {self.vocabulary} words, without weights",
+                fix="Give the model the size of the vocabulary that the topics have.",
+            )
         self.check(data)
 
     def _parts(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:

@@ -15,8 +15,7 @@ from posterity.families.network import Network
 from posterity.models.forward import after
 from posterity.models.likelihoods import log_likelihood
 
-TINY = 1e-20
-"""Added to variances before the root is taken: an input of zeros has one of zero."""
+TINY = 1e-20  # Added to variances before the root is taken: an input of zeros has one of zero
 Arrays = list[dict[str, Any]]
 """The arrays of each layer, as :meth:`Layers.unravel` gives them."""
 Parameters = dict[str, Any]
@@ -32,10 +31,9 @@ class Scales(NamedTuple):
 
 
 class Bound(eqx.Module):
-    """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records.
-
-    A pytree whose leaves are numbers: a compiled program serves all their values. ``scales`` are
-    those of a horseshoe prior, None under any other.
+    """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records. A pytree whose
+    leaves are numbers: a compiled program serves all their values. ``scales`` are those of a
+    horseshoe prior, None under any other.
     """
 
     layers: Layers = eqx.field(static=True)
@@ -93,10 +91,9 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
 def scale_kl(law: PyTree, scale: PyTree) -> Any:
-    """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes.
-
-    Of the logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u``
-    above ``log scale``.
+    """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes. Of the
+    logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u`` above
+    ``log scale``.
     """
     deviation = jnp.exp(law["log_deviation"])
     u = law["mean"][..., None] - jnp.log(scale) + deviation[..., None] * NODES.astype(np.float32)
@@ -104,9 +101,6 @@ def scale_kl(law: PyTree, scale: PyTree) -> Any:
     expected = log_density @ WEIGHTS.astype(np.float32)
     entropy = law["log_deviation"] + 0.5 * np.log(2 * np.pi * np.e)
     return (-entropy - expected).sum()
-
-
-# --- weights that are drawn, with little variance from draw to draw -------------------------------
 
 
 def noisy_outputs(
@@ -118,12 +112,11 @@ def noisy_outputs(
     *,
     key: jax.Array,
 ) -> Float[Real, "n k"]:
-    """Outputs under weights drawn for each record; ``mean`` and ``deviation`` by layer.
-
-    Dense layers draw what comes out of the weights rather than these, which is the same for each
-    record alone (kingma2015). A convolution shows its weights at many positions at once, where
-    that would be another law: its weights are drawn once, with signs of each record's own
-    (wen2018). ``scales`` are factors (n, units) of the hidden layers' preactivations, or None.
+    """Outputs under weights drawn for each record; ``mean`` and ``deviation`` by layer. Dense
+    layers draw what comes out of the weights rather than these, which is the same for each record
+    alone (kingma2015). A convolution shows its weights at many positions at once, where that would
+    be another law: its weights are drawn once, with signs of each record's own (wen2018).
+    ``scales`` are factors (n, units) of the hidden layers' preactivations, or None.
     """
     flow = x.reshape(len(x), *layers.image)
     for index, layer in enumerate(layers.layers):
@@ -165,12 +158,8 @@ def _flipped(
     return out
 
 
-# --- before and after ----------------------------------------------------------------------------
-
-
 def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameters:
     """Parameters to train from: those of ``start``, else means scattered and deviations small.
-
     Means of a layer have two over the inputs of a unit for a variance, which keeps activations
     about as large as inputs; deviations are a fifth of theirs.
     """

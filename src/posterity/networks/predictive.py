@@ -1,17 +1,10 @@
 """The predictive distribution of a posterior at new inputs, from averages over its draws.
 
-A posterior is a distribution over functions; at an input only a few expectations over its draws
-matter, and all of them can be averaged draw by draw. Of classes they are ``log_chances`` (n, K),
-logarithms of the averaged probabilities, of ``(0, 1)`` for a Bernoulli likelihood, and ``entropy``
-(n,), the averaged entropy ``E[H]`` of one draw's probabilities; of real values ``mean`` and
-``variance`` (n, k) of the function over draws, and ``noise`` (n, k), the averaged variance of the
-noise where it is known. Logarithms and variances rather than probabilities and squares: in single
-precision nothing is left of a probability of 1e-50, nor of the variance 1e-4 of values near a
-thousand.
-
-:func:`expectations_of` averages over draws, :func:`merge` over two parts of them, a
-:class:`Prediction` says what follows for a user, and :func:`divergence` how far two predictives
-are apart. :func:`describe` and :func:`predict` do it for the posterior of a network.
+Of classes they are ``log_chances`` (n, K), logarithms of the averaged probabilities, of ``(0, 1)``
+for a Bernoulli likelihood, and ``entropy`` (n,), the averaged entropy ``E[H]`` of one draw's
+probabilities; of real values ``mean`` and ``variance`` (n, k) of the function over draws, and
+``noise`` (n, k), the averaged variance of the noise where it is known. In single precision nothing
+would be left of a probability of 1e-50, nor of the variance 1e-4 of squares near a million.
 """
 
 import dataclasses
@@ -40,8 +33,7 @@ Expectations = dict[str, Any]
 """Averages over draws, by name (see the head of this module), each with an axis of inputs first."""
 NUMBERS = 1 << 24
 """Activations, of all draws that are looked at together, that fit into memory well."""
-ROWS = 4096
-"""Inputs that are looked at together, at most."""
+ROWS = 4096  # Inputs that are looked at together, at most
 SAMPLES = 100
 TINY = 1e-30
 """Added to what is no less than zero before its logarithm is taken, in single precision."""
@@ -79,10 +71,8 @@ class Prediction:
         likelihood: str = "categorical",
     ) -> Self:
         """Make a prediction from logarithms of the predictive chances, minus infinity where there
-        is none.
-
-        ``mean_entropy`` is that of the chances under one draw of the parameters, averaged over
-        draws; without it the mutual information is None.
+        is none. ``mean_entropy`` is that of the chances under one draw of the parameters, averaged
+        over draws; without it the mutual information is None.
         """
         chances, total = np.exp(log_chances), np.maximum(entropy(log_chances), 0.0)
         known = None if mean_entropy is None else np.maximum(total - mean_entropy, 0.0)
@@ -102,15 +92,11 @@ class Prediction:
         return cls.of_classes(logs, expectations["entropy"], likelihood=likelihood)
 
     def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
-        """``log p(y | x)`` of classes, of labels in {0, 1}, or of values, in nats.
-
-        Of values it is a density in the units of ``y``: that of a Gaussian of the predictive's
-        mean and of both variances, summed over the values of one input.
-
-        Raises:
-            StructureError: if there is not one label or one value of each output an input, or
-                the variance of the noise is not part of the prediction.
-            ParameterError: for a label that is no class, and values that are not finite.
+        """``log p(y | x)`` of classes, of labels in {0, 1}, or of values, in nats. Of values it is
+        a density in the units of ``y``: that of a Gaussian of the predictive's mean and of both
+        variances, summed over the values of one input. A StructureError unless there is one label
+        or value of each output an input and the noise is known, a ParameterError for what is no
+        class or not finite.
         """
         y = np.asarray(y)
         if self.log_chances is None and self.noise_variance is not None:
@@ -133,13 +119,17 @@ class Prediction:
 
     def _log_density(self, y: np.ndarray) -> np.ndarray:
         if y.size != self.mean.size or y.shape[:1] != self.mean.shape[:1]:
-            found = f"values of shape {y.shape} for predictions of shape {self.mean.shape}"
-            fix = "Shape them as the mean is."
-            raise StructureError(found=found, expected="one value of each output an input", fix=fix)
+            raise StructureError(
+                found=f"values of shape {y.shape} for predictions of shape {self.mean.shape}",
+                expected="one value of each output an input",
+                fix="Shape them as the mean is.",
+            )
         if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
-            found = "values that are not finite numbers"
-            fix = "Leave inputs out whose value is missing."
-            raise ParameterError(found=found, expected="what was observed at each input", fix=fix)
+            raise ParameterError(
+                found="values that are not finite numbers",
+                expected="what was observed at each input",
+                fix="Leave inputs out whose value is missing.",
+            )
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
         residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)
@@ -147,24 +137,16 @@ class Prediction:
         return -each.reshape(len(y), -1).sum(-1) / 2
 
 
-# --- expectations over draws ----------------------------------------------------------------------
-
-
 def expectations_of(
     likelihood: str, outputs: Any, noise_variance: Any = None, *, axis: int = 0
 ) -> Expectations:
     """Averages over draws of what their outputs say; see the head of this module.
 
-    May be compiled and vectorised, with ``likelihood`` and ``axis`` static.
-
-    Args:
-        likelihood: ``"categorical"``: outputs are logits (draws, n, K); ``"bernoulli"``: logits
-            (draws, n) or (draws, n, 1); ``"gaussian"``: values (draws, n) or (draws, n, k).
-        outputs: with the draws on ``axis``; of a Gaussian likelihood, where each input has noise
-            of its own, a pair of the values and of the noise's variances, shaped alike.
-        noise_variance: of the others' noise: a number, or one for each draw, shaped to
-            broadcast against the values.
-        axis: where the draws are.
+    May be compiled and vectorised, with ``likelihood`` and ``axis``, where the draws are, static.
+    The ``outputs`` are logits (draws, n, K) of a ``"categorical"`` likelihood, logits (draws, n) or
+    (draws, n, 1) of a ``"bernoulli"`` one, values (draws, n) or (draws, n, k) of a ``"gaussian"``
+    one, or a pair of these and of the noise's variances, shaped alike. ``noise_variance`` is that
+    of other noise: a number, or one for each draw, shaped to broadcast against the values.
 
     >>> import jax.numpy as jnp
     >>> averages = expectations_of("gaussian", jnp.array([[[1.0]], [[3.0]]]), 0.5)
@@ -195,11 +177,10 @@ def expectations_of(
 def merge(
     first: Expectations, second: Expectations, counts: tuple[Any, Any] | list[Any]
 ) -> Expectations:
-    """The expectations over all draws from those over two parts, of so many draws each.
-
-    A running average of any length is one such dictionary and the number of draws in it; the
-    variance is exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy:
-    beyond some millions of draws keep the average in float64, where the newest still counts.
+    """The expectations over all draws from those over two parts, of so many draws each. A running
+    average of any length is one such dictionary and the number of draws in it; the variance is
+    exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy: beyond some
+    millions of draws keep the average in float64, where the newest still counts.
 
     >>> one = {"mean": np.array([[0.0]]), "variance": np.array([[0.0]])}
     >>> two = {"mean": np.array([[3.0]]), "variance": np.array([[0.0]])}
@@ -240,9 +221,8 @@ def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
 
 
 def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
-    """``KL`` from the first predictive to the second at each input, in nats.
-
-    Of values, between independent Gaussians of the moments, noise included where it is known.
+    """``KL`` from the first predictive to the second at each input, in nats. Of values, between
+    independent Gaussians of the moments, noise included where it is known.
     """
     if "log_chances" in first:
         return kl_of_classes(first["log_chances"], second["log_chances"])
@@ -251,13 +231,9 @@ def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
     return kl_of_values(first["mean"] - second["mean"], log(total), log(other))
 
 
-# --- formulas, of NumPy arrays and of JAX's ------------------------------------------------------
-
-
 def kl_of_classes(log_p: Float[Real, "*#n k"], log_q: Float[Real, "*#n k"]) -> Float[Real, "*n"]:
-    """``Σ_c p_c log(p_c / q_c)`` in nats, with all digits where the two agree.
-
-    Terms ``p log(p / q) - p + q`` add up to the same and are all at least zero.
+    """``Σ_c p_c log(p_c / q_c)`` in nats, with all digits where the two agree. Terms ``p log(p / q)
+    - p + q`` add up to the same and are all at least zero.
     """
     np_ = namespace(log_p, log_q).np
     p = np_.exp(log_p)
@@ -310,9 +286,6 @@ def entropy(log_chances: Float[Real, "*n k"]) -> Float[Real, "*n"]:
     return -(chances * np_.where(chances > 0, log_chances, 0.0)).sum(-1)
 
 
-# --- networks -------------------------------------------------------------------------------------
-
-
 def predict(
     network: Network,
     x: Any,
@@ -324,18 +297,13 @@ def predict(
     """Predictive probabilities (n, K), averaged over draws; see :func:`describe` for the rest.
 
     Args:
-        network: one posterior over the weights.
+        network: one posterior over the weights; a StructureError for a batch of them.
         x: inputs (n, …), scaled as those it was trained on.
         key: of the draws, ``jax.random.key(0)`` by default.
         samples: how many draws; 0 predicts at the posterior mean. By default 100, and of a network
             that was fused of several sites' its mean and what :func:`between_sites` says of it.
         likelihood: ``"categorical"``, ``"bernoulli"`` (probabilities (n,) of the label 1) or
-            ``"gaussian"`` (mean outputs).
-
-    Raises:
-        StructureError: for a batch of networks, inputs of another size, or a number of outputs
-            that the likelihood has not.
-        ParameterError: for inputs that are not finite.
+            ``"gaussian"`` (mean outputs); a StructureError unless the outputs fit it.
 
     >>> network = Network.prior(Layers.dense(4, 3, 2), 0.01)
     >>> predict(network, np.zeros((5, 4)), samples=10).shape
@@ -399,12 +367,11 @@ def between_sites(
 ) -> Expectations:
     """The expectations of a fused network whose sites do not all say the same.
 
-    Of classes, a site counts by its shares in the classes that the fused network expects,
-    ``w_j = Σ_k p_k a_jk``, and sites disagree by ``D = Σ_j w_j KL(p_j ‖ p)`` nats. Where they agree
-    the prediction is ``p``; as they part, it goes over to the mixture of theirs, ``e^{-D} p +
-    (1 - e^{-D}) Σ_j w_j p_j``, at the temperature ``√(1 + 4S²)``, with the nats that the sites lack
-    of what is expected, ``S = Σ_jk p_k a_jk log(p_k / p_jk)`` or zero. Of values the variance is
-    that between sites, each by its share.
+    Of classes, a site counts by its shares in the classes that the fused network expects, ``w_j =
+    Σ_k p_k a_jk``, and sites disagree by ``D = Σ_j w_j KL(p_j ‖ p)`` nats. The prediction is
+    ``e^{-D} p + (1 - e^{-D}) Σ_j w_j p_j`` at the temperature ``√(1 + 4S²)``, with the nats that
+    the sites lack of what is expected, ``S = Σ_jk p_k a_jk log(p_k / p_jk)`` or zero. Of values the
+    variance is that between sites, each by its share.
     """
     shares = shares / jnp.maximum(shares.sum(0), 1e-30)
     if likelihood == "gaussian":

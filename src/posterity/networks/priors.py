@@ -35,9 +35,11 @@ class GaussianPrior:
         if self.variance is None:
             return np.array([np.prod(layer.kernel[:-1]) ** -0.5 for layer in layers.layers])
         if np.size(self.variance) not in (1, len(layers)):
-            found = f"{np.size(self.variance)} variances for {len(layers)} layers"
-            fix = "Give as many as there are layers."
-            raise UsageError(found=found, expected="one, or one a layer", fix=fix)
+            raise UsageError(
+                found=f"{np.size(self.variance)} variances for {len(layers)} layers",
+                expected="one, or one a layer",
+                fix="Give as many as there are layers.",
+            )
         return np.broadcast_to(np.asarray(self.variance, float), len(layers))
 
     def network(self, layers: Layers) -> Network:
@@ -68,7 +70,6 @@ class Horseshoe:
 
     def variances(self, layers: Layers) -> np.ndarray:
         """The variance of a weight of each layer: of hidden ones ``slab² scale / (scale + slab)``.
-
         That is the second moment of the regularised scale.
         """
         hidden = self.slab**2 * self.scale / (self.scale + self.slab)
@@ -91,6 +92,8 @@ def as_network(prior: Any, layers: Layers) -> Network:
         return prior.network(layers)
     if getattr(prior, "network_layers", None) == layers and prior.batch_shape == ():
         return prior
-    expected = "a GaussianPrior, a Horseshoe, or one Network of the same layers"
-    fix = "For the layers of that network pass `network.layers`."
-    raise UsageError(found=f"a prior {prior!r} for {layers.summary}", expected=expected, fix=fix)
+    raise UsageError(
+        found=f"a prior {prior!r} for {layers.summary}",
+        expected="a GaussianPrior, a Horseshoe, or one Network of the same layers",
+        fix="For the layers of that network pass `network.layers`.",
+    )

@@ -31,8 +31,7 @@ BIASES = {"bias", "b", "1"}
 LAYOUT = one_of("last", "first").or_none()
 OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
 """Axes of a convolution's kernel from "first" to "last", and back."""
-MANY = 6
-"""Layers up to which every order is tried."""
+MANY = 6  # Layers up to which every order is tried
 
 
 def from_pytree(
@@ -50,20 +49,15 @@ def from_pytree(
     Args:
         mean: weights of dense and convolutional layers, and nothing else: for linen the
             ``params``, for nnx the state, for equinox the module, for PyTorch the state dict or
-            the module.
+            the module; a StructureError names leaves that belong to no layer.
         variance: of the same structure; or one number for all.
         layers: of the network; inferred if all are dense.
         activation: of hidden layers where they are inferred; arrays do not show it.
         layout: where channels stand, ``"last"`` as in flax or ``"first"`` as in equinox and
             PyTorch; by default as names and shapes tell.
         order: paths of the layers, from inputs to outputs, where names and sizes do not tell.
-        apply: ``apply(mean, x)`` on a batch, as the other library computes it; it is compared with
-            what the layers compute on random inputs.
-
-    Raises:
-        StructureError: if a leaf belongs to no dense or convolutional layer, the layers do not
-            follow upon each other, or do not compute what ``apply`` does; leaves are named.
-        UsageError: if what the arrays do not show is not said.
+        apply: ``apply(mean, x)`` on a batch, as the other library computes it; a StructureError
+            unless the layers compute the same on random inputs.
 
     >>> tree = {"Dense_0": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)},
     ...         "Dense_1": {"kernel": np.ones((3, 2)), "bias": np.zeros(2)}}
@@ -77,9 +71,11 @@ def from_pytree(
         variance = jax.tree.map(lambda leaf: full(leaf) if _is_array(leaf) else leaf, mean)
     paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
     if paths(mean) != paths(variance):
-        found = "variances of another structure than the means"
-        fix = "Make both trees by one function."
-        raise StructureError(found=found, expected="an array of the same shape for each", fix=fix)
+        raise StructureError(
+            found="variances of another structure than the means",
+            expected="an array of the same shape for each",
+            fix="Make both trees by one function.",
+        )
     ours = lambda tree: known.layers.ravel(_arrays(known, tree))
     network = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
@@ -90,13 +86,11 @@ def from_pytree(
 def to_pytree(
     network: Network, like: PyTree, *, layout: str | None = None, order: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
-    """Trees of means and of variances with the structure of ``like``: inverse of the above.
+    """Trees of means and of variances with the structure of ``like``: inverse of
+    :func:`from_pytree`.
 
     Of ``like`` only the structure, names and numbers of axes count, so that it may be a module of
     other widths; arrays come in its precision, and as tensors where it has these.
-
-    Raises:
-        StructureError, UsageError: as :func:`from_pytree`.
 
     >>> tree = {"kernel": np.ones((4, 2), np.float32), "bias": np.zeros(2, np.float32)}
     >>> mean, variance = to_pytree(from_pytree(tree, 0.5), tree)
@@ -199,9 +193,11 @@ def _described(
     if layers is not None:
         return Tree(*_ordered(parts, layers, layout, order), layers)
     if windows := [part.path for part in parts if len(part.shape) == 4]:
-        found = f"convolutions at {windows}, of which arrays show neither stride nor pooling"
-        fix = "Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1))."
-        raise UsageError(found=found, expected="the layers", fix=fix)
+        raise UsageError(
+            found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
+            expected="the layers",
+            fix="Pass layers=Layers((Conv(...), ..., Dense(...)), image=(28, 28, 1)).",
+        )
     if activation is None and len(parts) > 1:
         raise UsageError(
             found="hidden layers whose activation is not named",
@@ -235,9 +231,11 @@ def _ordered(
         )
     if order is not None:
         if sorted(order) != sorted(part.path for part in parts):
-            expected = f"each of {[part.path for part in parts]} once"
-            fix = "Name layers from inputs to outputs."
-            raise UsageError(found=f"order={list(order)}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"order={list(order)}",
+                expected=f"each of {[part.path for part in parts]} once",
+                fix="Name layers from inputs to outputs.",
+            )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
         parts = sorted(parts, key=lambda part: _natural(part.path))
@@ -256,9 +254,11 @@ def _ordered(
             fix="Networks with branches, as residual ones, are no Layers; else pass `order`.",
         )
     if len(fitting) > 1:
-        found = f"layers {[part.path for part in parts]}, which several orders fit"
-        fix = "Pass order=[...], their paths from inputs to outputs."
-        raise UsageError(found=found, expected="numbered names, or an order", fix=fix)
+        raise UsageError(
+            found=f"layers {[part.path for part in parts]}, which several orders fit",
+            expected="numbered names, or an order",
+            fix="Pass order=[...], their paths from inputs to outputs.",
+        )
     return fitting[0]
 
 
@@ -315,9 +315,6 @@ def _turned(kernel: np.ndarray, layout: str, axes: tuple[int, ...]) -> np.ndarra
     return kernel.T if kernel.ndim == 2 else kernel.transpose(axes)
 
 
-# --- their arrays and ours -----------------------------------------------------------------------
-
-
 def _flattened(known: Tree, index: int) -> tuple[int, ...]:
     """The image whose flattening the layer takes, if channels are first there; else nothing."""
     image, dense = known.layers.images[index], isinstance(known.layers[index], Dense)
@@ -350,9 +347,11 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
         yield part.kernel, _turned(kernel, layout, THEIRS)
         if (part.bias is not None) != ("bias" in arrays[index]):
-            found = f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias"
-            fix = "Pass a tree of the same layers."
-            raise StructureError(found=found, expected="a bias where the network has one", fix=fix)
+            raise StructureError(
+                found=f"layer {part.path!r} with{'' if part.bias is not None else 'out'} a bias",
+                expected="a bias where the network has one",
+                fix="Pass a tree of the same layers.",
+            )
         if part.bias is not None:
             bias = arrays[index]["bias"]
             wide = isinstance(known.layers[index], Conv) and layout == "first"

@@ -25,18 +25,14 @@ from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_poste
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 from posterity.status import Progress, ProgressCallback, Status
 
-CHUNK = 50
-"""Steps that one compiled program makes, after which training may report, stop or end."""
+CHUNK = 50  # Steps that one compiled program makes, after which training may report, stop or end
 MOST = 10_000
 """Steps at the full rate after which training ends, converged or not, unless told otherwise."""
 BATCH = 100
 RATE = 2e-3
-FASTER = 10.0
-"""How much faster log standard deviations move than means: they have further to go."""
-COOLING = 0.3
-"""The share of the steps, at the end, over which the rate falls to zero."""
-PACE = 500
-"""Steps over which a rise of the bound is measured."""
+FASTER = 10.0  # How much faster log standard deviations move than means: they have further to go
+COOLING = 0.3  # The share of the steps, at the end, over which the rate falls to zero
+PACE = 500  # Steps over which a rise of the bound is measured
 TOLERANCE = 0.01
 """Nats a record by which the bound may still rise in so many steps; where it is above one nat in
 size, and has risen by more, times the lesser of the two."""
@@ -53,12 +49,11 @@ State = tuple[Parameters, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The result of :func:`train`.
-
-    ``posterior`` and ``prior`` are Gaussian; where training was under a horseshoe they have its
-    first two moments. ``trace`` is the evidence lower bound in nats a record, its divergence times
-    the temperature, averaged over each fifty steps; ``steps`` is how many were made. ``status``
-    measures, in nats a record, how much the bound rose in the last 500 steps at the full rate.
+    """The result of :func:`train`. ``posterior`` and ``prior`` are Gaussian; where training was
+    under a horseshoe they have its first two moments. ``trace`` is the evidence lower bound in nats
+    a record, its divergence times the temperature, averaged over each fifty steps; ``steps`` is how
+    many were made. ``status`` measures, in nats a record, how much the bound rose in the last 500
+    steps at the full rate.
     """
 
     posterior: Network
@@ -215,9 +210,8 @@ class _Training:
         self.batches = batches(count, min(self.batch_size, count), keys.of_numpy(self.key))
 
     def run(self, progress: ProgressCallback | None) -> None:
-        """Make steps at the full rate, as many as wanted or until it converges; then at less.
-
-        The rate falls to zero over a share of the steps, or half as many as were made before.
+        """Make steps at the full rate, as many as wanted or until it converges; then at less. The
+        rate falls to zero over a share of the steps, or half as many as were made before.
         """
         most = MOST if self.limit is None else round((1 - COOLING) * self.limit)
         while self.steps < most:
@@ -243,9 +237,11 @@ class _Training:
         self.steps += made
         self.trace.append(float(value))
         if not np.isfinite(self.trace[-1]):
-            found = f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps"
-            fix = "Standardise the data, or lower the learning rate."
-            raise ParameterError(found=found, expected="a finite one", fix=fix)
+            raise ParameterError(
+                found=f"an evidence lower bound of {self.trace[-1]} after {self.steps} steps",
+                expected="a finite one",
+                fix="Standardise the data, or lower the learning rate.",
+            )
         if progress is not None:
             progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))
 
@@ -260,12 +256,11 @@ class _Training:
 
 
 def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOLERANCE) -> Status:
-    """Judge by the trace whether the bound still rose before the rate was lowered.
-
-    ``trace`` is the bound in nats a record, averaged over each ``chunk`` of steps, of which the
-    first ``steady`` had the full rate. The change is how much it rose in ``PACE`` steps, from the
-    second last to the last of up to ``PACE``; what two standard errors explain is allowed, up to
-    three times the tolerance.
+    """Judge by the trace whether the bound still rose before the rate was lowered. ``trace`` is the
+    bound in nats a record, averaged over each ``chunk`` of steps, of which the first ``steady`` had
+    the full rate. The change is how much it rose in ``PACE`` steps, from the second last to the
+    last of up to ``PACE``; what two standard errors explain is allowed, up to three times the
+    tolerance.
     """
     tail = trace[:steady] if steady >= 2 else trace
     each = max(min(PACE // chunk, len(tail) // 2), 1)
@@ -285,14 +280,9 @@ def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOL
 
 
 def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (n, d) and what was observed, once they are known to fit.
-
-    Warns:
-        ScaleWarning: if columns are far larger or smaller than one.
-
-    Raises:
-        StructureError: for shapes that do not fit the layers and the likelihood, and no records.
-        ParameterError: for NaN, infinity, and labels that the likelihood cannot produce.
+    """Inputs (n, d) and what was observed, once they are known to fit. Columns far from a scale of
+    one are a ScaleWarning; shapes that do not fit and no records a StructureError; what is not
+    finite or no label of the likelihood a ParameterError.
     """
     model = NeuralNetwork.of_layers(layers, likelihood=likelihood)
     if isinstance(data, tuple | list) and len(data) and not np.size(data[0]):
@@ -314,9 +304,6 @@ def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.n
                 stacklevel=5,
             )
     return x, y
-
-
-# --- the loop, for all that trains mean-field networks --------------------------------------------
 
 
 def initial(parameters: Parameters) -> State:
@@ -351,7 +338,6 @@ def step(
     bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rate: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:
     """One step of Adam up the bound, from a minibatch: the next state, and nats a record before it.
-
     ``prior`` is as :func:`prior_arrays` gives it, ``count`` how many records there are in all. The
     ``rate`` is that of means; log deviations, and the logarithms of scales, go ten times as far.
     """
@@ -372,10 +358,9 @@ def step(
 def _steps(
     bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:
-    """Several steps, and the mean of the bound over those of them whose rate is not zero.
-
-    Batches ``x`` and ``y`` come picked, so that one program serves sites of every size; numbers
-    such as the temperature are arguments, so that one program serves them all.
+    """Several steps, and the mean of the bound over those of them whose rate is not zero. Batches
+    ``x`` and ``y`` come picked, so that one program serves sites of every size; numbers such as the
+    temperature are arguments, so that one program serves them all.
     """
 
     def one(state: State, now: Any) -> tuple[State, jax.Array]:

@@ -92,6 +92,8 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
 
 
 def _unwritable(path: str | os.PathLike[str], why: str) -> UsageError:
-    found = f"a picture {os.fspath(path)!r} that cannot be written ({why})"
-    expected = "a writable path that ends in .png, .pdf or .svg"
-    return UsageError(found=found, expected=expected, fix="Choose another path.")
+    return UsageError(
+        found=f"a picture {os.fspath(path)!r} that cannot be written ({why})",
+        expected="a writable path that ends in .png, .pdf or .svg",
+        fix="Choose another path.",
+    )

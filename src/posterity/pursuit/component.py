@@ -20,8 +20,7 @@ from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
-ROUNDS = 3
-"""Times that a search begins anew in the units of where it got to."""
+ROUNDS = 3  # Times that a search begins anew in the units of where it got to
 NARROWER = 8
 """Times that a component whose draws have no density is halved before its search begins."""
 FAR, COLLAPSED = 1e4, 1e-8
@@ -29,24 +28,17 @@ FAR, COLLAPSED = 1e4, 1e-8
 that is narrower has collapsed."""
 POLISHING, POLISHES = 500, 8
 """Steps of a joint polish, and times that it begins anew where it ended, at the most."""
-FINER = 4
-"""Times as many nodes, where polishes hardly help any more."""
-WORTH = 0.25
-"""The share of the divergence that a polish must take away, or it hardly helps."""
-NEARER = 0.2
-"""The first penalty of a polish whose moves went too far, in nats a squared deviation."""
-SURE = 3.0
-"""Standard errors beyond which a mixture is worse than another."""
-LITTLE = 1e-7
-"""Nats from the target, at which a polish ends."""
+FINER = 4  # Times as many nodes, where polishes hardly help any more
+WORTH = 0.25  # The share of the divergence that a polish must take away, or it hardly helps
+NEARER = 0.2  # The first penalty of a polish whose moves went too far, in nats a squared deviation
+SURE = 3.0  # Standard errors beyond which a mixture is worse than another
+LITTLE = 1e-7  # Nats from the target, at which a polish ends
 NOTHING = Estimate(0.0, 0.0)
 
 
 class Refusal(NamedTuple):
-    """The reason why a component is not added.
-
-    ``gain`` are the nats that it would have added, None if the search came to nothing; ``starts``
-    are those of a :class:`State`.
+    """The reason why a component is not added. ``gain`` are the nats that it would have added, None
+    if the search came to nothing; ``starts`` are those of a :class:`State`.
     """
 
     reason: str

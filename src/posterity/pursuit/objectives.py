@@ -51,9 +51,8 @@ class Linear(NamedTuple):
 
 
 class Components(NamedTuple):
-    """``q_t``: slots for ``K`` components, stacked, so that one program serves however many.
-
-    Log weights are normalised, and minus infinity where a slot is empty.
+    """``q_t``: slots for ``K`` components, stacked, so that one program serves however many. Log
+    weights are normalised, and minus infinity where a slot is empty.
     """
 
     parameters: Any
@@ -73,7 +72,6 @@ def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""
 
 class Ratio(NamedTuple):
     """``log L/q_t`` where the mixture has mass, and far from it no more than ``log L - floor``.
-
     Without a floor (in nats) the ratio grows without bound far from the mixture, and a component
     that follows it there shrinks to a point or runs away. ``started`` is 0 while there is no
     mixture yet and the ratio is ``log L``, else 1.
@@ -98,9 +96,8 @@ def component(
     ratio: Ratio,
     lam: Float[Any, ""],
 ) -> Float[jax.Array, ""]:
-    """``H[h] + λ E_h[log L/q_t]``, in nats: egorov2019's component step.
-
-    ``h`` has the parameters ``start`` moved by ``v``; with a key, ``log L`` is estimated.
+    """``H[h] + λ E_h[log L/q_t]``, in nats: egorov2019's component step. ``h`` has the parameters
+    ``start`` moved by ``v``; with a key, ``log L`` is estimated.
     """
     own = form.move(start, v)
     z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
@@ -117,11 +114,10 @@ def joint(
     target: Target | Linear,
     start: Components,
 ) -> Float[jax.Array, ""]:
-    """The ELBO as a function of all components (K, p) and all log weights, the last column.
-
-    There are as many draws from each. ``moves`` are those of the mixture that is drawn from,
-    ``density``, the same, those of the mixture whose log density is subtracted: the gradient in it
-    alone is zero on average, and all noise at the end (roeder2017).
+    """The ELBO as a function of all components (K, p) and all log weights, the last column. There
+    are as many draws from each. ``moves`` are those of the mixture that is drawn from, ``density``,
+    the same, those of the mixture whose log density is subtracted: the gradient in it alone is zero
+    on average, and all noise at the end (roeder2017).
     """
     used = jnp.isfinite(start.log_weights)
     # Empty slots stand for another one: a mask after the fact may leave NaN in their gradient.
@@ -145,9 +141,6 @@ def joint(
 def joint_path(form: FreeForm, moves: Float[jax.Array, "k p1"], *arguments: Any) -> Any:
     """The ELBO with a gradient without the term that is zero on average."""
     return joint(form, moves, jax.lax.stop_gradient(moves), *arguments)
-
-
-# --- programs --------------------------------------------------------------------------------
 
 
 @jax.jit
@@ -219,9 +212,6 @@ def middle(form: FreeForm, parameters: PyTree) -> Any:
     return slot_of(drawn(form, parameters, np.zeros((1, form.noise_size))), 0)
 
 
-# --- searches: L-BFGS where objectives do not change, Adam where they do --------------------------
-
-
 class Optimum(NamedTuple):
     """The end of a search, the value there, and how often the gradient was computed."""
 
@@ -249,7 +239,6 @@ def look_at_joint(
     form: FreeForm, parts: Sequence[Float[np.ndarray, "n noise"]], target: Target, start: Components
 ) -> Look:
     """:func:`joint` over fixed nodes, less the first order at the start of its term of mean zero.
-
     Nodes are few, and over them that mean is not zero: the target itself would not be the best.
     They come in ``parts`` of one size, for which the program is compiled.
     """
@@ -339,9 +328,8 @@ def maximised_by_adam(
     iterations: int,
     key: jax.Array,
 ) -> Optimum:
-    """Maximise ``objective(form, v, noise, key, *arguments)`` by so many steps of Adam.
-
-    ``start`` moves one component (p,), or several (K, p), each of which has noise of its own.
+    """Maximise ``objective(form, v, noise, key, *arguments)`` by so many steps of Adam. ``start``
+    moves one component (p,), or several (K, p), each of which has noise of its own.
     """
     v = jnp.asarray(start)
     state = _Adam(v, DIRECTION.init(v), v)

@@ -40,16 +40,12 @@ from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, check_at
 from posterity.status import Progress, ProgressCallback, Status
 
-NODES = 128
-"""Nodes of the sums that objectives are, at the least; four for each number of noise."""
-ROOM = 4_000_000
-"""Numbers that nodes are made of, at the most, unless asked for."""
-TURNS = 4
-"""Components that are sought for each slot, at the most."""
+NODES = 128  # Nodes of the sums that objectives are, at the least; four for each number of noise
+ROOM = 4_000_000  # Numbers that nodes are made of, at the most, unless asked for
+TURNS = 4  # Components that are sought for each slot, at the most
 SAMPLES = 2048
 """Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
-MOST = 1 << 28
-"""Densities, of all components at all draws, that are kept at the most."""
+MOST = 1 << 28  # Densities, of all components at all draws, that are kept at the most
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
 SCHEDULE = Constraint(
@@ -57,6 +53,7 @@ SCHEDULE = Constraint(
     lambda own: isinstance(own, LambdaSchedule),
 )
 RANK = 4
+LOOK = "Pass DiagonalGaussian.from_standard(mean, variance), say, as wide as the posterior may be."
 
 
 @renamed(
@@ -88,11 +85,10 @@ def pursue(
     Args:
         target: ``log L(z)`` of one event, in nats, up to a constant, in JAX; or
             :class:`~posterity.pursuit.Joint` of a model, a prior and records.
-        base: a law of the kind that components are of, or the path of its file. Its draws are where
-            the search begins, and its deviations the units that it begins with: make it as wide as
-            the posterior may be. :class:`~posterity.families.Transformed` for events with bounds.
-            With a ``Joint``, a kind of Gaussian over the unconstrained numbers of its prior:
-            ``"diagonal"``, ``"full"`` or ``"low-rank"``.
+        base: a law of the kind that components are of, or the path of its file, as wide as the
+            posterior may be: the search begins at its draws. Events with bounds need
+            :class:`~posterity.families.Transformed`. With a ``Joint`` also ``"diagonal"``,
+            ``"full"`` or ``"low-rank"``, Gaussians over its prior's unconstrained numbers.
         components: how many there are at most.
         key: random key, ``jax.random.key(0)`` by default.
         schedule: of λ; several values are tried by default.
@@ -100,22 +96,20 @@ def pursue(
             one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does to the ELBO.
         polish: improve all components together by the ELBO itself, after ``"each"`` component or at
             the ``"end"`` alone; None for what the greedy steps found.
-        attempts: points from which peaks are sought, for each component; half of them are draws of
-            the base, and a quarter draws of one three times as wide.
+        attempts: points from which peaks are sought, for each component; half are draws of the
+            base.
         finalists: peaks about which components are found, of which the best stays.
         samples: draws of each component that the ELBO is estimated from.
         nodes: draws that do not change, in the sums that are maximised.
         iterations: of Adam, for families other than Gaussians, and with minibatches.
-        tolerance: nats that a mixture that is called converged may be away from the target, by its
-            own draws, and that another component may add to it.
+        tolerance: nats that a converged mixture may be away from the target, by its own draws.
         start: a mixture to add to, of components of the base's kind, or the path of its file.
         progress: called after each component; what it raises ends the pursuit.
         checkpoint: a file that is kept up to date after each component. The same call goes on from
             it, to the same bits; one of more ``components`` adds to it.
 
     Warns:
-        ConvergenceWarning: if components ran out while they still helped, or if draws that are
-            weighted to the target say that the mixture misses a part of it.
+        ConvergenceWarning: unless the status is "converged".
 
     Raises:
         UsageError: for arguments that make no sense, and a base whose draws have no density.
@@ -154,7 +148,7 @@ def pursue(
                 found=f"a base {own!r}",
                 expected="one law of a reparameterised family: DiagonalGaussian, Gaussian, "
                 "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
-                fix="Pass DiagonalGaussian.from_standard(mean, variance), say.",
+                fix=LOOK,
             )
         # Without four nodes for each number of noise, covariances would fit the nodes; of
         # thousands of numbers as many as memory has room for.
@@ -195,15 +189,19 @@ def _base(base: PyTree, target: Target) -> Distribution:
     if not KINDS.allows(base):
         law = loaded(base)
         if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
-            expected = f"one proper law, the path of its file, or {KINDS.expected}"
-            fix = "It says where to look: DiagonalGaussian.from_standard(mean, variance), say."
-            raise UsageError(found=f"a base {law!r}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"a base {law!r}",
+                expected=f"one proper law, the path of its file, or {KINDS.expected}",
+                fix=LOOK,
+            )
         return law
     prior = getattr(target, "prior", None)
     if prior is None:
-        found = f"base={base!r} for a target without a prior"
-        fix = "Pass DiagonalGaussian.from_standard(mean, variance), say."
-        raise UsageError(found=found, expected="a law, which says where to look", fix=fix)
+        raise UsageError(
+            found=f"base={base!r} for a target without a prior",
+            expected="a law, which says where to look",
+            fix=LOOK,
+        )
     bijection = unconstrained(prior)
     with jax.enable_x64(True):
         drawn = jax.tree.map(jnp.asarray, prior).sample(jax.random.key(0), (1024,))
@@ -216,9 +214,6 @@ def _base(base: PyTree, target: Target) -> Distribution:
         "low-rank": lambda: LowRankGaussian.from_standard(mean, factor, variance),
     }
     return Transformed.onto(prior, laws[base]())
-
-
-# --- where a pursuit begins ----------------------------------------------------------------------
 
 
 def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> State:
@@ -235,9 +230,11 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
     if len(weights) != count:
         used = np.flatnonzero(weights > 0)
         if len(used) > count - 1:
-            found = f"components={count - 1} to go on from {len(used)}"
-            fix = "Raise components."
-            raise UsageError(found=found, expected="as many as there are, at least", fix=fix)
+            raise UsageError(
+                found=f"components={count - 1} to go on from {len(used)}",
+                expected="as many as there are, at least",
+                fix="Raise components.",
+            )
         fill = lambda rows, spare: np.concatenate([rows[used], spare[len(used) :]])
         parameters = jax.tree.map(fill, parameters, empty)
         weights = fill(weights, np.zeros(count))
@@ -263,12 +260,11 @@ def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
             rows = map(search.form.parameters, members)
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
             return stacked, np.asarray(start.weights, np.float64)
-    expected = f"a mixture of laws like the base, {search.origin!r}"
-    fix = "Pass the posterior of an earlier pursuit, and the same base."
-    raise UsageError(found=f"start={start!r}", expected=expected, fix=fix)
-
-
-# --- the loop ------------------------------------------------------------------------------------
+    raise UsageError(
+        found=f"start={start!r}",
+        expected=f"a mixture of laws like the base, {search.origin!r}",
+        fix="Pass the posterior of an earlier pursuit, and the same base.",
+    )
 
 
 def _driven(

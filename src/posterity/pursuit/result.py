@@ -8,8 +8,7 @@ from posterity.families import Mixture
 from posterity.notebook import html
 from posterity.status import Status
 
-FEW = 0.1
-"""The share of effective draws below which a mixture is said to be of another shape."""
+FEW = 0.1  # The share of effective draws below which a mixture is said to be of another shape
 
 
 class Row(NamedTuple):
@@ -56,16 +55,15 @@ class Pursuit:
     polish that helped; ``refused`` are components that were not added.
 
     ``gap`` is what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats;
-    ``effective`` is the share of draws that count then: 1 where both laws are the same. Neither
-    sees a mode that the mixture misses, so another component is always looked for at the end.
-    ``starts`` is the number of fresh draws of the base from which the target less the mixture was
-    climbed then, to an end in a known component, or at a place where one would add nothing.
-    ``unseen`` is the share of the base's draws that may lead to modes which these starts did not
-    meet: a narrow mode far from its draws may hold any mass. That is the last of
-    ``status.reasons``, also where the state is "converged".
+    ``effective`` is the share of draws that count then. Neither sees a mode that the mixture
+    misses: ``starts`` is the number of fresh draws of the base from which the target less the
+    mixture was climbed at the end, to a known component or where one would add nothing, and
+    ``unseen`` the share of the base's draws that may lead to modes which these did not meet, which
+    may hold any mass. That is the last of ``status.reasons``, also where the state is "converged".
 
-    ``status.left`` is the larger of the gap, with two standard errors, and of what another
-    component would have added, in nats; infinite where the search for one came to nothing.
+    ``status.left`` is the largest of the gap, with two standard errors, of what another component
+    would have added and of what tails add, in nats; infinite where the search for one came to
+    nothing.
     """
 
     posterior: Mixture

@@ -16,19 +16,16 @@ from posterity.families import Mixture
 from posterity.pursuit.objectives import batched, values
 from posterity.pursuit.target import as_target
 
-RELIABLE = 0.7
-"""The shape of the weights' tail below which their means converge at a useful rate."""
-FLAT = 0.1
-"""The relative excess of the largest weight below which there is no tail."""
+RELIABLE = 0.7  # The shape of the weights' tail below which their means converge at a useful rate
+FLAT = 0.1  # The relative excess of the largest weight below which there is no tail
 
 
 @dataclasses.dataclass(frozen=True)
 class Weighted:
-    """Draws ``z`` (n, ...) and their weights (n,), which sum to one.
-
-    ``shape`` is that of the generalised Pareto distribution of the largest weights. From .7 on
-    neither means of weighted draws nor ``effective``, the relative effective sample size, are to be
-    trusted. A mode that the mixture misses is in none of them.
+    """Draws ``z`` (n, ...) and their weights (n,), which sum to one. ``shape`` is that of the
+    generalised Pareto distribution of the largest weights. From .7 on neither means of weighted
+    draws nor ``effective``, the relative effective sample size, are to be trusted. A mode that the
+    mixture misses is in none of them.
     """
 
     z: Any
@@ -58,17 +55,11 @@ class Weighted:
 def reweighted(
     posterior: Mixture, target: Any, *, key: jax.Array | None = None, draws: int = 10_000
 ) -> Weighted:
-    """Draws of a mixture with weights that correct their moments to those of the target.
-
-    The largest weights are replaced by quantiles of the generalised Pareto distribution fitted to
-    them.
-
+    """Draws of a mixture with weights that correct their moments to those of the target. The
+    largest weights are replaced by quantiles of the generalised Pareto distribution fitted to them.
     The ``target`` is the log density that was pursued, or the ``Joint``; it is evaluated once at
-    each of so many ``draws``. The ``key`` is ``jax.random.key(0)`` by default.
-
-    Raises:
-        UsageError: for fewer than 100 draws, or what is no target.
-        ParameterError: if the log density is finite at no draw, or infinite at one.
+    each of so many ``draws``, 100 at least. The ``key`` is ``jax.random.key(0)`` by default. A log
+    density that is finite at no draw, or infinite at one, is a ParameterError.
 
     Source: vehtari2024.
 

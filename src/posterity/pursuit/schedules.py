@@ -33,7 +33,6 @@ class LambdaSchedule(abc.ABC):
     @abc.abstractmethod
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
         """The λ to try for component ``t`` (from 1; the first has none), of which the best stays.
-
         ``log_ratios`` are ``log L/q_t`` at points spread over where the search looks.
         """
 
@@ -89,7 +88,6 @@ class Schedule(LambdaSchedule):
 @dataclasses.dataclass(frozen=True)
 class Flatness(LambdaSchedule):
     """λ such that the entropy of ``(L/q_t)^λ`` is that of a uniform law over a share of the points.
-
     So λ > 1 where the ratio over the points of the search is flatter than that, and λ < 1 where it
     is sharper, within 0.3 and 3.
 

@@ -22,8 +22,7 @@ from posterity.pursuit.weights import Estimate, SampleCache, estimate
 
 TAIL = 1e-3
 """The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
-QUASI = 21_000
-"""Numbers of noise beyond which there are no quasi-random sequences."""
+QUASI = 21_000  # Numbers of noise beyond which there are no quasi-random sequences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,20 +30,16 @@ class Search:
     """The settings of a pursuit, which do not change."""
 
     form: FreeForm
-    target: Target
-    """In the coordinates of components."""
-    origin: Distribution
-    """The base as it was given."""
-    base: Distribution
-    """The base over the coordinates of components."""
+    target: Target  # In the coordinates of components
+    origin: Distribution  # The base as it was given
+    base: Distribution  # The base over the coordinates of components
     key: jax.Array
     schedule: LambdaSchedule
     rule: str
     polish: str | None
     attempts: int
     finalists: int
-    noisy: bool
-    """Whether the objectives change from step to step."""
+    noisy: bool  # Whether the objectives change from step to step
     samples: int
     nodes: Float[np.ndarray, "n noise"]
     """Noise that does not change."""
@@ -112,14 +107,12 @@ def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
 class State:
     """The state of a pursuit: the mixture so far, and how it came about."""
 
-    parameters: Any
-    """The parameters of all slots, stacked along a first axis (K,)."""
+    parameters: Any  # The parameters of all slots, stacked along a first axis (K,)
     weights: Float[np.ndarray, " k"]
     cache: SampleCache
     trace: tuple[Row, ...] = ()
     refused: tuple[Refused, ...] = ()
-    number: int = 0
-    """Components that were sought."""
+    number: int = 0  # Components that were sought
     evaluations: int = 0
     starts: int = 0
     """Draws of the base from which the last component was sought, whose climbs ended anywhere."""

@@ -20,30 +20,23 @@ from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Ratio, batched
 from posterity.pursuit.search import Search, State, fixed_noise
 
-SCOUTS = 256
-"""Points of each kind at which the ratio is looked at, at the least."""
-WIDER = 3.0
-"""How much further than the base's and the mixture's draws the search looks."""
-CLIMB = 100
-"""Steps of a climb, at the most."""
-DENSE = 300
-"""Coordinates up to which the whole curvature is computed."""
+SCOUTS = 256  # Points of each kind at which the ratio is looked at, at the least
+WIDER = 3.0  # How much further than the base's and the mixture's draws the search looks
+CLIMB = 100  # Steps of a climb, at the most
+DENSE = 300  # Coordinates up to which the whole curvature is computed
 STEP = 1e-5
 """In standard deviations of the base: the step of the differences that a curvature is made of."""
 WIDEST, NARROW = 10.0, 0.1
 """In standard deviations of the base: the most, and the width where no curvature is known."""
-ENOUGH = 16
-"""Points that count, at the least, where moments are taken of them."""
-APART = 0.5
-"""In their standard deviations: tops that lie nearer are one."""
+ENOUGH = 16  # Points that count, at the least, where moments are taken of them
+APART = 0.5  # In their standard deviations: tops that lie nearer are one
 OUTSIDE = 1e-3
 """The share of a component's draws that are as far from its mean as what is called outside."""
 RAYS, INNER, OUT = 64, 0.03, 100.0
 """Rays along which tails are looked at, and where they begin and end, in lengths of a draw."""
 FINE, COARSE = 0.03, 8
 """The logarithm of a step along a ray, and steps from one look at the target to the next."""
-WITHIN = 8
-"""Tops within known components that are looked at, at the most."""
+WITHIN = 8  # Tops within known components that are looked at, at the most
 
 
 class Scouted(NamedTuple):
@@ -54,10 +47,9 @@ class Scouted(NamedTuple):
 
 
 class Top(NamedTuple):
-    """A peak of the ratio that climbs ended at.
-
-    ``parameters`` are those of a component about it, as wide as it is, ``score`` is about the
-    logarithm of the mass of ``L/q_t`` there, and ``known`` is true within a component.
+    """A peak of the ratio that climbs ended at. ``parameters`` are those of a component about it,
+    as wide as it is, ``score`` is about the logarithm of the mass of ``L/q_t`` there, and ``known``
+    is true within a component.
     """
 
     parameters: Any
@@ -91,10 +83,9 @@ def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scout
 def places(
     points: Scouted, number: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " number"], Bool[np.ndarray, " number"]]:
-    """Places of points to climb from, and which of them are draws of the base as it is.
-
-    Half are, whatever the ratio there, a quarter are of the wider base, and the others are the best
-    point, and points at random where the ratio, tempered, is high.
+    """Places of points to climb from, and which of them are draws of the base as it is. Half are,
+    whatever the ratio there, a quarter are of the wider base, and the others are the best point,
+    and points at random where the ratio, tempered, is high.
     """
     half, wide, block = number - number // 2, number // 4, max(SCOUTS, number)
     logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
@@ -165,10 +156,9 @@ def _known(search: Search, state: State, z: PyTree) -> Bool[np.ndarray, " n"]:
 
 def beyond(search: Search, state: State) -> float:
     """The variance of the target where its density is more than ten times the mixture's, over the
-    mixture's, of the coordinate where that is most.
-
-    It is integrated along rays from the middles of components through some of their draws, up to
-    :data:`OUT` times as far; zero for families that have no middles.
+    mixture's, of the coordinate where that is most. It is integrated along rays from the middles of
+    components through some of their draws, up to :data:`OUT` times as far; zero for families that
+    have no middles.
     """
     form, cache, weights = search.form, state.cache, state.weights
     if not form.smooth:

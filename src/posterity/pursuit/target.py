@@ -45,10 +45,8 @@ def _is_array(leaf: object) -> bool:
 
 
 class Function(Target):
-    """A function of one event.
-
-    One that is a pytree, such as ``jax.tree_util.Partial(function, data)`` or a module of Equinox,
-    is compiled once for all arrays of the same shapes.
+    """A function of one event. One that is a pytree, such as ``jax.tree_util.Partial(function,
+    data)`` or a module of Equinox, is compiled once for all arrays of the same shapes.
     """
 
     arrays: Any
@@ -65,9 +63,11 @@ class Function(Target):
         leaves = eqx.combine(self.arrays, list(others))
         value = jnp.asarray(jax.tree.unflatten(structure, leaves)(z))
         if value.shape != ():
-            found = f"a log density of shape {value.shape}"
-            fix = "Sum over records and coordinates; events come one at a time."
-            raise StructureError(found=found, expected="one number for one event", fix=fix)
+            raise StructureError(
+                found=f"a log density of shape {value.shape}",
+                expected="one number for one event",
+                fix="Sum over records and coordinates; events come one at a time.",
+            )
         return value
 
 
@@ -75,11 +75,8 @@ class Joint(Target):
     """``log p(z) + Σ log p(record | z)`` of any model and prior of the library.
 
     The ``prior`` is one proper law of the model's parameters, ``data`` are as the model takes them,
-    and ``batch_size`` are the records of a minibatch, None for all records at every step.
-
-    Raises:
-        UsageError: for a prior that is no proper law, or minibatches of a joint model.
-        StructureError, ParameterError: for data that the model cannot take.
+    and ``batch_size`` are the records of a minibatch, None for all records at every step. A prior
+    that is no proper law, or minibatches of a joint model, are a UsageError.
 
     >>> from posterity.families import Gaussian
     >>> from posterity.models import LogisticRegression
@@ -102,9 +99,11 @@ class Joint(Target):
         check_prior(prior)
         records = Records.of_model(model, data)
         if batch_size is not None and model.joint:
-            found = f"batch_size={batch_size} for a model whose records tell of each other"
-            fix = "Leave out batch_size."
-            raise UsageError(found=found, expected="all records at every step", fix=fix)
+            raise UsageError(
+                found=f"batch_size={batch_size} for a model whose records tell of each other",
+                expected="all records at every step",
+                fix="Leave out batch_size.",
+            )
         self.model, self.prior = model, prior
         self.data = records.widened()
         few = batch_size is not None and batch_size < records.size
@@ -157,9 +156,11 @@ def as_target(target: object) -> Target:
         return target
     if callable(target):
         return Function(target)
-    found = f"a target that is a {type(target).__name__}"
-    expected = "a function from an event to its log density, or Joint(model, prior, data)"
-    raise UsageError(found=found, expected=expected, fix="Write log_density(z) with jax.numpy.")
+    raise UsageError(
+        found=f"a target that is a {type(target).__name__}",
+        expected="a function from an event to its log density, or Joint(model, prior, data)",
+        fix="Write log_density(z) with jax.numpy.",
+    )
 
 
 def check_at(target: Target, z: PyTree, base: PyTree) -> None:
@@ -176,5 +177,8 @@ def check_at(target: Target, z: PyTree, base: PyTree) -> None:
             "base.event_shape.",
         ) from error
     if not np.issubdtype(value.dtype, np.floating):
-        found = f"a log density of {value.dtype}"
-        raise ParameterError(found=found, expected="a real number in nats", fix="Return log L(z).")
+        raise ParameterError(
+            found=f"a log density of {value.dtype}",
+            expected="a real number in nats",
+            fix="Return log L(z).",
+        )

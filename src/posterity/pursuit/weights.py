@@ -21,15 +21,11 @@ from posterity.pursuit import objectives
 from posterity.pursuit.objectives import batched
 from posterity.pursuit.target import Target
 
-LEAST = -1e300
-"""A bound that keeps the logarithm of no density at all from becoming NaN."""
+LEAST = -1e300  # A bound that keeps the logarithm of no density at all from becoming NaN
 RULE = one_of("corrective", "line", "harmonic")
-DEAD = 1e-4
-"""A weight below which a component is taken out."""
-STEPS = 300
-"""Steps of the search for all weights, at the most."""
-SURE = 15.0
-"""Log odds beyond which α is as good as zero or one."""
+DEAD = 1e-4  # A weight below which a component is taken out
+STEPS = 300  # Steps of the search for all weights, at the most
+SURE = 15.0  # Log odds beyond which α is as good as zero or one
 
 
 class Estimate(NamedTuple):
@@ -47,7 +43,6 @@ class Estimate(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class SampleCache:
     """Draws ``z`` (K, n, ...) of slots, and ``log L`` there; empty slots do not count.
-
     ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``.
     """
 
@@ -74,7 +69,6 @@ class SampleCache:
 
     def importance(self, weights: Float[np.ndarray, " k"]) -> tuple[Estimate, float]:
         """``KL(q ‖ p)``, with ``log ∫ L`` by importance sampling, and the share of effective draws.
-
         A mode that the mixture misses is in neither.
         """
         gaps = self.log_l - self.log_q(weights)
@@ -137,15 +131,11 @@ def with_row(old: np.ndarray, row: int, new: Any) -> np.ndarray:
     return changed
 
 
-# --- weights --------------------------------------------------------------------------------------
-
-
 def line(
     cache: SampleCache, weights: Float[np.ndarray, " k"], slot: int
 ) -> Float[np.ndarray, " k"]:
-    """All weights times ``1 - α``, and α for one slot, where the ELBO is most.
-
-    Its expected slope ``E_h[log L/q] - E_q_t[log L/q]`` falls in α, and is bracketed.
+    """All weights times ``1 - α``, and α for one slot, where the ELBO is most. Its expected slope
+    ``E_h[log L/q] - E_q_t[log L/q]`` falls in α, and is bracketed.
     """
     # Two laws alone: the mixture as it is, and the one at the slot.
     log_q, log_h = cache.log_q(weights), cache.densities[slot]

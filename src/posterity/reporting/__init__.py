@@ -40,10 +40,10 @@ from posterity.summary import LEVEL, Summary, summarise
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
-WITHOUT = "It holds no record of anybody."
+WITHOUT = "It contains no records of persons."
 WITH = (
-    "Scores and groups are of the records in a table: a group of few, or a curve's step, may tell "
-    "of a single person."
+    "Scores, groups and curves were computed from the records of a table: a small group, or a step "
+    "of a curve, may reveal something about a single person."
 )
 """Sentences on what a page holds of persons, made with a table of records or without."""
 PAGE = """\
@@ -59,7 +59,7 @@ base-uri 'none'; form-action 'none'">
 <header><h1>{title}</h1>{opening}
 <nav aria-label="Sections"><ul role="list">{links}</ul></nav></header>
 <main id="main">{sections}</main>
-<footer><p>A posterior is a file you can send. This page loads nothing, and sends nothing. \
+<footer><p>This page loads nothing and sends nothing. \
 {persons}</p></footer>
 <div id="tip" role="tooltip" hidden></div><script>{script}</script></body></html>
 """
@@ -167,7 +167,7 @@ class _Page:
         if recipe is not None:
             self.about += [line for line in recipe.describe() if line not in self.about]
         if source.kind == "Distillation":
-            add("how near its teacher", verbs.distillation(value))
+            add("distance from its teacher", verbs.distillation(value))
             value = value.student
         if hasattr(value, "head"):
             self._name("A student: one network in the place of a posterior")
@@ -196,25 +196,25 @@ class _Page:
             self.short += _sure(recipe, summary)
             self.short += sites.in_short(posterior, summary, found)
             estimates = coefficients.estimates_of(posterior, summary, found.chosen)
-            add("what is known, site by site", coefficients.section(estimates, effects))
-            add("who adds how much", sites.influence(summary, records, found))
-            add("who contradicts whom", sites.contradiction(found))
+            add("estimates by site", coefficients.section(estimates, effects))
+            add("information from each site", sites.influence(summary, records, found))
+            add("agreement between sites", sites.contradiction(found))
         elif summary.proper:
             if isinstance(posterior, Ledger):
                 self.short.append("No site has contributed: this is the prior.")
-            add("what is known", coefficients.section(coefficients.Estimates(summary), effects))
+            add("estimates", coefficients.section(coefficients.Estimates(summary), effects))
         else:
             self.short.append(
-                "This is no distribution: its numbers are not known. A factor is to be added to a "
-                "prior first."
+                "This is not a probability distribution, so it has no means or intervals. A site's "
+                "factor has to be added to a prior first."
             )
         add("components and layers", sites.components(summary))
         if hasattr(value, "plates"):
-            add("what was matched with what", verbs.fusion(value))
+            add("matching of components", verbs.fusion(value))
         if hasattr(value, "gap") and hasattr(value, "trace"):
-            add("how the mixture grew", verbs.pursuit(value))
+            add("growth of the mixture", verbs.pursuit(value))
         if source.visits or source.kind == "Run":
-            add("how it converged", verbs.federation(source))
+            add("convergence", verbs.federation(source))
 
     def _name(self, title: str) -> None:
         self.title = f"{self.title}; {title[:1].lower()}{title[1:]}" if self.title else title
@@ -242,14 +242,14 @@ class _Page:
             value = source.value if hasattr(source.value, "head") else source.posterior
             parts = evaluation.section(value, source.provenance, path, self.level, self.reading)
             prefix = f"{source.name}: " if len(judged) > 1 else ""
-            self.add(f"{prefix}predictions beside what was observed", parts)
+            self.add(f"{prefix}predictions and observations", parts)
 
     def _reproduction(self) -> list[Markup]:
         """Files with their digests, commands, and versions."""
         known, receipts = self.subjects.files, self.subjects.receipts
         names = [Path(one.about.path).name if one.about else one.name for one in known]
         told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
-        parts = [paragraph("This page was made of values in memory, which are in no file.")]
+        parts = [paragraph("This page was made from values in memory, not from files.")]
         if told:
             lines = [f"posterity report {shlex.join(told)} -o report.html"]
             if self.data is not None:
@@ -277,8 +277,10 @@ class _Page:
             texts = one.provenance.items()
             rows = [[k, v[:400]] for k, v in texts if k not in {"recipe", "sites", "columns"}]
             if rows:
-                listing = table(f"{one.name} says", ["Key", "Text"], rows[:100], len(rows) - 100)
-                parts.append(behind(f"What {one.name} says of itself", listing))
+                listing = table(
+                    f"Metadata of {one.name}", ["Key", "Text"], rows[:100], len(rows) - 100
+                )
+                parts.append(behind(f"Metadata of {one.name}", listing))
         packages = [f"{n} {importlib.metadata.version(n)}" for n in ("numpy", "scipy")]
         made = f"Made by posterity {__version__} with Python {platform.python_version()}, "
         made += f"{' and '.join(packages)}. The page has no date: the same sources give it again, "

@@ -260,29 +260,30 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     for number, name in enumerate(estimates.factors):
         if name in silent:
             continue
-        tip = f"{name} has no estimate of its own: prior and contribution are no distribution"
-        cells = [tag("td", class_="draw"), tag("td", "none of its own", class_="value nothing")]
+        tip = f"{name} has no estimate alone: prior and contribution are not a distribution"
+        cells = [tag("td", class_="draw"), tag("td", "no estimate alone", class_="value nothing")]
         if (mine := own.get(name)) is not None:
             share = most / lengths[name] if lengths.get(name) else 1.0
             nats, pull = estimates.nats.get(name), estimates.pulls.get(name)
             tip = f"{name} alone: {told(mine)}"
             if pull is not None:
-                tip += f"; moves what all say together by {signed(pull[place])} standard deviations"
-            tip += "" if nats is None else f"; adds {shown(nats)} nats over all numbers"
+                tip += f"; moves the estimate of all by {signed(pull[place])} standard deviations"
+            tip += "" if nats is None else f"; adds {shown(nats)} nats to all numbers together"
             strip = _strip(mine, low, high, round(4 + 6 * float(share) ** 0.5, 1), zero)
             cells = [tag("td", strip, class_="draw"), _interval(mine, scale)]
         head = tag("th", named(name), scope="row")
         lines.append(tag("tr", head, *cells, data_site=number, data_tip=tip))
     if silent:
-        text = f"{listed(silent)} {'says' if len(silent) == 1 else 'say'} nothing of it."
+        verb = "has" if len(silent) == 1 else "have"
+        text = f"{listed(silent)} {verb} no information on this number."
         lines.append(tag("tr", tag("th", text, colspan=3, scope="row"), class_="quiet"))
     fused = tag(
         "tr",
-        tag("th", "All together" if estimates.factors else "Posterior", scope="row"),
+        tag("th", "All sites" if estimates.factors else "Posterior", scope="row"),
         tag("td", _strip(row, low, high, None, zero), class_="draw"),
         _interval(row, scale),
         class_="fused",
-        data_tip=f"all together: {told(row)}",
+        data_tip=f"all sites: {told(row)}",
         data_low=float(low),
         data_high=float(high),
         data_row=place,
@@ -296,7 +297,8 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)), class_="hide")
     foot = tag("tr", tag("td"), tag("td", _axis(low, high, scale), class_="draw"), tag("td"))
     title = tag("caption", tag("strong", row.label), " ", unit)
-    parts = title, head, tag("tbody", *lines, fused), tag("tfoot", foot)
+    widths = tag("colgroup", *3 * [tag("col")])
+    parts = title, widths, head, tag("tbody", *lines, fused), tag("tfoot", foot)
     return tag("div", tag("table", *parts, class_="forest"), class_="panel", data_roving=True)
 
 
@@ -330,16 +332,16 @@ def _controls(estimates: Estimates, several: bool) -> Markup:
         nats = estimates.nats.get(name)
         told = None if nats is None else tag("small", f"adds {shown(nats)} nats")
         boxes.append(tag("label", box, named(name), told))
-    one = "" if several else " One at a time: this family is too large for more."
+    one = "" if several else " Only one site at a time can be left out on this page."
     return tag(
         "fieldset",
         tag("legend", "Sites in the posterior"),
         paragraph(
-            "Untick a site to see at once what the posterior is without it. The page subtracts "
-            f"what that site contributed, as posterity forget does.{one}"
+            "Untick a site to see the posterior without it. The page subtracts what that site "
+            f"contributed, as the command posterity forget does.{one}"
         ),
         tag("div", *boxes, class_="boxes"),
-        tag("button", "All sites again", type="button", disabled=True),
+        tag("button", "Select all sites", type="button", disabled=True),
         tag("output", "The posterior of all sites.", aria_live="polite"),
         class_="controls",
         data_several=several,
@@ -352,16 +354,16 @@ def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]
     rows, parts = list(whole.first(ROWS)), list[Markup]()
     if estimates.factors:
         text = (
-            "Each line is what a site says by itself, the shared prior included: a square at the "
-            "mean, larger where the site is surer, and a line along the interval; an arrow points "
-            "to a mean beyond the axis. The diamond below is what all say together. A dashed line "
-            "marks zero."
+            "Each line is the estimate from the records of one site and the common prior: a square "
+            "at the mean, larger for shorter intervals, and a line along the interval; an arrow "
+            "points to a mean beyond the axis. The diamond is the estimate from all sites. A "
+            "dashed line marks zero."
         )
         parts.append(paragraph(text))
     if kept:
         parts.append(_controls(estimates, "blocks" in kept))
     if 0 < len(drawn) < whole.size:
-        which = "those that single sites move most" if estimates.factors else "the first"
+        which = "those that depend most on a single site" if estimates.factors else "the first"
         parts.append(paragraph(f"Of {whole.size:,} numbers {len(drawn)} are drawn, {which}."))
     panels = [_panel(estimates, k, rows[k], effects.get(rows[k].name)) for k in drawn]
     if panels:

@@ -25,11 +25,11 @@ MEANINGS = {
     "brier": ("Brier score", "mean squared error of the probability; lower is better"),
     "auroc": (
         "AUROC",
-        "chance that a record with the event has the higher prediction; 0.5 is none",
+        "share of pairs whose record with the event has the higher prediction; 0.5 is chance",
     ),
     "concordance": ("Concordance", "share of pairs in the right order; 0.5 is chance"),
-    "accuracy": ("Accuracy", "share of records whose likelier label came about"),
-    "calibration_error": ("Calibration error", "mean distance of predicted and observed shares"),
+    "accuracy": ("Accuracy", "share of records whose more probable label was observed"),
+    "calibration_error": ("Calibration error", "mean difference of predicted and observed shares"),
     "rmse": ("Root mean squared error", "in the target's own unit"),
     "coverage": ("Coverage", "share of records inside their interval"),
 }
@@ -121,7 +121,7 @@ def section(
     result = found.scores
     text = f"On {result['records']:,} records of {path.name}"
     if found.data.dropped:
-        text += f", {found.data.dropped:,} more left out of which a value is missing"
+        text += f", {found.data.dropped:,} more with missing values were left out"
     rows = [
         [name, shown(result[key]), meaning]
         for key, (name, meaning) in MEANINGS.items()
@@ -146,7 +146,7 @@ def _calibration(groups: list[dict[str, Any]]) -> Markup:
     across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
     caption = (
         "Calibration: records in groups by their predicted probability, with two standard errors. "
-        "On the dashed line as many had the event as was predicted."
+        "On the dashed line the observed share is the predicted one."
     )
     ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
     return _groups(across, up, predicted, seen, ends, counts, caption)
@@ -162,8 +162,8 @@ def _means(found: Evaluated) -> Markup:
     across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
     up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
     caption = (
-        "Calibration: records in groups by what was predicted, with two standard errors of what was"
-        " observed. On the dashed line both are the same."
+        "Calibration: records in groups by their predicted mean, with two standard errors of the "
+        "observed mean. On the dashed line both are equal."
     )
     return _groups(across, up, predicted, seen, ends, np.array(list(map(len, groups))), caption)
 
@@ -232,9 +232,9 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
         "Survival of three groups by predicted risk: lines are predicted, dots observed "
         "(Kaplan-Meier)."
         if observable
-        else "Survival of three groups by predicted risk. Records came under observation late, so "
-        "no observed curve is drawn."
+        else "Survival of three groups by predicted risk. Some records came under observation "
+        "after time zero, so no observed curve is drawn."
     )
     if every > 1:
-        caption += f" Of one in {every} records."
+        caption += f" One in {every} records was used."
     return figure(drawing, caption, numbers)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from posterity.text import clean, seam
 
-VOID = {"br", "meta", "input", "link"}
+VOID = {"br", "col", "meta", "input", "link"}
 """Elements of HTML that have no end tag."""
 HEBREW_TO_ARABIC = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+"
 RIGHT_TO_LEFT = re.compile(rf"{HEBREW_TO_ARABIC}([\s\u200c\u200d]+{HEBREW_TO_ARABIC})*")
@@ -127,7 +127,7 @@ class Scale(NamedTuple):
 def named(name: str) -> Markup:
     """A name, of which the middle gives way where there is no room: names often begin alike."""
     if len(name) <= LONGEST:
-        return tag("span", name)
+        return tag("span", name, dir="auto")
     middle = seam(name, len(name) - ENDING)
     parts = tag("span", name[:middle]), tag("span", name[middle:])
     return tag("span", *parts, class_="name")

@@ -266,17 +266,17 @@ for (const root of all(".ledger")) {
     button.disabled = away.length === 0;
     const rows = away.length ? posterior(kept) : null, what = `without ${away.join(", ")}`;
     for (const one of fused) {
-      one.row.querySelector("th").textContent = rows ? (away.length === 1 ? `Without ${away[0]}` : "Without those unticked") : one.name;
+      one.row.querySelector("th").textContent = rows ? (away.length === 1 ? `Without ${away[0]}` : `Without ${away.length} sites`) : one.name;
       if (rows) draw(one, rows[one.place], what); else restore(one);
       if (away.length && !rows) {
         one.value.textContent = "–";
-        one.row.dataset.tip = `${what}: no distribution`;
+        one.row.dataset.tip = `${what}: not a distribution`;
       }
     }
-    const left = kept.size === 0 ? "This is the prior: nobody is left." : "The pale bar is the posterior of all.";
+    const left = kept.size === 0 ? "No site is left, so this is the prior." : "The pale bar is the posterior of all.";
     output.textContent = away.length === 0 ? "The posterior of all sites."
       : rows ? `The posterior ${what}. ${left}`
-      : `What is left ${what} is no distribution: the others do not carry it.`;
+      : `There is no posterior ${what}: the other contributions and the prior are not a distribution.`;
   };
 
   for (const box of boxes) {

@@ -115,7 +115,7 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
     order = sorted(sites, key=lambda site: -(site.nats if site.nats is not None else -1.0))
     most = max((site.nats or 0.0 for site in sites if np.isfinite(site.nats or 0.0)), default=0.0)
     counts = {site.name: records.get(site.name, {}).get("records") for site in sites}
-    headers = ["Site", "Information added", "Nats", "Moves most", "Apart from all others"]
+    headers = ["Site", "Information added", "Nats", "Moves most", "Distance from the others, sd"]
     headers += ["Records"] * any(number is not None for number in counts.values())
     rows = []
     for site in order[:BARS]:
@@ -131,12 +131,13 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
             "–" if number is None else f"{number:,.0f}",
         ]
         rows.append(cells[: len(headers)])
-    caption = "What each site adds to what all others and the prior say"
+    caption = "Information that each site adds to the prior and all other sites"
     bars = table(caption, headers, rows, len(order) - len(rows), "bars")
     text = (
-        "A nat is a unit of information, about 1.44 bits. What a site adds is the divergence, in "
-        "nats, of the posterior from the one without that site. What it moves most is given in "
-        "standard deviations (sd) of the posterior of all sites."
+        "The information that a site adds is the Kullback-Leibler divergence of the posterior of "
+        "all sites from the posterior without that site, in nats (1 nat is about 1.44 bits). The "
+        "number that a site moves most is given with the shift of its mean, in standard deviations "
+        "(sd) of the posterior of all sites."
     )
     asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why][:BARS]
     return [paragraph(text), bars, *([bullets(asides)] if asides else [])]
@@ -156,17 +157,17 @@ def contradiction(found: Contradictions) -> list[Markup]:
     text = (
         f"{count(split, 'pair')} of sites {'contradicts' if split == 1 else 'contradict'} each "
         f"other, most of all {first} and {second}: {most.where}, by {most.deviations:.1f} standard "
-        "deviations. Look at the units and the records of these sites before you rely on a "
+        "deviations. Check the units and the records of these sites before you rely on the "
         "posterior of all."
         if split
-        else f"No two {'of these ' * bool(few)}sites exclude each other"
-        + ", but some are strained" * (most.kind == "middle")
+        else f"No two {'of these ' * bool(few)}sites contradict each other"
+        + ", but some differ noticeably" * (most.kind == "middle")
         + f". Furthest apart are {first} and {second}, at {most.where}: {most.deviations:.1f} "
         "standard deviations."
     )
     text += (
-        f" Two sites of one truth are rarely more than {AGREEMENT:g} apart at their furthest "
-        f"number; from {CONTRADICTION:g} on they exclude each other.{few}"
+        f" Sites with the same true values are rarely more than {AGREEMENT:g} apart at any number; "
+        f"from {CONTRADICTION:g} on their estimates are incompatible.{few}"
     )
     tone = {"high": "note", "middle": "note plain", "low": "note good"}[most.kind]
     rows = []
@@ -181,9 +182,9 @@ def contradiction(found: Contradictions) -> list[Markup]:
                 cells.append(tag("td", f"{d.deviations:.1f}", class_=d.kind, data_tip=told))
         rows.append(tag("tr", tag("th", named(a), scope="row"), *cells))
     keys = {
-        "low": f"below {AGREEMENT:g}: one truth may be behind both",
-        "middle": f"{AGREEMENT:g} to {CONTRADICTION:g}: strained",
-        "high": f"{CONTRADICTION:g} or more: they contradict each other",
+        "low": f"below {AGREEMENT:g}: compatible",
+        "middle": f"{AGREEMENT:g} to {CONTRADICTION:g}: noticeably different",
+        "high": f"{CONTRADICTION:g} or more: contradictory",
     }
     caption = "Standard deviations between two sites, at the number where they are furthest apart"
     listing = [
@@ -226,7 +227,7 @@ def components(summary: Summary) -> list[Markup]:
         what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
         parts.append(table(what, headers, rows, len(own) - len(rows)))
     if summary.layers:
-        headers = ["Layer", "Kind", "Weights", "Size", "Standard deviation", "Without zero"]
+        headers = ["Layer", "Kind", "Weights", "Size", "Standard deviation", "Excludes zero"]
         rows = [
             [
                 ", ".join(filter(None, (one.block, one.member, str(one.number)))),
@@ -239,9 +240,9 @@ def components(summary: Summary) -> list[Markup]:
             for one in summary.layers[:200]
         ]
         text = (
-            "A network's weights have no meaning one by one. Of each layer there are the root mean "
-            "square of its means, the median standard deviation, and the share of weights whose "
-            f"{100 * summary.level:g} % interval does not hold zero."
+            "Single weights of a network have no meaning, so the table has for each layer the root "
+            "mean square of its means, the median standard deviation, and the share of weights "
+            f"whose {100 * summary.level:g} % interval excludes zero."
         )
         parts += [paragraph(text), table("Layers", headers, rows, len(summary.layers) - len(rows))]
     return parts
@@ -255,16 +256,17 @@ def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[st
         lines.append(f"Most information comes from {first.name}: {shown(first.nats)} nats.")
     if ledger.forgotten:
         gone = listed(ledger.forgotten)
-        lines.append(f"{gone} left, and what they contributed was subtracted.")
+        verb = "was" if len(ledger.forgotten) == 1 else "were"
+        lines.append(f"{gone} {verb} forgotten: their contributions were subtracted.")
     if unknown := [site.name for site in summary.sites if site.why not in ("", "forgotten")]:
-        lines.append(f"Without {listed(unknown)} what is left is no distribution.")
+        lines.append(f"Without {listed(unknown)} there would be no posterior.")
     lines.append(
-        "Every contribution is marked as found from its own site's data alone, so a site can be "
-        "taken out exactly."
+        "Every contribution is marked as computed from its own site's data alone, so that a site "
+        "can be removed exactly."
         if ledger.independent
-        else "Contributions are not marked as found from each site's own data alone: they were "
-        "refined or matched together, so what stays when one is taken out may owe something to its "
-        "company."
+        else "Contributions are not marked as computed from each site's own data alone: they were "
+        "refined or matched together, so that the others' may still depend on the data of a site "
+        "that is removed."
     )
     if split := [site for site, d in found.apart.items() if d is not None and d.kind == "high"]:
         verb = "contradicts" if len(split) == 1 else "contradict"

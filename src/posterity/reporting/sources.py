@@ -80,9 +80,11 @@ def read(source: object) -> Source:
         path = Path(source)
         name = path.name
         if path.exists() and not path.is_file():
-            found = f"{str(path)!r}, which is no regular file"
-            fix = "Name files, each by its path."
-            raise ArtifactError(found=found, expected="a file that posterity wrote", fix=fix)
+            raise ArtifactError(
+                found=f"{str(path)!r}, which is no regular file",
+                expected="a file that posterity wrote",
+                fix="Name files, each by its path.",
+            )
         start = b""
         with contextlib.suppress(OSError), path.open("rb") as file:  # raised where it is read
             start = file.read(1)

@@ -55,19 +55,19 @@ def fusion(result: Any) -> list[Markup]:
     """The matching of components, with margins, and what is doubtful."""
     parts = [
         paragraph(
-            "Which components of different sites are the same is found from the files alone. A row "
-            "is a site, a column a fused component, and a cell holds the number that the component "
-            "has at the site. Its colour says how sure the match is: what the next best one would "
-            "cost, in nats. Ten nats are odds of 22,000 to 1, three nats 20 to 1."
+            "Components of different sites were matched by their files alone. Rows are sites, "
+            "columns fused components, and a cell has the number of the component at the site. Its "
+            "colour is the margin of the match: by how many nats the next best one is worse. Ten "
+            "nats are odds of 22,000 to 1, three nats 20 to 1."
         )
         if result.plates
-        else paragraph("There was nothing to match: coefficients go by their names."),
-        paragraph(f"Rule: {result.rule.value}, {result.why or 'as asked for'}."),
+        else paragraph("There was nothing to match: coefficients are identified by their names."),
+        paragraph(f"Rule: {result.rule.value}, {result.why or 'as requested'}."),
         status("The matching", result.status),
     ]
     if result.warnings:
         warned = [f"{capital(text)}." for text in result.warnings]
-        parts += [tag("h3", "What is doubtful"), bullets(warned)]
+        parts += [tag("h3", "Warnings"), bullets(warned)]
     for path, plate in result.plates.items():
         if path:
             parts.append(tag("h3", path))
@@ -121,12 +121,15 @@ def federation(source: Source) -> list[Markup]:
     """The changes of the posterior by visits, and the walk step by step."""
     visits, value, parts = list(source.visits), source.value, list[Markup]()
     if source.kind == "Run":
-        parts += [status("The posterior", value.status), paragraph(f"How: {value.rule}.")]
+        parts += [
+            status("The posterior", value.status),
+            paragraph(f"Local updates and schedule: {value.rule}."),
+        ]
     sites = sorted({visit.site for visit in visits})
     parts.append(_convergence(visits))
     if failed := [v for v in visits if v.outcome in ("failed", "refused")]:
         last = failed[-1]
-        text = f"{count(len(failed), 'visit')} came to nothing, the last at {last.site}"
+        text = f"{count(len(failed), 'visit')} failed, the last at {last.site}"
         parts.append(paragraph(f"{text}: {last.error or last.outcome}.", class_="note"))
     outcomes = Counter((visit.site, visit.outcome) for visit in visits)
     kinds = sorted({outcome for _, outcome in outcomes})
@@ -146,12 +149,15 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     label, what = "moved by, nats", "how far a visit moved the posterior, in nats"
     if not changes:
         changes = [(n, v, v.residual**2 / 2) for n, v in enumerate(visits, 1) if v.residual]
-        label, what = "left at the site, nats", "how much its site still wanted to change, in nats"
+        label, what = (
+            "left at the site, nats",
+            "how much the site's factor still had to change, in nats",
+        )
     known = [(float(n), v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
     if not known:
         return paragraph(
-            "No visit says how far the posterior moved, as where each contribution is exact at the "
-            "first."
+            "The visits have no record of how far the posterior moved, for example because every "
+            "contribution was exact after its first visit."
         )
     every = max(1, -(-len(known) // POINTS))
     known = known[::every]
@@ -196,7 +202,7 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
         text = tag("text", short, x=f"{x + dx:.1f}", y=f"{y + dy:.1f}", text_anchor=anchor)
         dot = tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=11)
         nodes.append(tag("g", dot, text, data_node=k))
-    about = f"{count(len(names), 'site')} and the way from one to the next"
+    about = f"{count(len(names), 'site')} and the links between them"
     style = {"viewBox": "0 0 440 300", "class_": "chart", "role": "img", "aria_label": about}
     ends = {"type": "range", "min": 0, "max": len(visits) - 1, "value": 0}
     button = lambda text, step: tag("button", text, type="button", data_step=step)
@@ -207,10 +213,10 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
     numbers = table("The walk", ["Visit", "Site", "Outcome", "Nats"], rows, len(visits) - len(rows))
     known = lambda nats: None if nats is None or not math.isfinite(nats) else nats
     steps = [[place[v.site], v.outcome, known(v.change)] for v in visits]
-    caption = "Who had a turn, one after the other: filled is the site that has it."
+    caption = "Sites in the order in which they updated the posterior; the current one is filled."
     picture = figure(join([tag("svg", *lines, *nodes, **style), controls]), caption, numbers)
     script = embedded({"sites": list(map(visible, names)), "visits": steps})
-    return tag("div", tag("h3", "The way, step by step"), picture, script, class_="walk")
+    return tag("div", tag("h3", "The walk, step by step"), picture, script, class_="walk")
 
 
 def pursuit(result: Any) -> list[Markup]:
@@ -239,7 +245,7 @@ def pursuit(result: Any) -> list[Markup]:
     ]
     caption = (
         "The lower bound on the log evidence (ELBO) after each component, with two standard errors:"
-        " it grows until another component adds nothing."
+        " components are added until another gains nothing."
     )
     drawing = chart("How the bound grew", across, up, [series])
     picture = figure(drawing, caption, table("Component by component", headers, rows))
@@ -270,16 +276,18 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
     """A section on a student: its network, its inputs, and where it has learned."""
     head = value.head
     text = (
-        "One small network that predicts as a posterior does, and says how sure it is. It has no "
-        "interval of its own for a weight, and no site can be taken out of it: distill again from "
-        "the ledger that is left."
+        "A student is one small network that was trained to give the predictions of a posterior, "
+        "with their uncertainty. No site can be removed from it: to forget one, distill again from "
+        "the ledger without it."
     )
     rows = [["Network", value.summary], ["Weights", f"{value.size:,}"]]
     rows += [["Predicts", f"{head.likelihood}, {count(head.targets, 'target')}"]]
-    rows += [["Tells what more data would", "yes" if head.split else "no"]]
+    rows += [["Separates epistemic uncertainty", "yes" if head.split else "no"]]
     if head.noise_variance is not None:
         rows.append(["Noise variance", shown(head.noise_variance)])
-    rows.append(["Knows where it has not learned", "yes" if value.domain is not None else "no"])
+    rows.append(
+        ["Detects inputs outside its training range", "yes" if value.domain is not None else "no"]
+    )
     parts = [paragraph(text), table("The student", ["What", "Which"], rows)]
     domain, scaling = value.domain, value.scaling
     if columns and domain is not None and scaling.x_shift is not None:
@@ -289,7 +297,7 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
             ends = zip(columns, shift + scale * low, shift + scale * high, strict=True)
             rows = [[name, shown(float(a)), shown(float(b))] for name, a, b in ends]
             listing = ["Column", "From", "To"], rows[:200], len(rows) - 200
-            parts.append(table("Inputs it learned on", *listing))
+            parts.append(table("Range of its training inputs", *listing))
     elif columns:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts
@@ -297,9 +305,9 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
 
 NOT_SHOWN = (
     "That the site's records were deleted where they are kept: a receipt is about the posterior.",
-    "Who issued it: its digest tells an altered receipt from a whole one, and is no signature.",
-    "That no copy of the ledger before is kept elsewhere.",
-    "What left the federation in predictions, students or reports that were made before.",
+    "Who issued it: its digest detects alterations, but is not a signature.",
+    "That no copy of the earlier ledger is kept elsewhere.",
+    "What earlier predictions, students or reports reveal.",
 )
 
 
@@ -318,7 +326,7 @@ def receipt(
     if verification is None:
         missing = [n for n, one in (("before", before), ("after", after)) if one is None]
         verdict, tone = f"The ledger {' and the one '.join(missing)} that the receipt names", "note"
-        verdict += " was not given, so nothing was checked."
+        verdict += " is missing, so nothing was checked."
         claims = [
             (f"The factors of {', '.join(value.sites)} were subtracted.", "open"),
             ("The ledger before and the ledger after are those whose digests it names.", "open"),
@@ -330,12 +338,16 @@ def receipt(
         tone = "note good" if verification.passed else "note"
         pairs = verification.claims.items()
         claims = [(capital(text), "yes" if holds else "no") for text, holds in pairs]
-    exact = "" if value.exact else "What stays may have been fitted in the company of who left."
+    unshown = list(NOT_SHOWN)
+    if not value.exact:
+        unshown.append("That the remaining factors do not depend on the records that left.")
     if value.refinement is not None:
-        exact += " How near the posterior is to one that never saw them is the issuer's estimate."
-    unshown = [(text, "open") for text in (*NOT_SHOWN, exact.strip()) if text]
+        unshown.append(
+            "How far the posterior is from one without these records: the distance is the "
+            "issuer's estimate."
+        )
     marked = lambda texts: tag("ul", *(tag("li", text, class_=kind) for text, kind in texts))
-    rows = [["Left", ", ".join(value.sites)], ["Exact", "yes" if value.exact else "no"]]
+    rows = [["Forgotten", ", ".join(value.sites)], ["Exact", "yes" if value.exact else "no"]]
     rows += [["Time", value.time], ["posterity", value.version]]
     rows += [["Ledger before", value.before], ["Ledger after", value.after]]
     return [
@@ -344,6 +356,6 @@ def receipt(
         tag("h3", "What it shows"),
         marked(claims),
         tag("h3", "What it does not show"),
-        marked(unshown),
+        marked((text, "open") for text in unshown),
         table("The receipt", ["What", "Which"], rows),
     ]

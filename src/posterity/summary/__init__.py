@@ -111,9 +111,11 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     ledger = posterior if isinstance(posterior, Ledger) else None
     law = posterior if ledger is None else ledger.total
     if not isinstance(law, Distribution):
-        found = f"a {type(posterior).__name__}"
-        fix = "Pass .posterior of a run or a fusion, or .ledger."
-        raise UsageError(found=found, expected="a posterior or a ledger", fix=fix)
+        raise UsageError(
+            found=f"a {type(posterior).__name__}",
+            expected="a posterior or a ledger",
+            fix="Pass .posterior of a run or a fusion, or .ledger.",
+        )
     known = names_of(law)
     with np.errstate(all="ignore"):
         return Summary(

@@ -60,9 +60,11 @@ def to_numpyro(law: families.Distribution) -> Any:
         return dist.Normal(_narrow(q.mean), _narrow(np.sqrt(q.variance))).to_event(1)
     if type(law) in NAMES:
         return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))
-    expected = "a law of the table in docs/adapters/numpyro.md, on one array"
-    fix = "For laws on several sites use to_params and a guide; a block at a time, otherwise."
-    raise StructureError(found=f"{law!r}", expected=expected, fix=fix)
+    raise StructureError(
+        found=f"{law!r}",
+        expected="a law of the table in docs/adapters/numpyro.md, on one array",
+        fix="For laws on several sites use to_params and a guide; a block at a time, otherwise.",
+    )
 
 
 def _narrow(values: Real) -> Any:

@@ -189,9 +189,11 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
         ) from error
     for name, site in trace.items():
         if site["type"] == "param":
-            found = f"the parameter {name!r} in the model"
-            fix = "Give it a prior, or fix it by numpyro.handlers.substitute."
-            raise UsageError(found=found, expected="latent sites and data alone", fix=fix)
+            raise UsageError(
+                found=f"the parameter {name!r} in the model",
+                expected="latent sites and data alone",
+                fix="Give it a prior, or fix it by numpyro.handlers.substitute.",
+            )
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise UsageError(
                 found=f"plate {name!r}, which draws {len(site['value'])} of {site['args'][0]}",
@@ -236,8 +238,11 @@ def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
     fix = "Write it as a function of sites that are: low + (high - low) * Beta(1, 1), say."
     if constraint.is_discrete:
         fix = "Sum it out of the model: numpyro.distributions.MixtureSameFamily, or by hand."
-    expected = "numbers that are real, positive or within (0, 1), a simplex, or matrices"
-    raise UsageError(found=f"site {name!r} on {constraint!r}", expected=expected, fix=fix)
+    raise UsageError(
+        found=f"site {name!r} on {constraint!r}",
+        expected="numbers that are real, positive or within (0, 1), a simplex, or matrices",
+        fix=fix,
+    )
 
 
 def _inside(support: supports.Continuous, values: jax.Array) -> jax.Array:

@@ -183,6 +183,8 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 
 def _unknown(draws: object) -> UsageError:
     """The error of what holds no draws."""
-    expected = "arrays, a DataFrame, InferenceData, MCMC or states, with something in it"
-    fix = "Pass draws; files are read by their own libraries: arviz.from_netcdf, numpy.load."
-    return UsageError(found=f"draws as {type(draws).__name__}", expected=expected, fix=fix)
+    return UsageError(
+        found=f"draws as {type(draws).__name__}",
+        expected="arrays, a DataFrame, InferenceData, MCMC or states, with something in it",
+        fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, numpy.load.",
+    )

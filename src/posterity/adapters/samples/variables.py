@@ -84,9 +84,11 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
         chain, draw, *place = (int(i) for i in np.argwhere(wrong)[0])
         at = f"{called}[{','.join(map(str, place))}]" if place else called
         where = f"the first of {at!r} at chain {chain}, draw {draw}"
-        found = f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, {where}"
-        fix = "Look for why the sampler diverged; or leave out these draws, or the variable."
-        raise ParameterError(found=found, expected="finite numbers", fix=fix)
+        raise ParameterError(
+            found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, {where}",
+            expected="finite numbers",
+            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
+        )
     labels = entry_names(called, draws.shape[2:], coords)
     return Variable(name, draws, labels, supports.RealNumbers(draws.shape[2:]))
 
@@ -142,9 +144,11 @@ def on(own: Variable, support: Any) -> Variable:
     values, axes = own.values, support.axes
     wrong = axes > len(own.shape) or (axes == 1 and own.shape[-1] < 2)
     if wrong or (axes == 2 and own.shape[-1] != own.shape[-2]):
-        found = f"draws of {called!r} of shape {own.shape} each"
-        expected = f"{support.name} on the last {axes} axes" if axes > 1 else support.name
-        raise StructureError(found=found, expected=expected, fix="Mend support=.")
+        raise StructureError(
+            found=f"draws of {called!r} of shape {own.shape} each",
+            expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
+            fix="Mend support=.",
+        )
     if support is supports.Simplex:
         total = values.sum(-1, keepdims=True)  # more than float32 left off stays, and is refused
         near = abs(total - 1) < 1e-4
@@ -156,7 +160,9 @@ def on(own: Variable, support: Any) -> Variable:
     if not inside.all():
         worst = np.asarray(values[np.unravel_index(int(np.argmin(inside)), inside.shape)])
         such = np.array2string(worst, precision=6, threshold=9)
-        found = f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}"
-        fix = "Mend support=, or leave out draws that lie on its border."
-        raise ParameterError(found=found, expected=support.name, fix=fix)
+        raise ParameterError(
+            found=f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}",
+            expected=support.name,
+            fix="Mend support=, or leave out draws that lie on its border.",
+        )
     return dataclasses.replace(own, values=values, support=made)

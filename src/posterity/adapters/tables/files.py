@@ -152,8 +152,11 @@ def read_moments(
     if covariance is None:
         return result
     if result.covariance is not None:
-        found = f"a covariance in {str(path)!r}, and another in {str(covariance)!r}"
-        raise UsageError(found=found, expected="one of them", fix="Leave one out.")
+        raise UsageError(
+            found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
+            expected="one of them",
+            fix="Leave one out.",
+        )
     cells = reader.read_cells(Path(covariance), unnamed=True)
     across, down = cells.header[1:], tuple(reader.clean(row[0]) for row in cells.rows)
     _check_names(Path(covariance), down, cells.lines)
@@ -164,9 +167,11 @@ def read_moments(
         wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
         for name, one, other in zip(result.names, result.sd, wide, strict=True):
             if not abs(one - other) <= 0.005 * max(abs(one), other):
-                found = f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance"
-                fix = "Give the two that belong together, or leave the sd out."
-                raise StructureError(found=found, expected="tables of one fit", fix=fix)
+                raise StructureError(
+                    found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
+                    expected="tables of one fit",
+                    fix="Give the two that belong together, or leave the sd out.",
+                )
     return result._replace(sd=None, covariance=matrix)
 
 

@@ -53,18 +53,22 @@ def from_table(
     (('age', 'bp'), [0.0025, 0.0001])
     """
     if (sd is None) == (covariance is None):
-        found = f"{'neither' if sd is None else 'both'} of sd and covariance"
-        fix = "Say how far off the means may be, once."
-        raise UsageError(found=found, expected="one of them", fix=fix)
+        raise UsageError(
+            found=f"{'neither' if sd is None else 'both'} of sd and covariance",
+            expected="one of them",
+            fix="Say how far off the means may be, once.",
+        )
     family = family or ("gaussian" if sd is None else "diagonal")
     one_of(*FAMILIES).check(family=family)
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
     mean = _numbers(names, mean, 1, "mean")
     if sd is None and family != "gaussian":
-        found = f"a covariance for family {family!r}"
-        fix = "Leave the covariance or the family out; nothing is dropped unasked."
-        raise UsageError(found=found, expected="standard deviations, or family 'gaussian'", fix=fix)
+        raise UsageError(
+            found=f"a covariance for family {family!r}",
+            expected="standard deviations, or family 'gaussian'",
+            fix="Leave the covariance or the family out; nothing is dropped unasked.",
+        )
     if sd is None:
         return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
@@ -137,9 +141,11 @@ def to_table(law: Any) -> dict[str, Any]:
     blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, families.Product) else {}
     kinds = {type(block) for block in blocks.values()}
     if not one or not (law.gaussian or kinds in ({families.Gamma}, {families.Beta})):
-        expected = "one Gaussian, a network, or a product of gammas or betas"
-        fix = "Look at it with posterity show; a block of a product is posterior.blocks[name]."
-        raise StructureError(found=f"a {type(law).__name__}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"a {type(law).__name__}",
+            expected="one Gaussian, a network, or a product of gammas or betas",
+            fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
+        )
     if blocks:
         family, names = kinds.pop().__name__.lower(), list(blocks)
         parts = [block.marginals()[0] for block in blocks.values()]
@@ -205,9 +211,11 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     values, vectors = np.linalg.eigh(correlation)
     if values[0] <= len(names) * np.finfo(float).eps:
         most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
-        found = f"a covariance that is not positive definite, mostly because of {most}"
-        fix = "Give more digits, or leave out a parameter that follows from the others."
-        raise ParameterError(found=found, expected="a positive definite covariance", fix=fix)
+        raise ParameterError(
+            found=f"a covariance that is not positive definite, mostly because of {most}",
+            expected="a positive definite covariance",
+            fix="Give more digits, or leave out a parameter that follows from the others.",
+        )
     return correlation * np.outer(sd, sd)
 
 

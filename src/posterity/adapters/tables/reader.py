@@ -233,9 +233,11 @@ def table_error(
 
 
 def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
-    found = f"table {str(path)!r} that cannot be read ({why})"
-    expected = f"a whole {kind} file" if kind else "a text file in UTF-8"
-    return ArtifactError(found=found, expected=expected, fix="Mend the path or the file.")
+    return ArtifactError(
+        found=f"table {str(path)!r} that cannot be read ({why})",
+        expected=f"a whole {kind} file" if kind else "a text file in UTF-8",
+        fix="Mend the path or the file.",
+    )
 
 
 def _cells(path: Path, text: str, unnamed: bool) -> Cells:

@@ -35,12 +35,9 @@ class State(NamedTuple):
     """The state of chains: all that the next step needs."""
 
     position: Any
-    step: jax.Array
-    """How many steps were made, int32."""
-    scale: Any
-    """The preconditioner, which broadcasts to the position; None is one."""
-    memory: Any
-    """Momentum or a mean of squares, shaped as the position, if the kernel keeps one."""
+    step: jax.Array  # How many steps were made, int32
+    scale: Any  # The preconditioner, which broadcasts to the position; None is one
+    memory: Any  # Momentum or a mean of squares, shaped as the position, if the kernel keeps one
 
 
 class Info(NamedTuple):
@@ -50,17 +47,14 @@ class Info(NamedTuple):
 
 
 class Kernel(abc.ABC):
-    """A rule for the steps of a chain.
-
-    A step raises a UsageError where ``step_size`` is None, and a StructureError where position,
-    gradient and scale have not the same structure.
+    """A rule for the steps of a chain. A step raises a UsageError where ``step_size`` is None, and
+    a StructureError where position, gradient and scale have not the same structure.
     """
 
     step_size: StepSize | None
     noise: str
     temperature: StepSize
-    friction: Any = 1
-    """The friction of the momentum; 1 without any."""
+    friction: Any = 1  # The friction of the momentum; 1 without any
     remembers: ClassVar[bool] = False
     """Whether its state has a memory, shaped as the position, which starts at zero."""
 
@@ -106,11 +100,10 @@ class Kernel(abc.ABC):
 class SGLD(Kernel):
     """Stochastic-gradient Langevin dynamics.
 
-    Args:
-        step_size: ``eps``, in the parameters' units squared over that of the log density (nats),
-            or a schedule; None if it is to be found by :class:`~posterity.distillation.Langevin`.
-        noise: a kind of :func:`posterity.distillation.sampling.noise.normal`.
-        temperature: 1 is the posterior, 0 ascent without noise; or a schedule.
+    ``step_size`` is ``eps``, in the parameters' units squared over nats, or a schedule; None if
+    :class:`~posterity.distillation.Langevin` is to find it. ``noise`` is a kind of
+    :func:`posterity.distillation.sampling.noise.normal`; a ``temperature`` of 1 is the posterior, 0
+    ascent without noise, or it is a schedule.
 
     Source: welling2011.
 
@@ -134,18 +127,12 @@ class PreconditionedSGLD(Kernel):
     ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) (gradient / records)²`` divided
     by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it.
 
-    The posterior is not left exactly what it is: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j`` is left
-    out, as in the paper, which bounds it by one of order ``(1 - decay) / floor^(3/2)``; entries of
-    few records are off most. To have the posterior exactly, let this find ``s`` and go on with
-    ``SGLD`` and ``init(position, scale=s)``: see :meth:`scale_of`.
+    The posterior is not left exactly what it is: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j``, of order
+    ``(1 - decay) / floor^(3/2)``, is left out as in the paper. To have it exactly, let this find
+    ``s`` and go on with ``SGLD`` and ``init(position, scale=s)``: see :meth:`scale_of`.
 
-    Args:
-        step_size: as of :class:`SGLD`, for an entry whose gradient has a root mean square of one.
-        decay: the share of ``V`` that a step leaves, in [0, 1).
-        floor: what is added to the root, positive, in the units of ``gradient / records``.
-        records: what the gradient is divided by before it is squared; with the number of records,
-            sizes and floors are as in the paper, whose ``V`` is that of the mean over a minibatch.
-        noise, temperature: as of :class:`SGLD`.
+    The ``step_size`` is for an entry whose gradient has a root mean square of one. With the number
+    of ``records`` sizes and floors are as in the paper, whose ``V`` is of means over a minibatch.
 
     Source: li2016, algorithm 1.
 
@@ -200,15 +187,9 @@ class SGHMC(Kernel):
         theta += v
 
     which is the paper's update with a learning rate ``η = friction eps s / 2`` and a momentum decay
-    ``α = friction``. So a ``step_size`` means what it means for :class:`SGLD`, which it is with
-    ``friction=1``. A small friction allows larger sizes: on a Gaussian of precision ``λ`` up to
-    ``(8 - 4 friction) / (friction λ)``, and the error of the variance is the smaller.
-
-    Args:
-        step_size: as of :class:`SGLD`.
-        friction: the share of the momentum that a step loses, in (0, 1]; None if it is to be found
-            with the step size.
-        noise, temperature: as of :class:`SGLD`.
+    ``α = friction``; :class:`SGLD` has a friction of 1. A small one allows larger sizes: on a
+    Gaussian of precision ``λ`` up to ``(8 - 4 friction) / (friction λ)``. The ``friction``, in
+    (0, 1], is None if it is to be found with the step size.
 
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
 
@@ -230,15 +211,16 @@ class SGHMC(Kernel):
         super().__post_init__()
         SHARE.or_none().check(friction=self.friction)
         if self.friction is None and self.step_size is not None:
-            found = "a step size without a friction"
-            expected = "a friction beside it, or None for both"
-            raise UsageError(found=found, expected=expected, fix="Pass friction=0.1.")
+            raise UsageError(
+                found="a step size without a friction",
+                expected="a friction beside it, or None for both",
+                fix="Pass friction=0.1.",
+            )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step of the momentum, and of the position by it."""
-        friction: Any = self.friction
         size, move = self._moves(state, gradient, state.scale, key)
-        blend = lambda old, new: (1 - friction) * old + friction * new
+        blend = lambda old, new: (1 - self.friction) * old + self.friction * new  # type: ignore
         momentum = jax.tree.map(blend, state.memory, move)
         position = jax.tree.map(jnp.add, state.position, momentum)
         return State(position, state.step + 1, state.scale, momentum), Info(size)
@@ -250,9 +232,11 @@ def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any]
     pairs = zip(*map(jax.tree.leaves, (position, other)), strict=False)
     same = jax.tree.structure(position) == jax.tree.structure(other)
     if not (same and all(fits(jnp.shape(leaf), own.shape) for own, leaf in pairs)):
-        found = f"{what} of shapes {shapes[1]}"
-        fix = "Take the gradient with respect to the position, as jax.grad gives it."
-        raise StructureError(found=found, expected=f"those of the position, {shapes[0]}", fix=fix)
+        raise StructureError(
+            found=f"{what} of shapes {shapes[1]}",
+            expected=f"those of the position, {shapes[0]}",
+            fix="Take the gradient with respect to the position, as jax.grad gives it.",
+        )
 
 
 def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

@@ -27,10 +27,8 @@ from posterity.families.layers import Layers
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
-CHAINS = (16, 4)
-"""Chains of small models and of large ones: four predict better than any of them."""
-LARGE = 20_000
-"""Weights from which a model is large."""
+CHAINS = (16, 4)  # Chains of small models and of large ones: four predict better than any of them
+LARGE = 20_000  # Weights from which a model is large
 CLIMB = (2000, 6000)
 """Steps by which chains of a small network, or of a large one, climb to where the posterior is."""
 BURN_IN = (1000, (40_000, 5_000))
@@ -38,16 +36,12 @@ BURN_IN = (1000, (40_000, 5_000))
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which it is seen whether steps suit where chains are."""
-HOT = 0.5
-"""By how much minibatches may heat an array of weights before steps are tuned once more."""
-OFF = 0.15
-"""How far a temperature may be from what it should be, as a share."""
+HOT = 0.5  # By how much minibatches may heat an array of weights before steps are tuned once more
+OFF = 0.15  # How far a temperature may be from what it should be, as a share
 SURE = 4.0
 """Standard errors from which a difference counts: the worst of several groups is looked at."""
-RECORDS = 2048
-"""Records, at most, at which it is seen whether the noise is what the model says."""
-HALF = 0.6745
-"""Standard deviations to either side that hold half of a normal law."""
+RECORDS = 2048  # Records, at most, at which it is seen whether the noise is what the model says
+HALF = 0.6745  # Standard deviations to either side that hold half of a normal law
 UNEVEN = 0.05
 """The least distance from one half at which the share of records in such intervals is wrong."""
 ALONE = "one chain cannot show that another would be elsewhere: run two at least"
@@ -70,12 +64,9 @@ class State(NamedTuple):
     origin: Any
     """Where draws began to count, from which temperatures are measured: near, as their variance
     grows with the distance; a chain that has not left it has one of zero."""
-    level: jax.Array
-    """The log density estimate of each chain, in nats, at its last step."""
-    friction: jax.Array
-    """The friction of momentum, where it was tuned."""
-    modes: Any
-    """The weights at which the first chains of a network's ended their climb, else None."""
+    level: jax.Array  # The log density estimate of each chain, in nats, at its last step
+    friction: jax.Array  # The friction of momentum, where it was tuned
+    modes: Any  # The weights at which the first chains of a network's ended their climb, else None
 
 
 class Langevin(Teacher):
@@ -87,11 +78,10 @@ class Langevin(Teacher):
         data: of the posterior, as the model takes them.
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
             a friction that is found for networks and SGLD for other models. A ``step_size`` of None
-            is found, as large as leaves the chain at most five per cent too warm (three with
-            momentum) by the curvature of its worst direction, and as much by the minibatch noise.
+            is found: at most five per cent too warm (three with momentum) by the curvature of its
+            worst direction, and as much by the minibatch noise.
         chains: how many; by default 16 of small networks, four of large ones.
-        batch_size: records of a minibatch, all where there are fewer; by default 100, and all
-            where there are at most 300, whose gradients then have no noise.
+        batch_size: records of a minibatch; by default 100, and all where there are at most 300.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass, by
             default 2,000 of small networks and 6,000 of large ones; other models start at the mode.
@@ -109,8 +99,7 @@ class Langevin(Teacher):
     >>> from posterity.networks import Layers
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 5, 2))
     >>> x = np.random.default_rng(0).normal(size=(50, 2))
-    >>> teacher = Langevin(net, net.prior(variance=1.0), (x, (x[:, 0] > 0).astype(int)))
-    >>> teacher.chains
+    >>> Langevin(net, net.prior(variance=1.0), (x, (x[:, 0] > 0).astype(int))).chains
     16
     """
 
@@ -166,14 +155,8 @@ class Langevin(Teacher):
         pair = isinstance(data, tuple) and len(data) == 2
         return data[0] if pair and all(hasattr(leaf, "shape") for leaf in data) else None
 
-    # --- a run -----------------------------------------------------------------------------------
-
     def begin(self, *, key: jax.Array) -> State:
-        """Chains where draws begin to count.
-
-        Raises:
-            ParameterError: if a chain diverged.
-        """
+        """Chains where draws begin to count; one that diverged is a ParameterError."""
         first, second, third, last = jax.random.split(key, 4)
         with jax.enable_x64(False):
             positions = self.target.start(self.chains, key=first)
@@ -199,9 +182,8 @@ class Langevin(Teacher):
             return self._counted(state.kernel, state.friction, state.modes)
 
     def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float | None, float]:
-        """The scale of each coordinate with the step size in it, that size, and the friction.
-
-        The size is None, and not in the scale, where the kernel has one.
+        """The scale of each coordinate with the step size in it, that size, and the friction. The
+        size is None, and not in the scale, where the kernel has one.
         """
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
@@ -213,7 +195,6 @@ class Langevin(Teacher):
 
     def _cooled(self, state: State, key: jax.Array) -> State:
         """The state with shorter steps, if the noise of minibatches heats whole arrays of weights.
-
         Where the posterior has its mass minibatches differ more than at the end of the climb, where
         steps were tuned, and above all so under a wide prior.
         """
@@ -413,8 +394,6 @@ class Langevin(Teacher):
             "noise is not normal, or not what the model says; let it vary with the inputs"
         ]
 
-    # --- draws to keep ---------------------------------------------------------------------------
-
     @renamed(draws="samples")
     def sample(
         self,
@@ -423,17 +402,11 @@ class Langevin(Teacher):
         key: jax.Array | None = None,
         progress: ProgressCallback | None = None,
     ) -> Draws:
-        """So many draws of every chain, ``thin`` steps apart, to be kept in memory.
-
-        The ``key`` is that of the start, the minibatches and the noise, ``jax.random.key(0)`` by
-        default; ``progress`` is called now and then, its ``step`` the draws made of each chain.
-
-        Warns:
-            ConvergenceWarning: for each reason not to rely on the draws, which ``diagnostics`` has
-                too: chains that are too warm, still spread or disagree, and too few draws to tell.
-
-        Raises:
-            ParameterError: if a chain diverged.
+        """So many draws of every chain, ``thin`` steps apart, to be kept in memory. The ``key`` is
+        ``jax.random.key(0)`` by default; ``progress`` is called now and then, its ``step`` the
+        draws made of each chain. A chain that diverged is a ParameterError, and a
+        ConvergenceWarning names each reason not to rely on the draws, which ``diagnostics`` has
+        too.
         """
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key

@@ -2,13 +2,9 @@
 
 Drawing normals takes most of the time of a Langevin step of a network on a CPU. Increments of mean
 zero, variance one and third moment zero give the law of a chain's long-run averages to the same
-order in the step size (talay1990). The number of ones among 32 fair bits has these moments, and its
-fourth is 2.94 where a normal's is 3.
-
-The bits are a hash of where a number lies, of the leaf and of the key, whose two words are added
-before the first round and between the rounds, so that two keys have no stretch of numbers in
-common. Fewer rounds were seen in the lags' correlations. A compiler fuses the hash with the sum
-that the noise goes into, and nothing is stored.
+order in the step size (talay1990); the number of ones among 32 fair bits has these moments, and its
+fourth is 2.94. The bits are a hash of where a number lies, of the leaf and of the key; a compiler
+fuses it with the sum that the noise goes into. Fewer rounds were seen in the lags' correlations.
 """
 
 from typing import Any
@@ -39,13 +35,10 @@ GOLDEN = 0x9E3779B9
 
 def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
-
     Leaves, entries and keys are independent, and numbers the same on every device. ``kind`` is
     ``"binomial"``, the number of ones among 32 bits, centred and scaled, which is at most 5.7 in
-    size; or ``"normal"``, exact, which takes forty times as long on a CPU.
-
-    Raises:
-        UsageError: for another kind, a key that is not typed, and leaves that are not floating.
+    size; or ``"normal"``, exact, which takes forty times as long on a CPU. Another kind, a key that
+    is not typed and leaves that are not floating are a UsageError.
 
     Source: talay1990; kloeden1992, section 14.1.
 
@@ -58,9 +51,11 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     leaves, tree = jax.tree.flatten(like)
     for leaf in leaves:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            expected = "floating point: noise has no whole numbers"
-            fix = "Leave what is not sampled out of the position."
-            raise UsageError(found=f"a leaf of type {leaf.dtype}", expected=expected, fix=fix)
+            raise UsageError(
+                found=f"a leaf of type {leaf.dtype}",
+                expected="floating point: noise has no whole numbers",
+                fix="Leave what is not sampled out of the position.",
+            )
     exact = lambda index, leaf: jax.random.normal(
         jax.random.fold_in(key, index), leaf.shape, leaf.dtype
     )
@@ -70,13 +65,9 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
 
 
 def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
-    """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32.
-
-    They are what 32 random bits leave when divided by ``below``, so that chances differ by at most
-    one in 2³². Under the same key they are independent of :func:`normal`.
-
-    Raises:
-        UsageError: for a key that is not typed, and ``below`` outside [1, 2³¹).
+    """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32. They are
+    what 32 random bits leave when divided by ``below``, from 1 to 2³¹ - 1: chances differ by at
+    most one in 2³². Under the same key they are independent of :func:`normal`.
 
     >>> indices(jax.random.key(0), (2, 3), below=10).shape
     (2, 3)

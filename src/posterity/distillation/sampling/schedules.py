@@ -45,7 +45,6 @@ TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
     """``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and a ``gamma`` that is not negative.
-
     For ``gamma`` in (1/2, 1] the sum of sizes is infinite and that of their squares is not, so that
     averages over the chain, each draw weighted by its size, converge to the posterior's.
 
@@ -97,7 +96,6 @@ class Halving:
 @dataclasses.dataclass(frozen=True)
 class Cyclical:
     """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
-
     The large sizes at the start of a cycle take the chain to another mode, the small ones at its
     end draw from there.
 
@@ -146,13 +144,17 @@ def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
     0.25
     """
     if step_size is None:
-        found = "a kernel whose step_size is None, which is still to be found"
-        fix = "Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin."
-        raise UsageError(found=found, expected="a size, or a schedule", fix=fix)
+        raise UsageError(
+            found="a kernel whose step_size is None, which is still to be found",
+            expected="a size, or a schedule",
+            fix="Pass SGLD(step_size=1e-3), or leave it to posterity.distillation.Langevin.",
+        )
     size = step_size(step) if callable(step_size) else step_size
     size = jnp.asarray(size).astype(jnp.float32)
     if size.shape:
-        found = f"a schedule that gives an array of shape {size.shape}"
-        fix = "Give parameters sizes of their own by `scale` of the kernel's init."
-        raise UsageError(found=found, expected="one number", fix=fix)
+        raise UsageError(
+            found=f"a schedule that gives an array of shape {size.shape}",
+            expected="one number",
+            fix="Give parameters sizes of their own by `scale` of the kernel's init.",
+        )
     return size

@@ -29,19 +29,13 @@ from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 
 BATCH_SIZE = 100
-WHOLE = 300
-"""Records, at most, of which a minibatch has all by default."""
-GROUPS = 32
-"""Coordinates of which each has a temperature of its own."""
-DENSE = 500
-"""Parameters up to which the whole curvature is computed; beyond it, its diagonal."""
-MOST = 50_000
-"""Records that the mode is sought with; they stand for all."""
+WHOLE = 300  # Records, at most, of which a minibatch has all by default
+GROUPS = 32  # Coordinates of which each has a temperature of its own
+DENSE = 500  # Parameters up to which the whole curvature is computed; beyond it, its diagonal
+MOST = 50_000  # Records that the mode is sought with; they stand for all
 STEPS = 500
-SCALES = np.array([0.0, 0.1, 0.3, 1.0])
-"""Shares of draws of the prior from which modes are sought."""
-WIDEST = 1e3
-"""The largest standard deviation, in unconstrained coordinates, at a mode."""
+SCALES = np.array([0.0, 0.1, 0.3, 1.0])  # Shares of draws of the prior from which modes are sought
+WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
 
 
 class Target(eqx.Module):
@@ -49,8 +43,7 @@ class Target(eqx.Module):
 
     model: Any
     prior: Any
-    data: Any
-    """Arrays whose first axis counts records, in single precision."""
+    data: Any  # Arrays whose first axis counts records, in single precision
     count: int = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
     """Records of a minibatch; all of them, the ``count``, where it is as large."""
@@ -100,17 +93,15 @@ class Target(eqx.Module):
     @abc.abstractmethod
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
-        over the number of coordinates, for positions ``away`` from some origin.
-
-        Under the law with density ``p`` the expectation of each is one, wherever the origin is,
-        also with gradients of minibatches. Steps that are too large leave it higher.
+        over the number of coordinates, for positions ``away`` from some origin. Under the law with
+        density ``p`` the expectation of each is one, wherever the origin is, also with gradients of
+        minibatches. Steps that are too large leave it higher.
         """
 
 
 class WeightsTarget(Target):
-    """The weights of a network, as the tree of arrays that the network takes.
-
-    ``prior`` are the trees of means and precisions of independent Gaussian weights.
+    """The weights of a network, as the tree of arrays that the network takes. ``prior`` are the
+    trees of means and precisions of independent Gaussian weights.
     """
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
@@ -161,17 +152,13 @@ class WeightsTarget(Target):
 
 class ModelTarget(Target):
     """The target of any model and any prior: positions (c, d) are unconstrained, in the shape of
-    the posterior.
-
-    ``u = centre + factor v`` for positions ``v``, and the model's parameters are a smooth function
-    of ``u`` (:func:`~posterity.families.unconstrained.unconstrained`).
+    the posterior. ``u = centre + factor v`` for positions ``v``, and the model's parameters are a
+    smooth function of ``u`` (:func:`~posterity.families.unconstrained.unconstrained`).
     """
 
     centre: Any
-    factor: Any
-    """A triangle (d, d), or the diagonal of one (d,)."""
-    modes: Any
-    """Positions (k, d) to start about, in turn."""
+    factor: Any  # A triangle (d, d), or the diagonal of one (d,)
+    modes: Any  # Positions (k, d) to start about, in turn
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """About the modes, as wide as the posterior is at the centre."""
@@ -228,9 +215,11 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
     if isinstance(model, NeuralNetwork) and getattr(prior, "diagonal", False):
         if prior.event_shape != (model.size,):
-            found = f"a prior of {prior.event_shape} numbers for {model.size} weights"
-            fix = "Make it by model.prior(variance=...)."
-            raise StructureError(found=found, expected="one of all weights", fix=fix)
+            raise StructureError(
+                found=f"a prior of {prior.event_shape} numbers for {model.size} weights",
+                expected="one of all weights",
+                fix="Make it by model.prior(variance=...).",
+            )
         leaves = [np.asarray(leaf, np.float32) for leaf in (prior.mean, prior.precision)]
         with jax.enable_x64(False):
             trees = tuple(model.unravel(leaf) for leaf in leaves)
@@ -246,9 +235,6 @@ def _single(leaf: Any) -> jax.Array:
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
     small = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
     return jax.device_put(leaf.astype(np.int32 if small else np.float32))
-
-
-# --- the mode, and the curvature there -----------------------------------------------------------
 
 
 def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, Any]:

@@ -18,23 +18,16 @@ from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 
 RATE = 1e-2
-CHUNK = 250
-"""Steps of a climb in one compiled call, after which it can be interrupted."""
+CHUNK = 250  # Steps of a climb in one compiled call, after which it can be interrupted
 EXCESS = 0.05, 0.03
 """By how much a chain's temperature may exceed what it should be in its worst direction, for
 either reason; without momentum, and with it."""
-POWERS = 24
-"""Products with the curvature from which its largest value is found."""
-GRADIENTS = 64
-"""Minibatches from which the noise of gradients is found."""
-LITTLE = 0.01
-"""The least friction that is found: momentum lasts for a hundred steps."""
-FEW = 4
-"""Chains of which the direction of the largest noise is sought."""
-NUMBERS = 1 << 26
-"""Entries, about, of all minibatch gradients that are held at a time."""
-WIDEST = 30.0
-"""How much larger than the median a coordinate's scale may be."""
+POWERS = 24  # Products with the curvature from which its largest value is found
+GRADIENTS = 64  # Minibatches from which the noise of gradients is found
+LITTLE = 0.01  # The least friction that is found: momentum lasts for a hundred steps
+FEW = 4  # Chains of which the direction of the largest noise is sought
+NUMBERS = 1 << 26  # Entries, about, of all minibatch gradients that are held at a time
+WIDEST = 30.0  # How much larger than the median a coordinate's scale may be
 
 
 @jax.jit
@@ -138,9 +131,7 @@ def warmth(
 
 def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
     """Return by how much the noise of minibatches raises the temperature of the warmest array's
-    mean.
-
-    ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
+    mean. ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
     minibatch gradient add ``s n / 4``.
     """
     if target.batch_size == target.count:
@@ -194,7 +185,6 @@ def _curvature(
     target: Target, positions: PyTree, root: PyTree, key: jax.Array
 ) -> tuple[np.ndarray, np.ndarray]:
     """The largest curvature of each chain in units of the scale, and its error: power iteration.
-
     Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
     of a network's units count as what they do to it.
     """

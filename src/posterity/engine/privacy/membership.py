@@ -204,9 +204,11 @@ def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: in
     if not isinstance(predictor, Distribution):
         return predictor(records)
     if model is None:
-        found = f"a {type(predictor).__name__} without a model"
-        fix = "Pass model=, or a function from records to log predictive probabilities."
-        raise UsageError(found=found, expected="the model whose posterior it is", fix=fix)
+        raise UsageError(
+            found=f"a {type(predictor).__name__} without a model",
+            expected="the model whose posterior it is",
+            fix="Pass model=, or a function from records to log predictive probabilities.",
+        )
     import jax
 
     law, data, key = predictor, Records.of_model(model, records).data, jax.random.key(0)

@@ -163,9 +163,11 @@ class GaussianMechanism:
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows @ self.root
         if not np.isfinite(rows).all():
-            found = "NaN, infinity or overflow among contributions"
-            fix = "Look for the records that they come from; do not tell others which."
-            raise ParameterError(found=found, expected="finite numbers", fix=fix)
+            raise ParameterError(
+                found="NaN, infinity or overflow among contributions",
+                expected="finite numbers",
+                fix="Look for the records that they come from; do not tell others which.",
+            )
         largest = np.abs(rows).max(1, keepdims=True, initial=np.finfo(float).tiny)
         lengths = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
         bound = self.clip * (1 - 1e-9)  # a little less, so that rounding does not exceed it

@@ -278,6 +278,8 @@ def _there(session: Session) -> frozenset[str]:
 
 
 def _no_kit(kit: Path, file: str, error: Exception) -> ArtifactError:
-    found = f"no {file} in {str(kit)!r} that can be read ({error})"
-    fix = "Name the folder that holds startup/ and local/."
-    return ArtifactError(found=found, expected="a folder that `nvflare provision` made", fix=fix)
+    return ArtifactError(
+        found=f"no {file} in {str(kit)!r} that can be read ({error})",
+        expected="a folder that `nvflare provision` made",
+        fix="Name the folder that holds startup/ and local/.",
+    )

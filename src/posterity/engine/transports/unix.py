@@ -265,9 +265,11 @@ class Client:
                     raw.connect(address)
             except OSError as error:
                 raw.close()
-                found = f"no agent at {str(self.path)!r} ({error.strerror or error})"
-                fix = "Start it by `posterity site run`."
-                raise Absent(found=found, expected="one that runs", fix=fix) from error
+                raise Absent(
+                    found=f"no agent at {str(self.path)!r} ({error.strerror or error})",
+                    expected="one that runs",
+                    fix="Start it by `posterity site run`.",
+                ) from error
             self._connection = framed(raw, self.timeout)
         return self._connection
 

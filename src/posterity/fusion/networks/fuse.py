@@ -104,9 +104,11 @@ def fuse_networks(
         )
     base: Any = prior
     if prior is not None and getattr(prior, "network_layers", None) is None:
-        found = f"a {type(prior).__name__} as prior"
-        fix = "Pass Network.prior(layers, variance)."
-        raise StructureError(found=found, expected="a Network", fix=fix)
+        raise StructureError(
+            found=f"a {type(prior).__name__} as prior",
+            expected="a Network",
+            fix="Pass Network.prior(layers, variance).",
+        )
     searched = components is None and matching is Matching.EVIDENCE
     if options.most is not None and not searched:
         raise UsageError(
@@ -166,9 +168,11 @@ def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
     wanted = by_layer(components, locals_[0].layers, "components")
     total = _side_by_side(locals_)
     if any(width > top for width, top in zip(wanted, total, strict=True)):
-        expected = f"no more than {total}: all sites' units side by side, none made up"
-        fix = "Pass components=None to have widths found."
-        raise UsageError(found=f"components={components!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"components={components!r}",
+            expected=f"no more than {total}: all sites' units side by side, none made up",
+            fix="Pass components=None to have widths found.",
+        )
     return wanted
 
 

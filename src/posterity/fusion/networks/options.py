@@ -82,9 +82,11 @@ def by_layer(value: Any, layers: Layers, name: str) -> Widths:
     several = isinstance(value, Sequence) and not isinstance(value, str)
     widths: tuple[Any, ...] = tuple(value) if several else (value,) * hidden
     if len(widths) != hidden or not all(map(WIDTH.allows, widths)):
-        expected = f"a positive whole number, or one for each of {hidden} hidden layers"
-        fix = f"Pass {name}=None to have widths found."
-        raise UsageError(found=f"{name}={value!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"{name}={value!r}",
+            expected=f"a positive whole number, or one for each of {hidden} hidden layers",
+            fix=f"Pass {name}=None to have widths found.",
+        )
     return tuple(map(int, widths))
 
 
@@ -114,11 +116,15 @@ def without_networks(
         UsageError: ``networks=`` or several ``components`` where there are none.
     """
     if any(has_units(block) for block in blocks):
-        found = "a Network as a block of a Product"
-        fix = "Fuse the networks, and the other blocks apart from them."
-        raise StructureError(found=found, expected="networks by themselves", fix=fix)
+        raise StructureError(
+            found="a Network as a block of a Product",
+            expected="networks by themselves",
+            fix="Fuse the networks, and the other blocks apart from them.",
+        )
     if options is not None or isinstance(components, tuple):
-        found = f"components={components!r}" if options is None else f"networks={options!r}"
-        expected = "a width a layer, and networks=, only for Networks with hidden layers"
-        raise UsageError(found=found, expected=expected, fix="Leave it out.")
+        raise UsageError(
+            found=f"components={components!r}" if options is None else f"networks={options!r}",
+            expected="a width a layer, and networks=, only for Networks with hidden layers",
+            fix="Leave it out.",
+        )
     return components

@@ -120,9 +120,11 @@ def _local(name: str, site: Site, weight: float, keep: bool) -> Local:
     prior: Any = site.prior
     size = float(np.abs(network.mean).max())
     if size > LARGEST:
-        found = f"weights of {size:.2g} at site {name!r}"
-        fix = "Check how the network was trained, and the scale of its data."
-        raise ParameterError(found=found, expected=f"means of at most {LARGEST:g}", fix=fix)
+        raise ParameterError(
+            found=f"weights of {size:.2g} at site {name!r}",
+            expected=f"means of at most {LARGEST:g}",
+            fix="Check how the network was trained, and the scale of its data.",
+        )
     order = []
     for index, width in enumerate(network.layers.widths):
         own = np.arange(width) if keep else np.lexsort(_contents(network, index))
@@ -283,9 +285,11 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
     if options.inputs is not None:
         examples = np.asarray(options.inputs, float)
         if examples[0].size != layers.inputs:
-            found = f"inputs of shape {examples.shape}"
-            fix = "Pass an array (n, *image)."
-            raise UsageError(found=found, expected=f"examples of shape {layers.image}", fix=fix)
+            raise UsageError(
+                found=f"inputs of shape {examples.shape}",
+                expected=f"examples of shape {layers.image}",
+                fix="Pass an array (n, *image).",
+            )
         examples = examples.reshape(len(examples), *layers.image)
         return examples[::2], examples[1::2]
     n = options.samples or (DENSE if isinstance(layers[0], Dense) else IMAGES)

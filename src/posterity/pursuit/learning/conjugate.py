@@ -35,39 +35,32 @@ FEATURES = Constraint(
     lambda own: own is None or isinstance(own, Features),
     fix="Wrap a function: OwnFeatures(function, size, name).",
 )
-DRAWS = 8
-"""Draws of a score's error, half of them mirrored, that a prediction averages over."""
-NEGLIGIBLE = 1e-2
-"""Degrees of sharpness that are less likely are left out."""
+DRAWS = 8  # Draws of a score's error, half of them mirrored, that a prediction averages over
+NEGLIGIBLE = 1e-2  # Degrees of sharpness that are less likely are left out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConjugateLearner:
     """Learns sums: no record is kept, the order of tasks does not matter, any can be forgotten.
 
-    A learner is a value, as a ledger and a posterior are: :meth:`observe` and :meth:`forget` give
-    another one and leave this one as it is. Files hold it (:func:`posterity.save`). Classes are
-    numbered from 0 on, with one head for all: a prediction does not need to know which task an
-    input is of. A class that no task held so far has no chance, ``log_chances`` of minus infinity.
+    A learner is a value: :meth:`observe` and :meth:`forget` give another one and leave this one as
+    it is. Files hold it (:func:`posterity.save`). Classes are numbered from 0 on, with one head for
+    all: a prediction does not need to know which task an input is of. A class that no task held so
+    far has no chance, ``log_chances`` of minus infinity.
 
     What a task adds is a factor of a conjugate posterior, kept in a :class:`~posterity.Ledger` with
     one entry a task, whose sums are exact and rounded once; so a learner that forgot a task
-    predicts, to the last bit, as one that never saw it. Learners of several sites :meth:`merge`,
-    and one task of one of them can be forgotten afterwards.
+    predicts, to the last bit, as one that never saw it. Learners of several sites :meth:`merge`.
 
     What is learned are scores linear in fixed features; the ridge is chosen from the sums alone,
     and chances come from a law over the scores' sharpness, which tasks learn on records that were
-    held out. Predictions average over what sums leave open.
+    held out.
 
     Args:
-        classes: how many there will ever be; tasks hold any of them.
+        classes: how many there will ever be, two at least; tasks hold any of them.
         features: of inputs; by default those of the first task's shape (:func:`default_features`),
             never of its values.
-        ledger: of a learner that has begun.
-
-    Raises:
-        UsageError: for fewer than two classes, or what are no features.
-        StructureError: if the ledger is one of other classes or features.
+        ledger: of a learner that has begun, of the same classes and features.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(4, size=400)
@@ -89,17 +82,21 @@ class ConjugateLearner:
         CLASSES.check(classes=self.classes)
         FEATURES.check(features=self.features)
         if self.features is None and self.ledger is not None:
-            found = "a ledger without features"
-            fix = "Pass them too."
-            raise UsageError(found=found, expected="the features whose sums it holds", fix=fix)
+            raise UsageError(
+                found="a ledger without features",
+                expected="the features whose sums it holds",
+                fix="Pass them too.",
+            )
         if self.features is not None:
             prior = sums.prior(self.classes, self.features.size)
             if self.ledger is None:
                 object.__setattr__(self, "ledger", Ledger(prior))
             elif self.ledger.prior != prior:
-                found = f"a ledger over {self.ledger.prior!r}"
-                fix = "Pass the classes and the features of the learner that it is of."
-                raise StructureError(found=found, expected=f"one over {prior!r}", fix=fix)
+                raise StructureError(
+                    found=f"a ledger over {self.ledger.prior!r}",
+                    expected=f"one over {prior!r}",
+                    fix="Pass the classes and the features of the learner that it is of.",
+                )
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -117,19 +114,13 @@ class ConjugateLearner:
         """A learner that knows this task too; the records are not needed again.
 
         Args:
-            task: its name, which forgets it again.
+            task: its name, which forgets it again; one that is known is a LedgerError.
             x: inputs (n, ...), of the shape that all tasks share.
             y: the class of each, whole numbers from 0 to ``classes - 1``.
             originals: (n,) where some records are copies, the number of what each is a copy of:
                 copies of one record are never held out from one another.
 
-        Warns:
-            ScaleWarning: for inputs in units that the features are not meant for.
-
-        Raises:
-            LedgerError: for a task of a name that it knows.
-            StructureError: for inputs of another shape, or no records.
-            ParameterError: for values that are not finite, and labels that are no class.
+        Inputs in units that the features are not meant for are a ScaleWarning.
         """
         x, y = new_records(task, x, y, self.tasks, self.classes)
         start = self
@@ -150,22 +141,22 @@ class ConjugateLearner:
         return dataclasses.replace(start, ledger=ledger)
 
     def forget(self, *tasks: str) -> Self:
-        """A learner that, to the last bit, does not know these tasks; its ledger knows they left.
-
-        A task that it does not know is a LedgerError, and nothing is forgotten.
+        """A learner that, to the last bit, does not know these tasks; its ledger knows they left. A
+        task that it does not know is a LedgerError, and nothing is forgotten.
         """
         known = self.tasks
         if wrong := [task for task in tasks if task not in known]:
-            found = f"a task {wrong[0]!r} to forget, which the learner does not know"
-            expected = f"one of {list(known[:10])}" + " and others" * (len(known) > 10)
-            raise LedgerError(found=found, expected=expected, fix="Check the name of the task.")
+            raise LedgerError(
+                found=f"a task {wrong[0]!r} to forget, which the learner does not know",
+                expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
+                fix="Check the name of the task.",
+            )
         if not tasks or self.ledger is None:
             return self
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
 
     def merge(self, other: Self) -> Self:
         """The learner that knows the tasks of both, those of one name and version once; ``a | b``.
-
         Other classes or features are a StructureError, two contents of one version of a task a
         LedgerError. Where sites share names of tasks, put the site first (``"north/flu"``).
         """
@@ -195,16 +186,15 @@ class ConjugateLearner:
         return np.flatnonzero(self.counts > 0)
 
     def predict(self, x: Any) -> Prediction:
-        """Chances of each class at inputs (n, ...), and how unsure they are.
-
-        Raises:
-            UsageError: before any task.
-            StructureError, ParameterError: as of :meth:`observe`.
+        """Chances of each class at inputs (n, ...), and how unsure they are; a UsageError before
+        any task.
         """
         if not self.tasks:
-            found = "a prediction asked of a learner that knows no task"
-            fix = "Call learner = learner.observe(name, x, y) first, and keep what it returns."
-            raise UsageError(found=found, expected="one task at least", fix=fix)
+            raise UsageError(
+                found="a prediction asked of a learner that knows no task",
+                expected="one task at least",
+                fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
+            )
         assert self.features is not None, "who knows a task has features"
         x = self.features.checked(x)
         parts = [
@@ -266,14 +256,18 @@ def new_records(
     """The records of a task that a learner of the ``known`` ones may observe."""
     NAME.check(task=task)
     if task in known:
-        expected = "a name that the learner does not know: records seen twice would count twice"
-        fix = "Name it otherwise, or forget the first one before."
-        raise LedgerError(found=f"a second task {task!r}", expected=expected, fix=fix)
+        raise LedgerError(
+            found=f"a second task {task!r}",
+            expected="a name that the learner does not know: records seen twice would count twice",
+            fix="Name it otherwise, or forget the first one before.",
+        )
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
-        found = f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}"
-        expected = "(n, ...) and (n,), one record at least"
-        raise StructureError(found=found, expected=expected, fix="Give one label an input.")
+        raise StructureError(
+            found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
+            expected="(n, ...) and (n,), one record at least",
+            fix="Give one label an input.",
+        )
     check_column(y, labels(classes))
     return x, y.astype(np.int64)
 
@@ -283,9 +277,6 @@ def _noise(classes: int) -> np.ndarray:
     """Standard normal errors of the scores, each with its mirror image: (draws, classes)."""
     half = np.random.RandomState(classes).standard_normal((DRAWS // 2, classes))
     return np.concatenate([half, -half])
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 def _written(features: Any) -> dict[str, Any]:

@@ -33,12 +33,9 @@ ROWS = 4096
 class Features(abc.ABC):
     """A function from inputs (n, *shape) to features (n, size), in float64."""
 
-    shape: tuple[int, ...] | None = None
-    """The shape of one input; None where any will do."""
-    size: int
-    """How many features there are."""
-    own_units: int = 0
-    """How many of them, the first ones, are in units of their own."""
+    shape: tuple[int, ...] | None = None  # The shape of one input; None where any will do
+    size: int  # How many features there are
+    own_units: int = 0  # How many of them, the first ones, are in units of their own
 
     @property
     @abc.abstractmethod
@@ -54,9 +51,11 @@ class Features(abc.ABC):
         x = self.checked(x)
         features = np.asarray(self.of(x), np.float64)
         if features.shape != (len(x), self.size):
-            found = f"features of shape {features.shape} for {len(x)} inputs"
-            fix = "A function of features takes a batch, and gives a row an input."
-            raise StructureError(found=found, expected=f"shape {(len(x), self.size)}", fix=fix)
+            raise StructureError(
+                found=f"features of shape {features.shape} for {len(x)} inputs",
+                expected=f"shape {(len(x), self.size)}",
+                fix="A function of features takes a batch, and gives a row an input.",
+            )
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:

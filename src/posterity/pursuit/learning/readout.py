@@ -2,16 +2,13 @@
 
 A record is the vector ``(e_y, φ(x))``: which class it is of, as a one and zeros, beside its
 features. Of a Gaussian with mean zero the Wishart is the conjugate posterior of the precision, and
-its one matrix, the sum of squares of such vectors, holds the count of every class, the sum of its
-features, and the squares of all features.
+its one matrix, the sum of squares of such vectors, holds all that is needed.
 
 Scores are the linear regression of ``e_y`` on features, whose ridge is chosen by generalised
-cross-validation, from sums alone (golub1979). They sum to one but are no probabilities; ``softmax(β
-s)`` are, for the right degree ``β``, which hardly depends on the features and on the number of
-records or classes: measured, from 5 to 13 in nine tables and sets of images and their pairs of
-classes. So a task learns it from its own classes alone, on quarters of its records that were not
-fitted: log likelihoods of a grid of degrees add up over tasks as every conjugate factor does. A
-task of two classes finds a degree about a quarter below what is right for four or ten.
+cross-validation, from sums alone (golub1979). Chances are ``softmax(β s)``, of a degree ``β`` that
+hardly depends on features, records or classes: from 5 to 13 in nine tables and sets of images. A
+task learns it from its own classes, on quarters of its records that were not fitted; log
+likelihoods of a grid of degrees add up over tasks. Of two classes it comes out a quarter low.
 """
 
 import dataclasses
@@ -26,31 +23,23 @@ from posterity.families import Categorical, Dirichlet, Product, Wishart
 
 Array = np.ndarray
 
-RIDGES = np.geomspace(1e-5, 1e3, 33)
-"""Tried ridges, of the mean of the features' variances."""
+RIDGES = np.geomspace(1e-5, 1e3, 33)  # Tried ridges, of the mean of the features' variances
 MOST_FITTED = 0.8
 """Degrees of freedom a record beyond which cross-validation from sums cannot be trusted."""
-CONSTANT = 1e-9
-"""Share of a feature's square that varies, below which it is taken for a constant."""
+CONSTANT = 1e-9  # Share of a feature's square that varies, below which it is taken for a constant
 
 ROUNDING = 1e-10
 """Share of the greatest variance of a coordinate, below which one is taken for rounding."""
 DEGREES = np.geomspace(1.0, 64.0, 25)
 """The degrees that are weighed, from a chance of e to one of e**64 for a score of one to zero."""
-MIDDLE, SPREAD = 9.0, 0.4
-"""The prior's median degree, and its standard deviation in logarithms."""
+MIDDLE, SPREAD = 9.0, 0.4  # The prior's median degree, and its standard deviation in logarithms
 RECORDS = 4000
 """Records of a task that are looked at, evenly spread over it: a few hundred tell a degree."""
 FEATURES = 500
 """Features that are used: the first ones, since the right degree hardly depends on them."""
-FOLDS = 4
-"""Parts of a task; fewer records of a class say nothing."""
-WEAK = 1e-6
-"""Squares that the prior has seen of each coordinate: enough to be a law, and no more."""
+FOLDS = 4  # Parts of a task; fewer records of a class say nothing
+WEAK = 1e-6  # Squares that the prior has seen of each coordinate: enough to be a law, and no more
 ROWS = 4096
-
-
-# --- sums -----------------------------------------------------------------------------------------
 
 
 def prior(classes: int, size: int) -> Product:
@@ -105,13 +94,9 @@ def summed(total: PyTree, prior: PyTree) -> Float[Array, "m m"]:
     return total.records.inverse_scale - prior.records.inverse_scale
 
 
-# --- scores ---------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Readout:
     """Scores of classes, one number each near one for its own records and near zero for others'.
-
     ``shift`` and ``axes`` turn features into independent coordinates, ``slopes`` and ``level``
     these into scores; ``narrow`` says how well each coordinate is known, ``noise`` is the variance
     of a record about its score, ``records`` how many there were.
@@ -143,10 +128,8 @@ class Readout:
         own_units: int = 0,
     ) -> Self:
         """Make the readout from counts of classes, all positive, sums of their features, and sums
-        of squares.
-
-        The first ``own_units`` features have units of their own, and are brought to the spread of
-        the others.
+        of squares. The first ``own_units`` features have units of their own, and are brought to the
+        spread of the others.
         """
         n = counts.sum()
         level, mean = counts / n, sums.sum(0) / n
@@ -209,9 +192,6 @@ def _explained(values: Array, target: Array, ridge: float) -> Array:
     return 2 * (target * slopes).sum(0) - (values[:, None] * slopes**2).sum(0)
 
 
-# --- how sharp chances are ----------------------------------------------------------------------
-
-
 def evidence(
     features: Float[Array, "n d"],
     y: Int[Array, " n"],
@@ -220,9 +200,8 @@ def evidence(
     originals: Int[Array, " n"] | None = None,
 ) -> Float[Array, " j"]:
     """Log likelihood, in nats, of the degrees: each quarter predicted by a fit of the others.
-
-    ``originals`` numbers what each record is a copy of: copies of one are in one quarter.
-    Zeros, which say nothing, of a task that has fewer than two classes of four records.
+    ``originals`` numbers what each record is a copy of: copies of one are in one quarter. Zeros,
+    which say nothing, of a task that has fewer than two classes of four records.
     """
     common = np.flatnonzero(np.bincount(y, minlength=classes) >= FOLDS)
     places = np.flatnonzero(np.isin(y, common))
