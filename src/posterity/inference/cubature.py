@@ -1,7 +1,6 @@
 """Gaussian posteriors of a user's own likelihoods: a sum over nodes that do not change.
 
-Noise that is drawn once makes the free energy a function that can be computed, searched along and
-minimised to the last digit, in place of one that is only seen through noise (giordano2024).
+Noise that is drawn once makes the free energy a function that can be minimised (giordano2024).
 
 Most likelihoods see ``z`` through a few linear predictors a record: the log odds of a logistic
 regression, a mean and a log scale, the logits of a few classes. These are found in the program that
