@@ -265,7 +265,7 @@ def test_a_student_listens_to_what_the_posterior_itself_predicts(regressions, mo
         chances = found.mean
         if model.startswith("survival"):
             wanted = {k: v for k, v in wanted.items() if k.startswith("survival")}
-            found = survival_of({"mean": chances}, range(chances.shape[1] - 1))
+            found = survival_of({"mean": chances}, [*map(float, range(chances.shape[1] - 1))])
             pairs = zip(list(found.values())[1:], wanted.values(), strict=True)
         else:
             pairs = [(chances[:, k], wanted[f"p{k}"]) for k in range(3)]

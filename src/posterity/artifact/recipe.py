@@ -553,9 +553,11 @@ def check_recipe(recipe: Recipe) -> None:
     for key, models in ONLY.items():
         value, what = getattr(recipe, key), key.replace("_", " ")
         if value and value != "gaussian" and recipe.model not in models:
-            found = f"{what} {value!r} of a {recipe.model} model"
-            expected = f"no {what}, or a model among {', '.join(models)}"
-            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
+            raise UsageError(
+                found=f"{what} {value!r} of a {recipe.model} model",
+                expected=f"no {what}, or a model among {', '.join(models)}",
+                fix="See posterity fit --help.",
+            )
     r, cuts, spline = recipe, recipe.cuts, recipe.hazard == SPLINE
     components = "a whole number of components (--components K), at least 1"
     ended = "the column of whether the time ended by one (--event NAME)"
