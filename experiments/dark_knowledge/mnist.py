@@ -33,8 +33,7 @@ PAPER = {
 GOALS = {"SGLD": 1.27, "distilled": 1.31}
 COLORS = {"plug-in": "#777777", "SGLD": "#1d70b8", "distilled": "#c1121f"}
 KINDS = {"MNIST": "#222222", "font digits": "#e08e0b", "Fashion-MNIST": "#2a9d4b"}
-STRANGE = 1000
-"""Images of each strange kind that are asked about."""
+STRANGE = 1000  # images of each strange kind that are asked about
 
 
 def images() -> Flat:

@@ -96,9 +96,6 @@ def fit(sequences: Sequences, setting: Setting, seed: int, cache: Path, name: st
     return harness.kept_object(cache / f"{'-'.join(parts)}.safetensors", make)
 
 
-# --- labellings ----------------------------------------------------------------------------------
-
-
 def labellings(local: dict[str, Ledger], pooled: Any, sequences: Sequences, seed: int) -> Labels:
     """By method, the label of every frame, one sequence after the other."""
     labels = lambda q, own=sequences: np.concatenate(label(q, own))
@@ -155,9 +152,6 @@ def _by_peer(local: dict[str, Any], seed: int, *, released: bool) -> Labels:
     for all_states, rows, own in zip(found.values(), seen, labels, strict=True):
         all_states[rows] = own
     return found
-
-
-# --- the run -------------------------------------------------------------------------------------
 
 
 def scores(found: Array, human: Array) -> dict[str, float]:
