@@ -296,12 +296,13 @@ def _of_file(name: str, tree: Any, found: list[Verdict]) -> list[str]:
         parts.append(table(head, rows))
     listed = [f"**{title}**\n\n{made}" for title, made in tables(tree)]
     if listed:
-        body = "\n".join(listed)
-        parts.append(
-            f'<details markdown="1"><summary>All figures of {name.rpartition("/")[2]}</summary>\n\n'
-            f"{body}\n</details>\n"
-        )
+        parts.append(_folded(name.rpartition("/")[2], "\n".join(listed)))
     return parts
+
+
+def _folded(name: str, body: str) -> str:
+    """All tables of a file, which a click opens."""
+    return f'<details markdown="1"><summary>All figures of {name}</summary>\n\n{body}\n</details>\n'
 
 
 def benchmarks_page() -> str:
@@ -316,7 +317,8 @@ def benchmarks_page() -> str:
     for path in sorted(ROOT.glob("benchmarks/results/*.json")):
         tree = json.loads(path.read_text(encoding="utf-8"))
         parts.append(f"## {path.stem.replace('_', ' ')}\n")
-        parts += [f"**{title}**\n\n{made}" for title, made in _measured_tables(tree)]
+        body = "\n".join(f"**{title}**\n\n{made}" for title, made in _measured_tables(tree))
+        parts.append(_folded(path.name, body))
     return "\n".join(parts)
 
 

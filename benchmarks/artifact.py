@@ -3,8 +3,6 @@
 Run `python -m benchmarks.artifact --help`; what is measured is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ def run(effort: Effort, weights: int = WEIGHTS, sites: int = SITES) -> dict[str,
 
 
 def point(kind: str, size: Size, effort: Effort) -> dict[str, Any]:
-    """One process."""
     return launch(kind, size, effort, module="benchmarks.artifact_point")
 
 
@@ -55,7 +52,6 @@ def goals(found: dict[str, Any], ledgers: list[dict[str, Any]]) -> list[dict[str
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "a tenth of the sizes", limit=120)
     chosen = parser.parse_args(arguments)
     effort = Effort(runs=3 if chosen.quick else 15, budget=60.0, limit=chosen.limit)

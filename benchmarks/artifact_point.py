@@ -1,7 +1,5 @@
 """One measurement of files, in a process of its own: JSON in as the argument, JSON out."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import tempfile
@@ -108,7 +106,6 @@ def ledger(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
 
 
 def one(size: Size) -> Any:
-    """A prior."""
     d = size.dimension
     if size.family == "DiagonalGaussian":
         return DiagonalGaussian.from_standard(np.arange(float(d)), np.ones(d))

@@ -1,7 +1,5 @@
 """`posterity fuse` from a cold start: a new process for each run, its own peak memory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -49,10 +47,7 @@ def _once(arguments: list[str]) -> dict[str, float]:
     """Wall and CPU seconds and peak bytes of one process."""
     before, start = os.times(), time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", CODE, *arguments], cwd=ROOT, capture_output=True, text=True
     )
     if done.returncode != ConvergenceError.exit_code:  # of a matching that hangs on little
         done.check_returncode()

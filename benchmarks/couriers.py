@@ -5,8 +5,6 @@ between two answers is one hop: a letter collected, encrypted, relayed by the se
 token answered and made durable.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -59,7 +57,6 @@ def make(folder: Path) -> None:
 
 
 def until(condition) -> float:
-    """The seconds until something holds."""
     start = time.monotonic()
     while not condition():
         if time.monotonic() > start + 240:

@@ -3,8 +3,6 @@
 Run `python -m benchmarks.distillation --help`; what is measured is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -22,8 +20,7 @@ SMALL = Problem((2, 10, 2), records=1000, batch=20, chains=1, steps=4000)
 LARGE = Problem((784, 400, 400, 10), records=10_000, batch=100, chains=1, steps=100)
 CHAINS = {1: 4000, 16: 2000, 256: 400}
 """Chains of the small network, and the steps that a turn of theirs makes."""
-SAMPLES = (1_000, 10_000, 100_000)
-"""Steps of whole runs whose memory is compared."""
+SAMPLES = (1_000, 10_000, 100_000)  # steps of whole runs whose memory is compared
 
 FASTER, DEARER = 2.5, 1.5
 SCANNED, EAGER = 4.0, 200.0
@@ -52,7 +49,6 @@ class Plan:
 
 
 def full(limit: int) -> Plan:
-    """What the goals are about."""
     small = [dataclasses.replace(SMALL, chains=c, steps=s) for c, s in CHAINS.items()]
     memory = [dataclasses.replace(SMALL, chains=16, steps=s) for s in SAMPLES]
     effort = Effort(runs=9, budget=15.0, limit=limit, threads=os.cpu_count() or 1)
@@ -152,7 +148,6 @@ def judged(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "small networks, few steps", parts=PARTS)
     chosen = parser.parse_args(arguments)
     result = run((quick if chosen.quick else full)(chosen.limit), chosen.output, chosen.only)

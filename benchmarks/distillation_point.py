@@ -5,8 +5,6 @@ prior, a categorical likelihood) with minibatches that are picked anew at each s
 with the others in one process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util
@@ -23,8 +21,7 @@ import numpy as np
 
 from benchmarks.measure import answer, peak
 
-Run = Callable[[int], Any]
-"""Makes so many steps, of all chains, and waits for them."""
+Run = Callable[[int], Any]  # makes so many steps, of all chains, and waits for them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +45,6 @@ class Problem:
         return x, np.argmax(x @ towards, 1).astype(np.int32)
 
     def weights(self, seed: int) -> list[dict[str, np.ndarray]]:
-        """Where all start."""
         rng = np.random.default_rng(seed + 1)
         return [
             {
@@ -59,8 +55,7 @@ class Problem:
         ]
 
 
-SIZE = 1e-6
-"""The step size: small enough for every posterior here, and of no weight for the time."""
+SIZE = 1e-6  # the step size: small enough for every posterior here, and of no weight for the time
 
 
 def speed(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:
@@ -406,8 +401,7 @@ class Enough(Exception):
     """Ends a run, from within what it calls after each chunk."""
 
 
-SKIPPED = 2
-"""Chunks at the start that are not timed: the first one waits for its program."""
+SKIPPED = 2  # chunks at the start that are not timed: the first one waits for its program
 
 
 def student(problem: Problem, seed: int, runs: int, budget: float) -> dict[str, Any]:

@@ -4,8 +4,6 @@ Run `python -m benchmarks.engine --help`; what is measured is in benchmarks/READ
 says of scale in docs/scale.md. Disk is that of `ENGINE_FOLDER`, or of temporary files.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -91,7 +89,6 @@ PARTS = {"hops": hops, "server": server, "process": process, "scale": scale}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "a tenth of the sizes", parts=PARTS)
     chosen = parser.parse_args(arguments)
     effort = Effort(runs=5 if chosen.quick else 50, budget=60.0, limit=chosen.limit)

@@ -1,7 +1,5 @@
 """One measurement of the engine in a process of its own; started by `benchmarks.engine`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -68,8 +66,7 @@ class Size:
     protocol: str = "walk"
     schedule: str = "sequential"
     steps: int | None = None
-    first: int = 0
-    """The number of the first site."""
+    first: int = 0  # the number of the first site
 
 
 class Counted(Store):
@@ -309,7 +306,6 @@ def tree(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
 
 
 def rested(world: World) -> Any:
-    """The run of a star once its server rests."""
     waiting = deque(world.first.command(world.first.machine.begin))
     while waiting:
         receiver, content = waiting.popleft()

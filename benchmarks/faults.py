@@ -55,8 +55,7 @@ KEYS = {site: PrivateKey(bytes([number]) * 32) for number, site in enumerate(SIT
 PRIOR = Beta.from_standard(0.7, 1.3)
 FAULTS = Faults(drop=0.2, duplicate=0.15, flip=0.02, misdeliver=0.02, straggle=0.05, delay=3.0)
 CALM = Faults(delay=1.0)
-ROUGH, LIMIT = 150, 1500
-"""Ticks after which faults end, and by which a run must have come to rest."""
+ROUGH, LIMIT = 150, 1500  # ticks after which faults end, and by which a run must have come to rest
 FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where stores lie: what is tested is the order of writes, not how fast a disk is."""
 RESULTS = Path(__file__).parent / "results"
@@ -156,8 +155,7 @@ class Kinds:
     terms: tuple[Terms, ...] = TERMS
     disk: type[Disk] = Disk
     agent: type[Agent] = Agent
-    floor: bool = True
-    """Whether a store that begins empty is fenced at the epoch that lets it in."""
+    floor: bool = True  # whether a store that begins empty is fenced at the epoch that lets it in
     patches: tuple[Callable[[], object], ...] = ()
 
 
@@ -173,8 +171,7 @@ class World:
     * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
 
-    usual: ClassVar[Kinds] = Kinds()
-    """What a run without a defect is made of."""
+    usual: ClassVar[Kinds] = Kinds()  # what a run without a defect is made of
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.rng, self.folder, self.kinds = np.random.default_rng([seed, 1]), folder, kinds

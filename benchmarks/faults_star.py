@@ -9,8 +9,6 @@ before and after its writes like any other, loses power and its disk, goes on wi
 waits for a member that comes late, and has another one forgotten.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter
@@ -191,9 +189,6 @@ class Star(World):
                 raise Violation(f"the factor of {name}, which was forgotten, is in the files")
 
 
-# --- mutants -------------------------------------------------------------------------------------
-
-
 class TakesTwice(Server):
     """An answer that comes again is added again."""
 
@@ -237,7 +232,6 @@ class NotAskedAgain(Server):
 
 
 def not_kept(memory: Any, asked: Any, answer: Any, content: bytes) -> Any:
-    """The answer is in memory alone."""
     after = with_answer(memory, asked, answer, content)
     return dataclasses.replace(after, parts=memory.parts)
 
@@ -250,8 +244,7 @@ MUTANTS = {
         terms=TERMS, patches=(lambda: mock.patch.object(ServerMemory, "with_answer", not_kept),)
     ),
     "questions of before a forgetting wait": Kinds(
-        terms=TERMS,
-        patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: m),),
+        terms=TERMS, patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: m),)
     ),
     "commit after send": Kinds(agent=SentFirst, terms=TERMS),
     "forgotten, not erased": Kinds(server=NotErased, terms=TERMS),

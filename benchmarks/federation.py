@@ -3,8 +3,6 @@
 Run `python -m benchmarks.federation --help`; what is measured, and how, is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -45,14 +43,8 @@ SECONDS = {
     ("cold example",): 1.5,
 }
 """CPU seconds of first passes and of what follows them."""
-MEMORY = 120e6
-"""Bytes of the example in a new process, at most."""
-SPEEDS = (
-    "conjugate speed",
-    "conjugate speed, NumPy in step",
-    "REINFORCE speed",
-    "default speed",
-)
+MEMORY = 120e6  # bytes of the example in a new process, at most
+SPEEDS = ("conjugate speed", "conjugate speed, NumPy in step", "REINFORCE speed", "default speed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +52,16 @@ class Plan:
     """Sizes of everything."""
 
     speed: Size
-    series: dict[str, tuple[str, list[Size]]]
-    """By kind of point, what varies and the points."""
+    series: dict[str, tuple[str, list[Size]]]  # by kind of point, what varies and the points
     waiting: Size
     targets: dict[str, Size]
     peer: Size
     effort: Effort
-    plain: dict[str, Size]
-    """Rounds beside plain JAX."""
+    plain: dict[str, Size]  # rounds beside plain JAX
     speeds: tuple[str, ...] = SPEEDS
 
 
 def full(limit: int) -> Plan:
-    """The whole benchmark."""
     wide = [Size(sites=n) for n in (10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)]
     dimensions = (2, 5, 10, 20, 50, 100, 200, 400)
     data = (100, 1000, 10_000, 100_000, 1_000_000)
@@ -124,7 +113,6 @@ def speed(plan: Plan) -> dict[str, Any]:
 
 
 def series(plan: Plan) -> dict[str, Any]:
-    """Growth with what varies."""
     found = {}
     for kind, (factor, sizes) in plan.series.items():
         points = [show(kind, size, plan) for size in sizes]
@@ -134,7 +122,6 @@ def series(plan: Plan) -> dict[str, Any]:
 
 
 def targets(plan: Plan) -> dict[str, Any]:
-    """What has a goal in seconds."""
     return {"points": {kind: show(kind, size, plan) for kind, size in plan.targets.items()}}
 
 
@@ -169,7 +156,6 @@ def run(plan: Plan, output: Path, parts: Sequence[str] = tuple(PARTS)) -> dict[s
 def show(
     kind: str, size: Size, plan: Plan, module: str = "benchmarks.federation_point"
 ) -> dict[str, Any]:
-    """Measure a point and say that it is done."""
     point = launch(kind, size, plan.effort, module=module)
     print(f"{kind:34} {size}: {point['status']}", flush=True)
     return point
@@ -236,9 +222,6 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
     return goals
 
 
-# --- picture -------------------------------------------------------------------------------------
-
-
 def draw(result: dict[str, Any], path: Path) -> None:
     """One panel a series, and one of ratios."""
     grown = result["series"]["series"]
@@ -290,7 +273,6 @@ TITLES = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "a few small points", 120, PARTS)
     chosen = parser.parse_args(arguments)
     plan = (quick if chosen.quick else full)(chosen.limit)

@@ -1,7 +1,5 @@
 """One measurement of federation, in a process of its own: JSON in as the argument, JSON out."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -23,12 +21,7 @@ from posterity.federation import Gossip, federate
 from posterity.federation.forget import certify, forget
 from posterity.graphs import Network, complete, random_regular
 from posterity.inference import LocalUpdate, Reinforce
-from posterity.models import (
-    BetaBernoulli,
-    BetaExponential,
-    LinearRegression,
-    LogisticRegression,
-)
+from posterity.models import BetaBernoulli, BetaExponential, LinearRegression, LogisticRegression
 
 DEGREE, HOPS_OF_A_RUN, WALKS = 4, 100, 4
 SWEEPS_AT_MOST = 12
@@ -53,7 +46,6 @@ def names(size: Size) -> list[str]:
 
 
 def coins(size: Size, seed: int) -> dict[str, Any]:
-    """Flips."""
     rng = np.random.default_rng(seed)
     return {site: rng.binomial(1, 0.3, size.records).astype(float) for site in names(size)}
 
@@ -66,7 +58,6 @@ def waits(size: Size, seed: int, leavers: float = COMMON_WAIT) -> dict[str, Any]
 
 
 def regressions(size: Size, seed: int) -> dict[str, Any]:
-    """Linear regression."""
     rng = np.random.default_rng(seed)
     weights = rng.normal(size=size.dimension)
     draw = lambda x: (x, x @ weights + rng.normal(size=len(x)))
@@ -127,7 +118,6 @@ def waiting_speed(
 
 
 def reinforce_speed(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """Like for like."""
     update = LocalUpdate(Reinforce(30, 0.0), steps=size.steps, rate=0.005)
     return waiting_speed(update, size, seed, runs, budget)
 
@@ -150,10 +140,7 @@ def _speeds(
     # In turns, so that whatever else the machine does falls on both.
     turns = max(1, min(2 * runs, int(budget / first["cpu_s"])))
     both = [[timings(call, runs=1, budget=0.0) for call in (ours, plain)] for _ in range(turns)]
-    found: dict[str, Any] = {
-        "turns": turns,
-        "first_call_with_compilation_cpu_s": first["cpu_s"],
-    }
+    found: dict[str, Any] = {"turns": turns, "first_call_with_compilation_cpu_s": first["cpu_s"]}
     for clock in ("wall", "cpu"):
         fast = np.array([size.visits * size.repetitions / own[f"{clock}_s"] for own, _ in both])
         slow = np.array([plain_visits / own[f"{clock}_s"] for _, own in both])

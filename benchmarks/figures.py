@@ -1,7 +1,5 @@
 """Log-log plots of a run: time above, memory below, one column a factor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ LABELS = {"sites": "sites", "components": "components a site", "dimension": "dim
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Write the figure."""
     factors = list(dict.fromkeys(series["factor"] for series in result["series"]))
     canvas, axes = plt.subplots(
         2, len(factors), figsize=(4.4 * len(factors), 8.0), layout="constrained", squeeze=False
@@ -73,5 +70,4 @@ def label(series: dict[str, Any], kind: str) -> str:
 
 
 def finished(series: dict[str, Any]) -> list[dict[str, Any]]:
-    """The points that have numbers."""
     return [p for p in series["points"] if p["status"] == "finished"]

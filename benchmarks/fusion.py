@@ -3,8 +3,6 @@
 Run `python -m benchmarks.fusion --help`; what is measured, and how, is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -58,7 +56,6 @@ def targets(plan: plans.Plan) -> dict[str, Any]:
 
 
 def series(plan: plans.Plan) -> dict[str, Any]:
-    """One factor varied at a time."""
     measured = [measure(own, plan.effort) for own in plan.series]
     return {"series": measured, "goals": goals.growth(measured)}
 
@@ -67,7 +64,6 @@ PARTS = {"peers": peers, "targets": targets, "series": series}
 
 
 def measure(series: plans.Series, effort: Effort) -> dict[str, Any]:
-    """All points of a series and its exponents."""
     points = [show(launch("growth", shape, effort)) for shape in series.shapes]
     return {
         "name": series.name,
@@ -79,7 +75,6 @@ def measure(series: plans.Series, effort: Effort) -> dict[str, Any]:
 
 
 def show(point: dict[str, Any]) -> dict[str, Any]:
-    """A line on the terminal."""
     ours = point.get("posterity", point)
     seconds = f"{ours['cpu_s']:9.3f} s CPU" if "cpu_s" in ours else point["status"]
     if "peer" in point:
@@ -90,7 +85,6 @@ def show(point: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "a few small points", limit=120, parts=PARTS)
     parser.add_argument("--threads", type=int, default=1, help="threads of the linear algebra")
     chosen = parser.parse_args(arguments)

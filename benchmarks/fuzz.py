@@ -45,13 +45,7 @@ from posterity.engine.messages import Answer, Handover, Notice, Question
 from posterity.engine.running import Running
 from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
 from posterity.engine.store import Store
-from posterity.engine.transports.unix import (
-    as_error,
-    framed,
-    from_message,
-    received,
-    to_message,
-)
+from posterity.engine.transports.unix import as_error, framed, from_message, received, to_message
 from posterity.errors import PosterityError
 from posterity.families import DiagonalGaussian
 from posterity.federation import Agreement, Site, SiteState, Token, turn
@@ -60,8 +54,7 @@ from posterity.models import LogisticRegression
 
 SECONDS, HANGS = 1.0, 30
 """Of the processor that one input may take; and by the clock, after which it is ended."""
-MEGABYTES = 64
-"""By which one input may raise the most memory that the process has had."""
+MEGABYTES = 64  # by which one input may raise the most memory that the process has had
 PROGRESS = Path("benchmarks/results/fuzz.json")
 KINDS = ("coins", "star", "logistic")
 BLOCK = 500
@@ -135,7 +128,6 @@ class Fuzz:
         return Running(agent, encrypted=False)
 
     def close(self) -> None:
-        """Give the files back."""
         self.running.agent.store.close()
 
     # --- letters ---------------------------------------------------------------------------------
@@ -234,7 +226,6 @@ class Fuzz:
             raise Violation("a memory of another site")
 
     def notice(self, m: Mutator) -> None:
-        """A notice by another way than a letter."""
         claims = [kind for kind in self.kinds if kind[0].islower()]
         case = m.one(self.found[m.one(claims)])
         body: Any = case.letter.body
@@ -463,8 +454,6 @@ def _peak() -> float:
 
 @contextlib.contextmanager
 def _alarm() -> Iterator[None]:
-    """Ends what hangs."""
-
     def end(*_: Any) -> None:
         raise Violation(f"more than {HANGS} seconds")
 

@@ -3,8 +3,6 @@
 Times and ratios are judged by either clock: `met` by the wall's, `met_in_cpu_time` by the CPU's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import median
 from typing import Any

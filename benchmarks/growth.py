@@ -1,7 +1,5 @@
 """Growth exponents: slopes of log against log, with their standard errors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

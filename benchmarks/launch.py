@@ -1,7 +1,5 @@
 """Starts one process a point, with its threads held, and records what became of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -87,10 +87,8 @@ class Case(NamedTuple):
 
     @property
     def letter(self) -> Letter:
-        """What is in the envelope."""
         return Letter.from_bytes(Envelope.from_bytes(self.content).payload)
 
     @property
     def machine(self) -> Machine:
-        """The machine of the site."""
         return self.world.machines[self.site]

@@ -1,7 +1,5 @@
 """Time and memory of a call, inside the process that makes it."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

@@ -12,8 +12,7 @@ from posterity.artifact.container import Spec
 from posterity.artifact.manifest import metadata_of, of_arrays
 from posterity.artifact.tree import encode
 
-DEEP = "[" * 20_000
-"""Placed in a text where a value was: JSON that is nested too deep."""
+DEEP = "[" * 20_000  # placed in a text where a value was: JSON that is nested too deep
 DIGITS = "9" * 400
 PLAIN: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**53, 2**63, -(2**64), 10**40, 0.5, -0.0, 1e308, 5e-324),
@@ -45,7 +44,6 @@ class Mutator:
         self.rng = rng
 
     def happens(self, chance: float) -> bool:
-        """True with this chance."""
         return bool(self.rng.random() < chance)
 
     def below(self, most: int) -> int:
@@ -53,7 +51,6 @@ class Mutator:
         return int(self.rng.integers(max(most, 1)))
 
     def one(self, choices: Any) -> Any:
-        """One of several."""
         return choices[self.below(len(choices))]
 
     def plain(self) -> Any:
@@ -115,7 +112,6 @@ class Mutator:
         return document
 
     def _near(self, value: Any) -> Any:
-        """A value of the same kind."""
         match value:
             case bool():
                 return not value
@@ -179,7 +175,6 @@ def packed(tree: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _describe(node: Any, path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Let the tree say of each array what it is."""
     if isinstance(node, dict):
         if node.get("type") == "array" and path in arrays:
             node |= {"dtype": arrays[path].dtype.name, "shape": list(arrays[path].shape)}
@@ -192,6 +187,5 @@ def _describe(node: Any, path: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _nodes(node: Any) -> list[Any]:
-    """All values of a document."""
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return [node, *(each for child in children for each in _nodes(child))]

@@ -3,8 +3,6 @@
 What `experiments.gfvl.simulate` is timed against. Source: gong2021, sections III to V.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -41,12 +39,7 @@ def conjugate(
 
 
 def in_step(
-    prior: Pair,
-    records: list[np.ndarray],
-    links: Links,
-    visits: int,
-    walks: int,
-    rng: Generator,
+    prior: Pair, records: list[np.ndarray], links: Links, visits: int, walks: int, rng: Generator
 ) -> np.ndarray:
     """The same for many walks at once, (walks, visits + 1, 2): the fastest plain NumPy.
 

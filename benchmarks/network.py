@@ -49,7 +49,6 @@ class Network:
         self._waiting: list[tuple[float, int, str, bytes]] = []
 
     def send(self, sender: str, messages: Iterable[Outgoing]) -> None:
-        """Put letters on their way."""
         for receiver, content in messages:
             copies = 0 if self._happens("drop") else 2 if self._happens("duplicate") else 1
             if (sender in self.partition) != (receiver in self.partition):

@@ -3,8 +3,6 @@
 Arguments: the folder of its code, sites in an npz file, rounds, steps a visit. Prints JSON.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import json
 import sys

@@ -3,8 +3,6 @@
 The folders of their code are named by environment variables; none of it is copied here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io
@@ -116,8 +114,6 @@ def _dictionaries(plate: Plate) -> list[dict[str, Any]]:
 
 
 def _silent(call: Call) -> Call:
-    """The call without what it prints."""
-
     def quiet() -> int:
         with contextlib.redirect_stdout(io.StringIO()):
             return call()

@@ -4,8 +4,6 @@ The same steps on the same numbers, jitted, without checks, safeguards, names or
 Sources: bui2018; opper2009 for the gradients; khan2018 for the network's.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

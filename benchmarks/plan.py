@@ -1,7 +1,5 @@
 """What is measured: series that vary one factor, peers, and problems with a goal."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from benchmarks.launch import Effort
@@ -23,7 +21,6 @@ class Series:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The points."""
         return [dataclasses.replace(self.base, **{self.factor: value}) for value in self.values]
 
 
@@ -75,7 +72,6 @@ def small(sites: int, components: int) -> Shape:
 
 
 def full(limit: int, threads: int) -> Plan:
-    """The whole benchmark."""
     return Plan(
         compared=(
             Compared("klfusion-40", small(10, 10), 1, goal=4000.0),

@@ -1,7 +1,5 @@
 """One point of a benchmark, in a process of its own: JSON in as the argument, JSON out."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +12,7 @@ from benchmarks.problems import Shape, draw
 from posterity import Plate, fuse
 from posterity.arrays.tree import leaves
 
-LONG = 20.0
-"""A first call of more CPU seconds than this is the only one."""
+LONG = 20.0  # a first call of more CPU seconds than this is the only one
 SHORT = 0.5
 """Seconds that short calls are repeated for: a median of a few of some milliseconds scatters."""
 

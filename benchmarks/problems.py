@@ -5,8 +5,6 @@ mean is off by a little noise, its covariance by that of a Wishart with about a 
 of freedom.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +35,6 @@ class Shape:
 
 
 def draw(shape: Shape, seed: int) -> list[Plate]:
-    """The posteriors of all sites."""
     rng = default_rng(seed)
     # Separation stays that of neighbours, however many components share the space.
     spread = SEPARATION * shape.globals_ ** (1 / shape.dimension)

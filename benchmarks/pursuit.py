@@ -3,8 +3,6 @@
 Run `python -m benchmarks.pursuit --help`; what is measured is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -19,8 +17,7 @@ from benchmarks.launch import Effort, launch
 from benchmarks.pursuit_point import LOOPS, Problem
 
 OUTPUT = Path(__file__).parent / "results" / "pursuit.json"
-LEVELS = (1.0, 0.5, 0.2, 0.1, 0.03, 0.01)
-"""Of KL(q ‖ p), in nats."""
+LEVELS = (1.0, 0.5, 0.2, 0.1, 0.03, 0.01)  # of KL(q ‖ p), in nats
 OWN = "pursue"
 PEERS = ("NumPyro",)
 LINEAR = 1.0
@@ -36,7 +33,6 @@ class Plan:
 
 
 def full(limit: int) -> Plan:
-    """What the goals are about."""
     speed = tuple(Problem(name, 6) for name in ("four modes, 2-d", "four modes, 1-d"))
     # one thread: with more, linear algebra of a few numbers waits for threads to wake up
     effort = Effort(runs=3, budget=60.0, limit=limit)
@@ -44,7 +40,6 @@ def full(limit: int) -> Plan:
 
 
 def quick(limit: int) -> Plan:
-    """The same with few steps."""
     speed = (Problem("four modes, 1-d", 2, steps=50, draws=2),)
     return Plan(speed, (Problem("two far modes", 3),), Effort(runs=1, budget=1.0, limit=limit))
 
@@ -183,7 +178,6 @@ def faster(ratios: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     parser = session.command_line(__doc__, OUTPUT, "small problems, few steps", parts=PARTS)
     chosen = parser.parse_args(arguments)
     result = run((quick if chosen.quick else full)(chosen.limit), chosen.output, chosen.only)

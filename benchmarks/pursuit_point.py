@@ -4,8 +4,6 @@ Everyone approximates the same density with Gaussians of independent coordinates
 one at a time from draws of the same base law; KL(q ‖ p) is taken by quadrature, off the clock.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import time
@@ -19,8 +17,7 @@ from benchmarks.measure import answer
 from experiments.pursuit.quadrature import Gaussians, divergence
 from experiments.pursuit.targets import TARGETS, Target
 
-Note = Callable[[Gaussians], None]
-"""Called with the mixture each time that a component came in."""
+Note = Callable[[Gaussians], None]  # called with the mixture each time that a component came in
 WIDEST, NARROWEST, FAR = 2.0, 1e-3, 4.0
 """In standard deviations of the base law: the bounds that peers' components have, as the theory of
 boosting asks for; without them they leave for ever at the second component."""
@@ -38,11 +35,7 @@ class Problem:
 
     @property
     def density(self) -> Target:
-        """By its name."""
         return TARGETS[self.target]()
-
-
-# --- ours ------------------------------------------------------------------------------------
 
 
 def ours(problem: Problem, seed: int, note: Note) -> None:
@@ -67,9 +60,6 @@ def ours(problem: Problem, seed: int, note: Note) -> None:
         key=jax.random.key(seed),
         progress=lambda step: note(gaussians(step.result.posterior)),
     )
-
-
-# --- NumPyro ---------------------------------------------------------------------------------
 
 
 def numpyro_loop(problem: Problem, seed: int, note: Note) -> None:
@@ -151,12 +141,7 @@ def _harmonic(weights: np.ndarray, number: int) -> np.ndarray:
     return weights
 
 
-# --- kinds of points -------------------------------------------------------------------------
-
-LOOPS: dict[str, Callable[[Problem, int, Note], None]] = {
-    "pursue": ours,
-    "NumPyro": numpyro_loop,
-}
+LOOPS: dict[str, Callable[[Problem, int, Note], None]] = {"pursue": ours, "NumPyro": numpyro_loop}
 
 
 def course(problem: Problem, loop: str, seed: int) -> dict[str, Any]:

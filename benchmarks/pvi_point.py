@@ -1,7 +1,5 @@
 """Rounds of partitioned variational inference beside plain JAX, and draws; one point a process."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Resident memory of this process; imports next to nothing, for processes that are timed whole."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A session of a benchmark: its command line, parts that are written when they are done, goals."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -29,7 +27,6 @@ def load() -> float:
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
-    """Replace a results file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
 

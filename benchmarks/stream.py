@@ -3,8 +3,6 @@
 Run `python -m benchmarks.stream --help`; what is measured is in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +56,6 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line."""
     chosen = session.command_line(__doc__, OUTPUT, "a hundredth of the sizes").parse_args(arguments)
     effort = Effort(runs=1, budget=0.0, limit=chosen.limit)
     result = run(effort, 100 if chosen.quick else 1, chosen.output)

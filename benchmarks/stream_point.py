@@ -1,7 +1,5 @@
 """One point of the benchmark of streams, in a process of its own: JSON in as the argument."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time
@@ -19,8 +17,7 @@ from posterity.artifact import container
 from posterity.artifact.manifest import metadata_of, of_arrays
 from posterity.artifact.tree import encode
 
-CHUNK = 5000
-"""Sites that are made at a time."""
+CHUNK = 5000  # sites that are made at a time
 BUDGET = 512 * 2**20
 
 
@@ -42,7 +39,6 @@ class Source:
             yield batch
 
     def batch(self, start: int) -> Plate:
-        """The sites from one on."""
         rng = np.random.default_rng([self.seed, start])
         sites, size = min(CHUNK, self.shape.sites - start), self.shape.components
         every = np.broadcast_to(np.arange(self.shape.globals_), (sites, self.shape.globals_))
@@ -52,7 +48,6 @@ class Source:
 
 
 def batches(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """Sites that come in batches."""
     fuse(draw(Shape(shape.family, 3, 3, shape.dimension), seed), budget=BUDGET)
     source, found = Source(shape, seed), []
     measured = peak(lambda: found.append(fuse(iter(source), budget=BUDGET)))
@@ -61,7 +56,6 @@ def batches(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]
 
 
 def beside_memory(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """The same sites in memory and in a stream."""
     sites = [one for batch in Source(shape, seed) for one in apart(batch)]
     found: list[Any] = []
     memory = peak(lambda: found.append(fuse(sites, matching="evidence")))
@@ -75,7 +69,6 @@ def beside_memory(shape: Shape, seed: int, runs: int, budget: float) -> dict[str
 
 
 def of_files(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any]:
-    """Sites that are files in one folder."""
     found: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         index = 0
@@ -89,7 +82,6 @@ def of_files(shape: Shape, seed: int, runs: int, budget: float) -> dict[str, Any
 
 
 def told(fusion: Any) -> dict[str, Any]:
-    """What was found."""
     return {"found": fusion.components, "objective": fusion.trace[-1]}
 
 

@@ -98,24 +98,16 @@ FEATURES = (
 
 @dataclass(frozen=True)
 class HeartDisease:
-    """Patients of four hospitals, and whether an angiogram showed heart disease.
+    """Patients of four hospitals, and whether an angiogram showed heart disease."""
 
-    Attributes:
-        X: (920, 13) features in the units of the source (years, mm Hg, mg/dl, beats a minute,
-            mm of ST depression, codes); NaN where missing.
-        y: (920,) 1 where any vessel is narrowed by half or more (``num`` > 0), else 0.
-        center: (920,) hospital of each patient, an index into ``center_names``.
-        center_names: 4 names.
-        feature_names: 13 names.
-        flamby_set: (920,) 0 train, 1 test, -1 left out by FLamby (ogierduterrail2022).
-    """
-
+    # (920, 13) features in the units of the source (years, mm Hg, mg/dl, beats a minute, mm of ST
+    # depression, codes); NaN where missing
     X: Array
-    y: Integers
-    center: Integers
-    center_names: tuple[str, ...]
-    feature_names: tuple[str, ...]
-    flamby_set: Integers
+    y: Integers  # (920,) 1 where any vessel is narrowed by half or more (``num`` > 0), else 0
+    center: Integers  # (920,) hospital of each patient, an index into ``center_names``
+    center_names: tuple[str, ...]  # 4 names
+    feature_names: tuple[str, ...]  # 13 names
+    flamby_set: Integers  # (920,) 0 train, 1 test, -1 left out by FLamby (ogierduterrail2022)
 
 
 def heart_disease() -> HeartDisease:
@@ -150,22 +142,15 @@ and would have a topic of their own."""
 
 @dataclass(frozen=True)
 class Newsgroups:
-    """Messages of twenty newsgroups as bags of words.
+    """Messages of twenty newsgroups as bags of words."""
 
-    Attributes:
-        counts: (18846, 12497) how often each stemmed word occurs in each message, at most
-            ``MOST_COUNTED`` times; sparse, float64.
-        y: (18846,) group of each message, an index into ``group_names``.
-        is_train: (18846,) whether a message came before the date that parts the published sets.
-        words: 12,497 stems.
-        group_names: 20 names.
-    """
-
+    # (18846, 12497) how often each stemmed word occurs in each message, at most ``MOST_COUNTED``
+    # times; sparse, float64
     counts: Any
-    y: Integers
-    is_train: Array
-    words: tuple[str, ...]
-    group_names: tuple[str, ...]
+    y: Integers  # (18846,) group of each message, an index into ``group_names``
+    is_train: Array  # (18846,) whether a message came before the date that parts the published sets
+    words: tuple[str, ...]  # 12,497 stems
+    group_names: tuple[str, ...]  # 20 names
 
 
 def newsgroups() -> Newsgroups:
@@ -270,23 +255,17 @@ def _moved(image: Images, down: int, right: int) -> Images:
 
 @dataclass(frozen=True)
 class MotionCapture:
-    """Six sequences of two people who exercise, and which action a human saw in each frame.
+    """Six sequences of two people who exercise, and which action a human saw in each frame."""
 
-    Attributes:
-        X: (2058, 12) joint angles in degrees, and the height of the root; ten frames a second,
-            means removed by sequence, not scaled (standard deviations from 1.7 to 30).
-        labels: (2058,) actions 0 to 11.
-        bounds: (7,) the first frame of each sequence, and the end. Sequences 0 to 2 are of one
-            person (CMU subject 13), 3 to 5 of another (14).
-        names: of the 6 sequences.
-        action_names: of the 12 actions.
-    """
-
+    # (2058, 12) joint angles in degrees, and the height of the root; ten frames a second, means
+    # removed by sequence, not scaled (standard deviations from 1.7 to 30)
     X: Array
-    labels: Integers
+    labels: Integers  # (2058,) actions 0 to 11
+    # (7,) the first frame of each sequence, and the end. Sequences 0 to 2 are of one person (CMU
+    # subject 13), 3 to 5 of another (14)
     bounds: Integers
-    names: tuple[str, ...]
-    action_names: tuple[str, ...]
+    names: tuple[str, ...]  # of the 6 sequences
+    action_names: tuple[str, ...]  # of the 12 actions
 
     @property
     def sequences(self) -> list[Array]:
@@ -312,19 +291,12 @@ UCI_NAMES = (
 
 @dataclass(frozen=True)
 class Regression:
-    """A table of numbers, one of them to be predicted, and which rows are kept for tests.
+    """A table of numbers, one of them to be predicted, and which rows are kept for tests."""
 
-    Attributes:
-        name: of the table.
-        X: (n, d) features in the units of the source; columns may be constant (naval: two are).
-        y: (n,) what is to be predicted, in the units of the source.
-        is_test: (splits, n) the rows of each split that are kept for tests, a tenth of them.
-    """
-
-    name: str
-    X: Array
-    y: Array
-    is_test: Array
+    name: str  # of the table
+    X: Array  # (n, d) features in the units of the source; columns may be constant (naval: two are)
+    y: Array  # (n,) what is to be predicted, in the units of the source
+    is_test: Array  # (splits, n) the rows of each split that are kept for tests, a tenth of them
 
 
 def uci_regression(name: str) -> Regression:

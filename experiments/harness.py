@@ -29,11 +29,7 @@ import posterity
 from experiments.data import REPOSITORY
 from posterity import errors
 
-CACHES = REPOSITORY / ".cache"
-"""Where experiments keep what they have measured, a folder each."""
-
-
-# --- parts that are measured once ----------------------------------------------------------------
+CACHES = REPOSITORY / ".cache"  # where experiments keep what they have measured, a folder each
 
 
 def kept(cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any) -> Any:
@@ -120,9 +116,6 @@ class Clock:
         }
 
 
-# --- statistics and verdicts ---------------------------------------------------------------------
-
-
 def rounded(value: Any, digits: int = 4) -> float:
     """To significant digits; what JSON has no number for becomes a huge one."""
     return float(f"{np.nan_to_num(float(value), nan=1e300, posinf=1e300):.{digits}g}")
@@ -171,9 +164,6 @@ def at_least(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, 
     return {"goal": goal, "measured": measured, "met": bool(measured["mean"] >= bound)}
 
 
-# --- results -------------------------------------------------------------------------------------
-
-
 def versions(*packages: str) -> dict[str, str]:
     found = {name: metadata.version(name) for name in ("jax", "numpy", "scipy", *packages)}
     return {"python": platform.python_version(), "posterity": posterity.__version__, **found}
@@ -215,9 +205,6 @@ def figure(
     path.parent.mkdir(parents=True, exist_ok=True)
     canvas.savefig(path, dpi=150)
     plt.close(canvas)
-
-
-# --- the command line ----------------------------------------------------------------------------
 
 
 def _one_of(words: Sequence[str], word: str) -> str:

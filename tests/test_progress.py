@@ -102,8 +102,8 @@ def test_a_terminal_sees_a_bar(title):
     os.close(mine)
     assert process.wait() == 0
     text = drawn.decode()
-    assert "━" in text and title[:40] in text
-    assert title != "Counting" or ("Counting: 3 of 3" in text and "0.5 nats to go" in text)
+    assert "━" in text and title[:16] in text
+    assert ": 3 of 3" in text and "0.5 nats to go" in text  # however long the title is
 
 
 IN_A_NOTEBOOK = """\

@@ -344,7 +344,7 @@ def test_the_page_says_what_is_checked_and_what_cannot_be_shown(tmp_path):
 
 # --- honest, whatever the ledger ----------------------------------------------------------------
 
-NAMES = ["north", "a/b", "", 'a "quoted", b', "\N{SNOWMAN}\n", "south"]
+NAMES = ["north", "a/b", ".", 'a "quoted", b', "\N{SNOWMAN}\n", "south"]
 
 
 def random_ledger(rng):

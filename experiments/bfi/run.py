@@ -30,8 +30,7 @@ from posterity.fitting.one_shot import expected_distance
 
 RESULTS = Path(__file__).parent / "results"
 SCRIPT = Path(__file__).parent / "centres.R"
-LAMBDA = 0.01
-"""The precision of every coefficient's prior, BFI's own choice in its examples."""
+LAMBDA = 0.01  # the precision of every coefficient's prior, BFI's own choice in its examples
 Tables = Mapping[str, np.ndarray]
 """By centre its records: the target (of survival time and event), then the columns."""
 
@@ -169,7 +168,8 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
     mine, whole = ours(tables, model), gaussian(theirs["bfi"])
     pooled: Any = mine["pooled"]
     size = len(pooled.mean)  # of linear regression theirs have the noise, too
-    shot, theirs_pooled = _first(whole, size), _first(gaussian(theirs["pooled"]), size)
+    first = list(range(size))
+    shot, theirs_pooled = _turned(whole, first), _turned(gaussian(theirs["pooled"]), first)
     if model == "survival":  # whose baseline is last there, and first here
         last = [*range(1, len(pooled.mean)), 0]
         mine |= {k: _turned(mine[k], last) for k in ("one shot", "pooled", "federated")}
@@ -185,10 +185,6 @@ def compared(tables: Tables, model: str) -> dict[str, Any]:
         "posterity, federated": off(mine["federated"], pooled) | {"status": mine["status"]},
         "seconds": {"BFI, one shot": theirs["seconds"], **mine["seconds"]},
     }
-
-
-def _first(q: Any, size: int) -> Gaussian:
-    return _turned(q, list(range(size)))
 
 
 def _turned(q: Any, order: list[int]) -> Gaussian:

@@ -51,45 +51,25 @@ class Falling:
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that a run depends on but its seed and its data.
+    """Everything that a run depends on but its seed and its data."""
 
-    Attributes:
-        hidden: units of teacher, student and plug-in network.
-        variances: of the prior, a layer each.
-        temperature: of the chain: 1 is the posterior, less is a colder law.
-        friction: of the chain's momentum.
-        first: step size at the start of burn-in (see the kernels).
-        last: the one it falls to.
-        fall: over so many steps.
-        batch: records of a minibatch, and inputs of a student's step.
-        climb: steps of Adam before the chain begins.
-        burn_in: steps of the chain that do not count.
-        thin: steps of the chain to one of the student.
-        draws: steps of the student.
-        rate: of its Adam.
-        reservoir: earlier draws that it hears beside the newest.
-        noise: standard deviation of what is added to half of its inputs.
-        plug_in: steps of the plug-in network's descent.
-        looks: points of the curves of errors.
-    """
-
-    hidden: tuple[int, ...] = (400, 400)
-    variances: tuple[float, ...] = (1 / 20, 1 / 20, 1 / 5)
-    temperature: float = 0.01
-    friction: float = 0.1
-    first: float = 6e-5
-    last: float = 3e-5
-    fall: int = 3000
-    batch: int = 100
-    climb: int = 600
-    burn_in: int = 6000
-    thin: int = 2
-    draws: int = 8000
-    rate: float = 1e-3
-    reservoir: int = 2
-    noise: float = 0.1
-    plug_in: int = 10_000
-    looks: int = 200
+    hidden: tuple[int, ...] = (400, 400)  # units of teacher, student and plug-in network
+    variances: tuple[float, ...] = (1 / 20, 1 / 20, 1 / 5)  # of the prior, a layer each
+    temperature: float = 0.01  # of the chain: 1 is the posterior, less is a colder law
+    friction: float = 0.1  # of the chain's momentum
+    first: float = 6e-5  # step size at the start of burn-in (see the kernels)
+    last: float = 3e-5  # the one it falls to
+    fall: int = 3000  # over so many steps
+    batch: int = 100  # records of a minibatch, and inputs of a student's step
+    climb: int = 600  # steps of Adam before the chain begins
+    burn_in: int = 6000  # steps of the chain that do not count
+    thin: int = 2  # steps of the chain to one of the student
+    draws: int = 8000  # steps of the student
+    rate: float = 1e-3  # of its Adam
+    reservoir: int = 2  # earlier draws that it hears beside the newest
+    noise: float = 0.1  # standard deviation of what is added to half of its inputs
+    plug_in: int = 10_000  # steps of the plug-in network's descent
+    looks: int = 200  # points of the curves of errors
 
     @classmethod
     def paper(cls, draws: int) -> "Setting":
@@ -256,7 +236,6 @@ class Seed:
         posterity.save(found.student, self.file("student.safetensors"))
 
     def _looked(self, found: Distillation) -> Row:
-        """What chain and student are worth at this point."""
         student = found.student.predict(self.images.asked)
         return {
             "draws": found.steps,
@@ -315,5 +294,4 @@ class Seed:
         }
 
     def _steps(self, row: Row) -> int:
-        """Those of the chain, with burn-in."""
         return self.setting.burn_in + self.setting.thin * row["draws"]

@@ -88,6 +88,12 @@ def kept(name: str, make: Callable[[], Array], *parts: Any, cache: Path = CACHE)
     return np.load(path, allow_pickle=False)
 
 
+def flat(stack: Any) -> Array:
+    """(S, p) flat weights of stored draws."""
+    leaves = jax.tree.leaves(stack)
+    return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
+
+
 def split_r_hat(draws: Array) -> Array:
     """R-hat of each column of (chains, draws, k), each chain counted as two halves.
 

@@ -138,8 +138,6 @@ def _tilted(q: Gamma, log_evidence: Any) -> Gamma:
 
 @jax.jit
 def _epoch(state: State, x: Any, y: Any) -> State:
-    """All records, one after another."""
-
     def record(state: State, now: Any) -> tuple[State, None]:
         row, target = now
 

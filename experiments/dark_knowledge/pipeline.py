@@ -77,19 +77,12 @@ def _bent(image: Any, turn: Any, slant: Any, stretch: Any, move: Any) -> Any:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done.
+    """How much is done."""
 
-    Attributes:
-        steps: of a student.
-        batch: inputs of a step.
-        rate: of Adam.
-        samples: draws of the fused weights that are kept to teach.
-    """
-
-    steps: int = 20_000
-    batch: int = 100
-    rate: float = 1e-3
-    samples: int = 20
+    steps: int = 20_000  # of a student
+    batch: int = 100  # inputs of a step
+    rate: float = 1e-3  # of Adam
+    samples: int = 20  # draws of the fused weights that are kept to teach
 
 
 def kinds(public: Images) -> dict[str, Inputs]:

@@ -74,17 +74,12 @@ def grid() -> Array:
     return np.linspace(-REACH, REACH, POINTS)
 
 
-NOISE_VARIANCE = (NOISE_DEVIATION / Y_SCALE) ** 2
-"""In the units of `scaled`."""
-VARIANCES = np.repeat(PRIOR_VARIANCES, [2 * HIDDEN, HIDDEN + 1])
-"""The prior's, of each flat weight."""
+NOISE_VARIANCE = (NOISE_DEVIATION / Y_SCALE) ** 2  # in the units of `scaled`
+VARIANCES = np.repeat(PRIOR_VARIANCES, [2 * HIDDEN, HIDDEN + 1])  # the prior's, of each flat weight
 
 
 def log_density() -> Any:
     return peers.values(LAYERS, *scaled(), VARIANCES, NOISE_VARIANCE)
-
-
-# --- the truth -------------------------------------------------------------------------------
 
 
 def truth_draws(reference: Reference, cache: Path = CACHE) -> Array:
@@ -119,22 +114,20 @@ def band(values: Array) -> Band:
     return Band(values.mean(0), values.var(0), NOISE_DEVIATION**2)
 
 
-# --- the methods -----------------------------------------------------------------------------
-
 PBP, HMC, VI, SGD, SGLD, DISTILLED = "PBP", "HMC (NUTS)", "VI", "plug-in (SGD)", "SGLD", "distilled"
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """How much is run: ``draws`` of each chain, for the teacher's own band; ``steps`` of the
+    student, for each of which the teacher makes ``listen``.
+    """
 
     seeds: int = 5
     epochs: int = 40
     draws: int = 400
-    """Of each chain, for the teacher's own band."""
     thin: int = 100
     steps: int = 10_000
-    """Of the student; the teacher makes ``listen`` for each."""
     listen: int = 5
     vi_steps: int = 6000
     reference: Reference = Reference()
@@ -203,9 +196,7 @@ def teacher(thin: int) -> Langevin:
 
 def sampled(seed: int, effort: Effort) -> Band:
     draws = teacher(effort.thin).sample(effort.draws, key=jax.random.key(seed))
-    leaves = jax.tree.leaves(draws.stack)
-    flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
-    return band(functions(np.concatenate(flat, 1)))
+    return band(functions(peers.flat(draws.stack)))
 
 
 def distilled(seed: int, effort: Effort) -> Band:
@@ -226,9 +217,6 @@ METHODS: dict[str, Any] = {
     SGLD: sampled,
     DISTILLED: distilled,
 }
-
-
-# --- the run ---------------------------------------------------------------------------------
 
 
 def kl(truth: Band, found: Band, where: Any) -> float:
@@ -255,20 +243,11 @@ def scores(truth: Band, found: Band) -> dict[str, Any]:
 
 
 def one(name: str, seed: int, effort: Effort) -> dict[str, Any]:
-    own = METHODS[name](seed, effort)
-    return {
-        "mean": np.asarray(own.mean).tolist(),
-        "function": np.asarray(own.function).tolist(),
-        "noise": float(own.noise),
-    }
+    return {k: np.asarray(own).tolist() for k, own in vars(METHODS[name](seed, effort)).items()}
 
 
 def run(
-    *,
-    seeds: int | None = None,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    quick: bool = False,
+    *, seeds: int | None = None, results: Path = RESULTS, cache: Path = CACHE, quick: bool = False
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy1d.json` holds."""
     effort = QUICK if quick else Effort()
@@ -282,7 +261,7 @@ def run(
         for name in METHODS:
             make = functools.partial(one, name, seed, effort)
             own = harness.kept(cache, f"toy1d-{seed}-{name.split()[0]}", make, settings)
-            row[name] = Band(np.array(own["mean"]), np.array(own["function"]), own["noise"])
+            row[name] = Band(**{kind: np.array(values) for kind, values in own.items()})
         rows.append(row)
     found = {
         "paper": "figure 2, drawn only: no numbers",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from experiments import harness
 from experiments.dark_knowledge import CACHE, RESULTS, figures, peers
 from experiments.dark_knowledge.peers import Array
 from posterity import distill
-from posterity.distillation import SGLD, Box, Draws, Langevin
+from posterity.distillation import SGLD, Box, Langevin
 from posterity.models import NeuralNetwork
 from posterity.models.forward import outputs
 from posterity.networks import Layers
@@ -25,8 +26,7 @@ TEACHER = Layers.dense(2, 10, 2)
 STUDENTS = {"2-10-2": (10,), "2-100-2": (100,), "2-10-10-2": (10, 10)}
 PRIOR_VARIANCE = 1.0
 PER_CLASS, SEPARATION = 10, 1.0
-BOX, SIDE = 6.0, 51
-"""Half of a side of what is drawn, and grid points along it."""
+BOX, SIDE = 6.0, 51  # half of a side of what is drawn, and grid points along it
 TESTS = 2000
 
 PAPER = {"SGD": 0.246, "SGLD": 0.007, "2-10-2": 0.031, "2-100-2": 0.014, "2-10-10-2": 0.009}
@@ -61,9 +61,6 @@ def grid(side: int = SIDE) -> Array:
     """(side², 2) points of the display, row after row from below."""
     line = np.linspace(-BOX, BOX, side)
     return np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
-
-
-# --- the truth -------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,25 +115,22 @@ def kl(truth: Array, found: Array) -> float:
     return float((truth * ratio).sum(-1).mean())
 
 
-# --- teachers and students -------------------------------------------------------------------
-
 SGD, LIKELIHOOD, OURS, PAPERS = "SGD", "SGD, without the prior", "ours", "the paper's optimiser"
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """How much is run: ``draws`` of each chain, for the teacher's own score; ``steps`` of students,
+    by default the library's. A ``brief`` run leaves out all students but the first.
+    """
 
     seeds: int = 5
     draws: int = 1000
-    """Of each chain, for the teacher's own score."""
     steps: int | None = None
-    """Of students; by default the library's."""
     paper_steps: int = 400_000
     side: int = SIDE
     reference: Reference = Reference()
     brief: bool = False
-    """Whether to leave out all students but the first."""
 
     @property
     def students(self) -> dict[str, tuple[int, ...]]:
@@ -178,47 +172,38 @@ def mode(seed: int, *, prior: bool) -> Array:
     return peers.mode(density, TEACHER.size, seed=seed)[None]
 
 
-def weights(draws: Draws) -> Array:
-    """(S, p) flat weights of stored draws."""
-    leaves = jax.tree.leaves(draws.stack)
-    return np.concatenate(
-        [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
-    )
-
-
-def student(
-    hidden: Sequence[int], seed: int, effort: Effort, *, split: bool = False, paper: bool = False
-) -> tuple[Any, float]:
-    """A student of the box, and the seconds it took.
+def of_student(
+    effort: Effort, hidden: Sequence[int], seed: int, *, split: bool = False, paper: bool = False
+) -> dict[str, Any]:
+    """What a student of the box says, and how long it took.
 
     The paper's hears one chain after each of its steps and learns by SGD.
     """
     own: dict[str, Any] = {} if effort.steps is None else {"steps": effort.steps}
-    chains = teacher()
     if paper:
-        chains = papers_teacher()
-        rates = optax.exponential_decay(
-            PAPER_RATE, max(effort.paper_steps // PAPER_TIMES, 1), PAPER_DECAY, staircase=True
-        )
+        every = max(effort.paper_steps // PAPER_TIMES, 1)
+        rates = optax.exponential_decay(PAPER_RATE, every, PAPER_DECAY, staircase=True)
         own = {"steps": effort.paper_steps, "optimiser": optax.sgd(rates)}
+    own |= {"inputs": Box([-BOX, -BOX], [BOX, BOX]), "key": jax.random.key(seed)}
+    layers = Layers.dense(2, *hidden, 3 if split else 2)
+    chains, begin = papers_teacher() if paper else teacher(), time.perf_counter()
+    found = distill(chains, layers, split=split, **own)
+    more = {"seconds": time.perf_counter() - begin, "gap by its own account": found.status.left}
+
+    def say(x: Array) -> Predictive:
+        said = found.student.predict(x)
+        return Predictive(said.mean, said.mutual_information)
+
+    return said(effort, say, **more)
+
+
+def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
+    """What chains say, and how long they took."""
     begin = time.perf_counter()
-    found = distill(
-        chains,
-        Layers.dense(2, *hidden, 3 if split else 2),
-        split=split,
-        inputs=Box([-BOX, -BOX], [BOX, BOX]),
-        key=jax.random.key(seed),
-        **own,
-    )
-    return found, time.perf_counter() - begin
-
-
-def predicted(found: Any, x: Array) -> Predictive:
-    said = found.student.predict(x)
-    return Predictive(said.mean, said.mutual_information)
-
-
-# --- the run ---------------------------------------------------------------------------------
+    found = chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1))
+    draws = peers.flat(found.stack)
+    seconds = time.perf_counter() - begin
+    return said(effort, functools.partial(averaged, draws), seconds=seconds)
 
 
 def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
@@ -253,21 +238,6 @@ def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dic
 
 def places(effort: Effort) -> dict[str, Array]:
     return {"grid": grid(effort.side), "tests": tests()[0]}
-
-
-def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
-    """What chains say, and how long they took."""
-    begin = time.perf_counter()
-    draws = weights(chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1)))
-    seconds = time.perf_counter() - begin
-    return said(effort, functools.partial(averaged, draws), seconds=seconds)
-
-
-def of_student(effort: Effort, hidden: Sequence[int], seed: int, **options: bool) -> dict[str, Any]:
-    """What a student says, and how long it took."""
-    own, seconds = student(hidden, seed, effort, **options)
-    more = {"seconds": seconds, "gap by its own account": own.status.left}
-    return said(effort, functools.partial(predicted, own), **more)
 
 
 SPLIT = "ours, split"
@@ -338,7 +308,12 @@ def reference_report(
 ) -> dict[str, Any]:
     half = len(draws) // 2
     parts = [own.reshape(-1, TEACHER.size) for own in (draws[:half], draws[half:])]
-    few = averaged_by_chain(draws, places["grid"][:: max(len(places["grid"]) // 40, 1)])
+    few = places["grid"][:: max(len(places["grid"]) // 40, 1)]
+    with jax.enable_x64(True):
+        of_one = lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(few)))[:, 1]
+        each = jax.jit(jax.vmap(of_one))
+        chances = np.stack([np.asarray(each(jnp.asarray(chain))) for chain in draws])
+    mean = lambda numbers: harness.rounded(float(np.mean(numbers)))
     return {
         "by": "NUTS of NumPyro, double precision",
         "chains, draws of each": list(draws.shape[:2]),
@@ -347,27 +322,11 @@ def reference_report(
             for place, x in places.items()
         },
         "largest split R-hat of a chance on the grid": harness.rounded(
-            float(peers.split_r_hat(few).max())
+            float(peers.split_r_hat(chances).max())
         ),
-        "mean mutual information": {
-            place: harness.rounded(float(np.mean(own.mutual_information)))
-            for place, own in truth.items()
-        },
-        "mean entropy": {
-            place: harness.rounded(float(entropies(own.chances).mean()))
-            for place, own in truth.items()
-        },
+        "mean mutual information": {p: mean(own.mutual_information) for p, own in truth.items()},
+        "mean entropy": {p: mean(entropies(own.chances)) for p, own in truth.items()},
     }
-
-
-def averaged_by_chain(draws: Array, x: Array) -> Array:
-    """(chains, draws, n) chances of class 1."""
-    with jax.enable_x64(True):
-        each = jax.jit(
-            jax.vmap(lambda z: jax.nn.softmax(outputs(TEACHER, z, jnp.asarray(x)))[:, 1])
-        )
-        found = [np.asarray(each(jnp.asarray(chain))) for chain in draws]
-    return np.stack(found)
 
 
 def judged(
@@ -375,15 +334,11 @@ def judged(
 ) -> dict[str, Any]:
     """Divergences and what is known of the split, over seeds; the verdicts."""
     names = [name for name in rows[0] if all(name in row for row in rows)]
-    divergence = {
-        place: {
-            name: harness.statistics(
-                [kl(truth[place].chances, pair(row[name][place])) for row in rows]
-            )
-            for name in names
-        }
-        for place in truth
-    }
+    divergence: dict[str, Any] = {place: {} for place in truth}
+    for place, name in itertools.product(truth, names):
+        ones = [np.clip(row[name][place]["chances"], 1e-6, 1 - 1e-6) for row in rows]
+        values = [kl(truth[place].chances, np.stack([1 - one, one], 1)) for one in ones]
+        divergence[place][name] = harness.statistics(values)
     split = {
         name: harness.over_seeds([apart(truth["grid"], row[name]["grid"]) for row in rows])
         for name in names
@@ -417,11 +372,6 @@ def judged(
         "seconds, beside other work": seconds,
         "goals": goals,
     }
-
-
-def pair(row: Mapping[str, Any]) -> Array:
-    one = np.clip(np.asarray(row["chances"]), 1e-6, 1 - 1e-6)
-    return np.stack([1 - one, one], 1)
 
 
 def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:

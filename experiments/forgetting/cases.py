@@ -17,11 +17,9 @@ from posterity.models import LogisticRegression
 
 Array = np.ndarray
 LEAVER = "leaver"
-FEW, SOME, MANY = 4, 30, 250
-"""Records of a site: three sizes, so that little is compiled."""
+FEW, SOME, MANY = 4, 30, 250  # records of a site: three sizes, so that little is compiled
 COLUMNS = 3
-ROUNDS = 5
-"""Of every third federation, which the leaver then leaves half trained."""
+ROUNDS = 5  # of every third federation, which the leaver then leaves half trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +30,7 @@ class Case:
     sites: Mapping[str, tuple[Array, Array]]
     prior: Any
     schedule: Schedule
-    rounds: int | None
-    """In training; None for as many as it takes."""
+    rounds: int | None  # in training; None for as many as it takes
     model: Any = dataclasses.field(default_factory=LogisticRegression)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Further arguments of ``federate``."""
@@ -49,12 +46,9 @@ class Setting:
 
     leaver: int = SOME
     rest: tuple[int, ...] = (SOME, SOME, SOME)
-    opinion: float = 1.0
-    """The leaver's slopes, as a multiple of the others'."""
-    separable: bool = False
-    """Whether those who stay are without noise."""
-    alike: float = 0.0
-    """Correlation of columns."""
+    opinion: float = 1.0  # the leaver's slopes, as a multiple of the others'
+    separable: bool = False  # whether those who stay are without noise
+    alike: float = 0.0  # correlation of columns
     mean: float = 0.0
     scale: float = 1.0
     variance: float = 4.0

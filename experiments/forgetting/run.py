@@ -20,12 +20,9 @@ from posterity.families import DiagonalGaussian
 from posterity.federation import Run, certify
 
 RESULTS = Path(__file__).parent / "results"
-SWEEPS = (0, 1, 2, 5, None)
-"""Passes of refinement; None for as many as it takes, the default."""
-ENOUGH = 1e-11
-"""Nats that may be left to change in what was trained anew."""
-SMALL = 1e-8
-"""Nats: less of a distance is rounding of those who are compared."""
+SWEEPS = (0, 1, 2, 5, None)  # passes of refinement; None for as many as it takes, the default
+ENOUGH = 1e-11  # nats that may be left to change in what was trained anew
+SMALL = 1e-8  # nats: less of a distance is rounding of those who are compared
 QUANTILES = {"least": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest": 1.0}
 
 
@@ -112,10 +109,7 @@ def ratios(rows: Iterable[dict[str, Any]], what: str) -> dict[str, Any]:
         },
         "distances": len(large),
         "unknown": len(rows) - len(known),
-        f"true below {SMALL:g}": {
-            "distances": len(small),
-            "at most": max(small, default=None),
-        },
+        f"true below {SMALL:g}": {"distances": len(small), "at most": max(small, default=None)},
     }
 
 

@@ -15,10 +15,8 @@ from posterity.models import BetaBernoulli
 
 WALK = MetropolisHastings()
 SLOTS = 200
-BEFORE = 200
-"""Visits before someone asks to leave."""
-LONG = 3000
-"""Visits in which every token surely comes to one agent."""
+BEFORE = 200  # visits before someone asks to leave
+LONG = 3000  # visits in which every token surely comes to one agent
 
 
 def walked(graph: str, sites: Any, effort: Effort, seed: int, visits: int, **how: Any) -> Any:

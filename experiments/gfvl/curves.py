@@ -10,8 +10,7 @@ from experiments.gfvl.problem import Array
 from experiments.harness import rounded as significant
 from experiments.harness import standard_error, statistics
 
-DIVERGED = 10.0
-"""A divergence this large after training counts the run as diverged."""
+DIVERGED = 10.0  # a divergence this large after training counts the run as diverged
 
 
 @dataclasses.dataclass(frozen=True)

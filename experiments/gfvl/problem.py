@@ -21,8 +21,7 @@ Sites = dict[str, Array]
 
 AGENTS = tuple(f"agent {k}" for k in range(10))
 GRAPHS = {make.__name__: Network.from_graph(make(list(AGENTS))) for make in (star, ring, complete)}
-LEAVER = AGENTS[-1]
-"""Who asks to be forgotten; on the star it is a leaf."""
+LEAVER = AGENTS[-1]  # who asks to be forgotten; on the star it is a leaf
 
 COIN_PRIOR = Beta.from_standard(1.0, 1.0)
 WAITING_PRIOR = Beta.from_standard(2.0, 2.0)
@@ -32,8 +31,7 @@ COMMON_WAIT, LEAVERS_WAIT = 0.3, 0.9
 
 PAPERS_RATE = 0.005
 PAPERS_SAMPLES = 30
-WITHIN = 1.2
-"""A posterior is at the floor once its divergence is at most this many times as large."""
+WITHIN = 1.2  # a posterior is at the floor once its divergence is at most this many times as large
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,7 +139,6 @@ def _departures(network: Network, walked: np.ndarray, leave: Leave | None) -> tu
 
 @program
 def _factors(model: Model, sites: Records) -> Any:
-    """The exact factor of every site, one row a site."""
     return jax.vmap(lambda records: model.factor(records).natural_parameters)(sites)
 
 

@@ -6,23 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.gfvl import problem
 from experiments.gfvl.curves import Curve, estimate, first_within, significant
-from experiments.gfvl.problem import (
-    COMMON_WAIT,
-    GRAPHS,
-    LEAVER,
-    LEAVERS_WAIT,
-    PAPERS_RATE,
-    PAPERS_SAMPLES,
-    RECORDS,
-    WAITING_PRIOR,
-    WITHIN,
-    Array,
-    Effort,
-    papers_update,
-    waiting_times,
-    without_leaver,
-)
+from experiments.gfvl.problem import WAITING_PRIOR, Array, Effort, waiting_times
 from experiments.gfvl.reference import WaitingPosterior
 from experiments.gfvl.simulate import Leave, Simulation, simulate
 from posterity.federation import federate
@@ -32,26 +18,27 @@ from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reinforce, 
 from posterity.models import BetaExponential
 
 ONE_COVER, TWO_COVERS = "KL over floor after one cover", "KL over floor after two covers"
-GRAPH = GRAPHS["complete"]
-LEFT = GRAPH.index(LEAVER)
+GRAPH = problem.GRAPHS["complete"]
+LEFT = GRAPH.index(problem.LEAVER)
 LOCAL_ITERATIONS = {"L = 1": 1, "L = 10": 10, "L = 50": 50}
 HOPS = 150
 PAPERS, BEST = "REINFORCE, c = 0 (the paper's)", "closed form"
 DEFAULT = "default (closed form, rate 1/2, 20 iterations)"
-BEFORE, AFTER = 100, 150
-"""Visits before someone asks to leave, and after."""
+BEFORE, AFTER = 100, 150  # visits before someone asks to leave, and after
 
 
 def estimators() -> dict[str, LocalUpdate]:
     """One iteration a visit, at the paper's rate: only the estimator differs."""
     kinds = {
-        PAPERS: Reinforce(PAPERS_SAMPLES, 0.0),
-        "REINFORCE, leave-one-out": Reinforce(PAPERS_SAMPLES),
-        "implicit reparameterisation": Reparameterization(PAPERS_SAMPLES),
+        PAPERS: Reinforce(problem.PAPERS_SAMPLES, 0.0),
+        "REINFORCE, leave-one-out": Reinforce(problem.PAPERS_SAMPLES),
+        "implicit reparameterisation": Reparameterization(problem.PAPERS_SAMPLES),
         "quadrature": Quadrature(),
         BEST: ClosedForm(),
     }
-    return {name: LocalUpdate(kind, steps=1, rate=PAPERS_RATE) for name, kind in kinds.items()}
+    return {
+        name: LocalUpdate(kind, steps=1, rate=problem.PAPERS_RATE) for name, kind in kinds.items()
+    }
 
 
 def defaults() -> dict[str, tuple[LocalUpdate, Walk | None]]:
@@ -74,7 +61,7 @@ def run(
     seed: int = 0,
     **options: Any,
 ) -> Simulation:
-    options["weights"] = {agent: 1 / RECORDS for agent in sites} if mean_loss else None
+    options["weights"] = {agent: 1 / problem.RECORDS for agent in sites} if mean_loss else None
     options |= {"update": update or LocalUpdate(), "key": jax.random.key(seed)}
     return simulate(sites, BetaExponential(), WAITING_PRIOR, GRAPH, **options)
 
@@ -87,12 +74,14 @@ def divergence(trial: Simulation, target: WaitingPosterior) -> Array:
 def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curve], float]:
     """Figure 4 as the paper made it, under one of the losses; and the floor."""
     sites = waiting_times(0)
-    target = WaitingPosterior.of(WAITING_PRIOR, sites.values(), 1 / RECORDS if mean_loss else 1.0)
+    target = WaitingPosterior.of(
+        WAITING_PRIOR, sites.values(), 1 / problem.RECORDS if mean_loss else 1.0
+    )
     found = {}
     for name, steps in effort.some(LOCAL_ITERATIONS, "L = 10").items():
         visits = effort.iterations // steps // (2 if mean_loss else 1)
         size = {"visits": visits, "every": max(1, visits // 400), "repetitions": effort.noisy}
-        trial = run(sites, papers_update(steps), mean_loss=mean_loss, **size)
+        trial = run(sites, problem.papers_update(steps), mean_loss=mean_loss, **size)
         found[name] = Curve(divergence(trial, target), trial.visits, steps)
     return found, target.floor
 
@@ -131,8 +120,8 @@ def by_default(effort: Effort) -> tuple[dict[str, Curve], dict[str, Any], float]
 
 def hops_to_floor(curve: Curve, floor: float) -> dict[str, Any]:
     """Hops, by run, until KL is at most 1.2 times the floor; and when the mean over runs is."""
-    first = first_within(curve.kl, WITHIN * floor, curve.visits) - 1
-    mean = first_within(curve.mean[None], WITHIN * floor, curve.visits) - 1
+    first = first_within(curve.kl, problem.WITHIN * floor, curve.visits) - 1
+    mean = first_within(curve.mean[None], problem.WITHIN * floor, curve.visits) - 1
     reached = ~np.isnan(first)
     never = {"share of runs that did not get there": significant(1 - reached.mean())}
     within = estimate(first[reached]) if reached.sum() > 1 else {"mean": None}
@@ -161,13 +150,13 @@ def fixed_point() -> tuple[Any, WaitingPosterior]:
 
 def unlearning(effort: Effort, *, leavers: float) -> tuple[dict[str, Curve], dict[str, Any], float]:
     """Figure 5: after a request, KL to the posterior of those who stay; one cover; the floor."""
-    sites = waiting_times(0, COMMON_WAIT, leavers)
-    rest = without_leaver(sites)
+    sites = waiting_times(0, problem.COMMON_WAIT, leavers)
+    rest = problem.without_leaver(sites)
     target = WaitingPosterior.of(WAITING_PRIOR, rest.values())
     curves, covered = {}, {}
     for how, asked in (("during the walk", False), ("asked directly", True)):
         size = {"visits": BEFORE + AFTER, "repetitions": effort.walks}
-        trial = run(sites, leave=Leave(LEAVER, BEFORE, asked), **size)
+        trial = run(sites, leave=Leave(problem.LEAVER, BEFORE, asked), **size)
         kl = divergence(trial, target)
         curves[how] = Curve(kl[:, BEFORE:], np.arange(AFTER + 1))
         covered[how] = after_cover(kl, np.asarray(trial.positions), target.floor, asked)
@@ -213,10 +202,10 @@ def sweeps(sites: Mapping[str, Array], target: WaitingPosterior) -> dict[str, An
     trained = federate(sites, BetaExponential(), WAITING_PRIOR, steps=10)
     found = {}
     for number in (0, 1, 2):
-        q = forget(trained, LEAVER, sweeps=number, allow_unconverged=True).ledger.posterior
+        q = forget(trained, problem.LEAVER, sweeps=number, allow_unconverged=True).ledger.posterior
         kl = float(target.kl(q.a, q.b))
         found[f"forget, {number} sweeps"] = {"KL over floor": significant(kl / target.floor)}
     return found
 
 
-CASES = {"homogeneous": COMMON_WAIT, "leaver disagrees": LEAVERS_WAIT}
+CASES = {"homogeneous": problem.COMMON_WAIT, "leaver disagrees": problem.LEAVERS_WAIT}

@@ -12,7 +12,6 @@ from experiments.heart.forgetting import AGAIN, ATTACKS, BEFORE, MORE_SWEEPS, RE
 from experiments.heart.forgetting import after as stage_after
 from experiments.heart.kinds import POOLED
 from experiments.heart.preparation import SITES
-from experiments.heart.summary import refined_name
 from experiments.heart.trials import EVERYONE, LOCAL
 
 NAMES = dict(zip(SITES, ("Cleveland", "Hungary", "Switzerland", "Long Beach"), strict=True))
@@ -29,58 +28,47 @@ METHODS = {
     POOLED: ("pooled", "#222222", "^"),
 }
 
-Results = Mapping[str, Any]
-
 
 def draw(summary: Mapping[str, Any], folder: Path) -> None:
     """Write `likelihood.png`, `forgetting.png` and `membership.png` of the parts there are."""
     results = summary["results"]
-    scored = [part for part in results if "scores" in results[part]]
-    left = [part for part in results if "forgetting" in results[part]]
-    for name, panels, parts, rows, options in (
-        ("likelihood", _likelihood, scored, 1, {"sharey": True}),
-        ("forgetting", _forgetting, left, 1, {}),
-        ("membership", _membership, left, len(ATTACKS), {"sharey": True}),
+    for name, panel, part_of, rows, options in (
+        ("likelihood", _likelihood, "scores", 1, {"sharey": True}),
+        ("forgetting", _distance, "forgetting", 1, {}),
+        ("membership", _membership, "forgetting", len(ATTACKS), {"sharey": True}),
     ):
+        parts = [part for part in results if part_of in results[part]]
         size = (4.4 * len(parts), 3.2 * rows + 0.8)
         path = folder / f"{name}.png"
         with harness.figure(path, rows, len(parts), legend=5, figsize=size, **options) as axes:
-            panels(results, parts, axes)
+            for column, part in zip(axes.T, parts, strict=True):
+                panel(column, part, results[part][part_of])
+                for axis in column:
+                    axis.grid(alpha=0.25)
+            if name != "forgetting":
+                kind = "test log likelihood, nats a patient"
+                for axis in axes[:, 0]:
+                    axis.set_ylabel(kind if name == "likelihood" else "AUC; 1/2 is chance")
 
 
-def _likelihood(results: Results, parts: Sequence[str], axes: Any) -> None:
+def _likelihood(column: Any, part: str, scores: Mapping[str, Any]) -> None:
     groups = (EVERYONE, *SITES)
-    for axis, part in zip(axes[0], parts, strict=True):
-        scores = results[part]["scores"]
-        for i, (method, (label, color, marker)) in enumerate(METHODS.items()):
-            values = [scores[method][g]["log likelihood"] for g in groups]
-            x = np.arange(len(groups)) + (i - 1.5) * 0.17
-            _points(axis, x, values, label=label, color=color, marker=marker)
-        names = [EVERYONE, *(NAMES[s] for s in SITES)]
-        axis.set_xticks(range(len(groups)), names, fontsize=8)
-        axis.set(title=TITLES[part])
-        axis.grid(alpha=0.25)
-    axes[0, 0].set_ylabel("test log likelihood, nats a patient")
+    for i, (method, (label, color, marker)) in enumerate(METHODS.items()):
+        values = [scores[method][g]["log likelihood"] for g in groups]
+        x = np.arange(len(groups)) + (i - 1.5) * 0.17
+        _points(column[0], x, values, label=label, color=color, marker=marker)
+    column[0].set_xticks(range(len(groups)), [EVERYONE, *NAMES.values()], fontsize=8)
+    column[0].set(title=TITLES[part])
 
 
-def _forgetting(results: Results, parts: Sequence[str], axes: Any) -> None:
-    for axis, part in zip(axes[0], parts, strict=True):
-        forgetting = results[part]["forgetting"]
-        if part == "logistic":
-            _distance(axis, forgetting, SWEEPS, ("KL to retrained",))
-            what, unit = "posterior", "nats"
-        else:
-            path = ("predictive KL to retrained", "forgotten hospital")
-            _distance(axis, forgetting, MORE_SWEEPS, path)
-            what, unit = "predictions", "nats a patient"
-        axis.set(title=f"{TITLES[part]}: {what}", ylabel=f"KL to retrained, {unit}")
-
-
-def _distance(
-    axis: Any, forgetting: Mapping[str, Any], sweeps: Sequence[int], path: tuple[str, ...]
-) -> None:
+def _distance(column: Any, part: str, forgetting: Mapping[str, Any]) -> None:
     """Against sweeps, from before subtraction on; dotted: two retrainings."""
-    stages, again = (BEFORE, *(stage_after(n) for n in sweeps)), False
+    axis, again = column[0], False
+    sweeps, path = MORE_SWEEPS, ("predictive KL to retrained", "forgotten hospital")
+    what, unit = "predictions", "nats a patient"
+    if part == "logistic":
+        sweeps, path, what, unit = SWEEPS, ("KL to retrained",), "posterior", "nats"
+    stages = (BEFORE, *(stage_after(n) for n in sweeps))
     for site in SITES:
         tree = functools.reduce(lambda found, name: found[name], path, forgetting[site])
         values = [max(tree[stage]["mean"], 1e-16) for stage in stages]
@@ -92,24 +80,20 @@ def _distance(
     names = [BEFORE, "sub-\ntracted", *(f"{n}" for n in sweeps[1:])]
     axis.set_xticks(range(len(stages)), names, fontsize=8)
     axis.set(yscale="log", xlabel="sweeps of refinement after forgetting")
-    axis.grid(alpha=0.25)
+    axis.set(title=f"{TITLES[part]}: {what}", ylabel=f"KL to retrained, {unit}")
 
 
-def _membership(results: Results, parts: Sequence[str], axes: Any) -> None:
-    for row, attack in zip(axes, ATTACKS, strict=True):
-        for axis, part in zip(row, parts, strict=True):
-            stages = (BEFORE, stage_after(0), refined_name(part), RETRAINED)
-            for i, site in enumerate(SITES):
-                auc = results[part]["forgetting"][site]["AUC"][attack]
-                x = np.arange(len(stages)) + (i - 1.5) * 0.12
-                values = [auc[stage] for stage in stages]
-                _points(axis, x, values, label=NAMES[site], color=COLORS[site], marker="o")
-            axis.axhline(0.5, color="#666666", linewidth=0.8, linestyle=":")
-            names = ("before", "subtracted", "refined", "retrained")
-            axis.set_xticks(range(len(stages)), names)
-            axis.set(title=f"{TITLES[part]}: {attack} attack")
-            axis.grid(alpha=0.25)
-        row[0].set_ylabel("AUC; 1/2 is chance")
+def _membership(column: Any, part: str, forgetting: Mapping[str, Any]) -> None:
+    refined = stage_after(max(SWEEPS if part == "logistic" else MORE_SWEEPS))
+    stages = (BEFORE, stage_after(0), refined, RETRAINED)
+    for axis, attack in zip(column, ATTACKS, strict=True):
+        for i, site in enumerate(SITES):
+            x = np.arange(len(stages)) + (i - 1.5) * 0.12
+            values = [forgetting[site]["AUC"][attack][stage] for stage in stages]
+            _points(axis, x, values, label=NAMES[site], color=COLORS[site], marker="o")
+        axis.axhline(0.5, color="#666666", linewidth=0.8, linestyle=":")
+        axis.set_xticks(range(len(stages)), ("before", "subtracted", "refined", "retrained"))
+        axis.set(title=f"{TITLES[part]}: {attack} attack")
 
 
 def _points(axis: Any, x: Any, values: Sequence[Mapping[str, Any]], **style: Any) -> None:

@@ -8,21 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.heart import trials
 from experiments.heart.kinds import Array, Kind
 from experiments.heart.kinds import logistic as logistic_kind
 from experiments.heart.metrics import log_likelihoods, ratio_scores
 from experiments.heart.preparation import Split
-from experiments.heart.trials import (
-    NOISE,
-    OTHER_NOISE,
-    POOLED,
-    Splits,
-    fit,
-    held_out,
-    purpose,
-    together,
-    training,
-)
+from experiments.heart.trials import POOLED, Splits, fit, held_out
 from posterity.engine.privacy.membership import attack_auc, auc_difference
 from posterity.errors import ParameterError
 from posterity.federation import Run
@@ -77,10 +68,10 @@ def forgotten(run: Run, site: str, sweeps: tuple[int, ...]) -> tuple[dict[str, A
 
 def retrained(kind: Kind, splits: Splits, site: str, seed: int) -> dict[str, Any]:
     """The federation that never met the hospital; for noisy ones also with other noise."""
-    rest = {name: data for name, data in training(splits).items() if name != site}
-    keys = {RETRAINED: purpose(seed, NOISE)}
+    rest = {name: data for name, data in trials.training(splits).items() if name != site}
+    keys = {RETRAINED: trials.purpose(seed, trials.NOISE)}
     if not kind.deterministic:
-        keys[AGAIN] = purpose(seed, OTHER_NOISE)
+        keys[AGAIN] = trials.purpose(seed, trials.OTHER_NOISE)
     return {name: fit(kind, METHOD, rest, key=key).posterior for name, key in keys.items()}
 
 
@@ -89,7 +80,7 @@ def _predictive(
 ) -> dict[str, dict[str, float]]:
     """Mean KL(stage ‖ retrained) of predicted labels, on the hospital's and on others' tests."""
     tests = held_out(splits)
-    rest = together({s: data for s, data in tests.items() if s != site})
+    rest = trials.together({s: data for s, data in tests.items() if s != site})
     found = {}
     for group, x in {"forgotten hospital": tests[site][0], "others": rest[0]}.items():
         chances = {name: kind.predict(q, x) for name, q in stages.items()}
@@ -131,7 +122,7 @@ def _reference(splits: Splits, site: str) -> tuple[Array, Array]:
     """
     kind, own = logistic_kind(), splits[site]
     others = {name: data for name, data in held_out(splits).items() if name != site}
-    q = fit(kind, POOLED, others, key=purpose(0, NOISE)).posterior
+    q = fit(kind, POOLED, others, key=trials.purpose(0, trials.NOISE)).posterior
     return kind.predict(q, own.x_train), kind.predict(q, own.x_test)
 
 

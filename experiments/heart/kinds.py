@@ -54,12 +54,10 @@ class Kind:
     name: str
     model: Model
     prior: Any
-    plans: Mapping[str, Plan]
-    """By method; also those of all data in one place."""
+    plans: Mapping[str, Plan]  # by method; also those of all data in one place
     predict: Callable[[Any, Array], Array]
     """From a posterior and (n, 18) features to (n,) P(y = 1), averaged over the posterior."""
-    deterministic: bool
-    """Whether two runs with different keys agree."""
+    deterministic: bool  # whether two runs with different keys agree
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -152,8 +150,6 @@ def evidence_lower_bound(kind: Kind, q: Any, data: tuple[Array, Array]) -> float
 
 @functools.cache
 def _model(hidden: int, scale: float) -> NeuralNetwork:
-    """One object a size, so that it is compiled once."""
-
     def apply(p: Any, x: Any) -> Any:
         return scale * jnp.tanh(x @ p["hidden"]) @ p["output"] + p["bias"]
 
@@ -184,8 +180,7 @@ def _rate(first: float) -> Callable[[Any], Any]:
     return lambda count: first / (1 + count / 100) ** 0.75
 
 
-_SLOW, _SLOWER = _rate(0.2), _rate(0.1)
-"""The second is for patients that count five times."""
+_SLOW, _SLOWER = _rate(0.2), _rate(0.1)  # the second is for patients that count five times
 
 
 def _gossip(hops: int, update: LocalUpdate) -> dict[str, Plan]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.harness import over_seeds, statistics
-from experiments.heart.forgetting import AGAIN, ATTACKS, MORE_SWEEPS, RETRAINED, SWEEPS, after
+from experiments.heart.forgetting import AGAIN, ATTACKS, RETRAINED
 from experiments.heart.trials import EVERYONE, LOCAL
 
 MARGIN = 0.005
@@ -37,7 +37,6 @@ def summarise(found: Found) -> dict[str, Any]:
 
 
 def _federated(seeds: list[Any]) -> dict[str, Any]:
-    """By method, over everyone's test patients."""
     methods = [name for name in seeds[0]["log likelihood less pooled"] if name != LOCAL]
     verdicts = {}
     for method in methods:
@@ -88,8 +87,3 @@ def _judged(values: np.ndarray) -> dict[str, Any]:
     error = found["standard error"]
     within = None if error is None else bool(abs(values.mean()) <= 2 * error)
     return {**found, "within two standard errors of zero": within}
-
-
-def refined_name(part: str) -> str:
-    """The last stage of refinement that was watched."""
-    return after(max(SWEEPS if part == "logistic" else MORE_SWEEPS))

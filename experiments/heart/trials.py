@@ -16,8 +16,7 @@ from posterity.federation import Run, federate
 EVERYONE = "everyone"
 LOCAL = "local"
 AGAIN = "pooled, other noise"
-WARMUP, DRAWS, CHAINS = 500, 1000, 2
-"""Of NUTS."""
+WARMUP, DRAWS, CHAINS = 500, 1000, 2  # of NUTS
 
 Splits = Mapping[str, Split]
 Data = tuple[Array, Array]

@@ -16,21 +16,14 @@ WISHART_DEGREES_PER_DIMENSION = 100
 
 @dataclass(frozen=True)
 class Problem:
-    """One draw of the generating process: the truth and what each site saw.
+    """One draw of the generating process: the truth and what each site saw."""
 
-    Attributes:
-        means: (G, d), means of the global components that at least one site uses.
-        covariances: (G, d, d), their covariances.
-        presence: (J, G) booleans, which site has which component.
-        local_means: J arrays (L_j, d), a site's own, perturbed means, in the order of `presence`.
-        data: J arrays (points, d), the observations of each site.
-    """
-
-    means: Array
-    covariances: Array
-    presence: Array
+    means: Array  # (G, d), means of the global components that at least one site uses
+    covariances: Array  # (G, d, d), their covariances
+    presence: Array  # (J, G) booleans, which site has which component
+    # J arrays (L_j, d), a site's own, perturbed means, in the order of `presence`
     local_means: tuple[Array, ...]
-    data: tuple[Array, ...]
+    data: tuple[Array, ...]  # J arrays (points, d), the observations of each site
 
     @property
     def pooled(self) -> Array:

@@ -88,9 +88,6 @@ def run(
     return summary
 
 
-# --- statistics ----------------------------------------------------------------------------------
-
-
 def summarise(measured: Measured) -> dict[str, Any]:
     """Means, standard errors and the verdict on the goal."""
     half = {
@@ -154,9 +151,6 @@ def verdict(measured: Measured, index: int) -> dict[str, Any]:
         "better on average than each": better,
         "met": not behind and better,
     }
-
-
-# --- pictures ------------------------------------------------------------------------------------
 
 
 def draw(measured: Measured, folder: Path) -> None:

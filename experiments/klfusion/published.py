@@ -42,8 +42,7 @@ class NormalWishart:
     inverse_scale: Array
 
 
-Posteriors = list[list[NormalWishart]]
-"""By site, those of its components."""
+Posteriors = list[list[NormalWishart]]  # by site, those of its components
 
 
 def klfusion_released(

@@ -23,33 +23,23 @@ from posterity.models.hidden_markov import check_emissions, counted, padded
 from posterity.models.records import Records
 
 Array = np.ndarray
-ROUNDS = 500
-"""Rounds of a restart, at most."""
-TOLERANCE = 1e-6
-"""The share of the bound by which a round must raise it to be followed by another."""
+ROUNDS = 500  # rounds of a restart, at most
+TOLERANCE = 1e-6  # the share of the bound by which a round must raise it to be followed by another
 
 
 @dataclasses.dataclass(frozen=True)
 class StickyFit:
-    """What :func:`fit_sticky` found.
+    """What :func:`fit_sticky` found."""
 
-    Attributes:
-        posterior: emissions, transitions and start of ``K`` states, the busiest first.
-        prior: the same of no data, with equal popularities, so that no state is told from
-            another: what is fused.
-        popularity: ``β``, the expected share of moves that go to each state (K,).
-        trace: the evidence lower bound, in nats, after each round of the best restart; it never
-            falls.
-        bounds: at the end of all restarts.
-        converged: whether the best restart did within the rounds it had.
-    """
-
-    posterior: HiddenMarkov
+    posterior: HiddenMarkov  # emissions, transitions and start of ``K`` states, the busiest first
+    # the same of no data, with equal popularities, so that no state is told from another: what is
+    # fused
     prior: HiddenMarkov
-    popularity: Array
+    popularity: Array  # ``β``, the expected share of moves that go to each state (K,)
+    # the evidence lower bound, in nats, after each round of the best restart; it never falls
     trace: list[float] = dataclasses.field(repr=False)
-    bounds: list[float] = dataclasses.field(repr=False)
-    converged: bool
+    bounds: list[float] = dataclasses.field(repr=False)  # at the end of all restarts
+    converged: bool  # whether the best restart did within the rounds it had
 
     def ledger(self, site: str) -> Ledger:
         """Prior and posterior as the ledger of one site."""

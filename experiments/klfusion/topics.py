@@ -30,8 +30,7 @@ Array = np.ndarray
 RESULTS = Path(__file__).parent / "results"
 DEFAULT_CACHE = harness.CACHES / "klfusion-topics"
 HELD_OUT = 1000
-UNSEEN = 0.1
-"""Share of a held-out message's words that are predicted."""
+UNSEEN = 0.1  # share of a held-out message's words that are predicted
 ALPHA, BETA = 0.1, 0.05
 POOLED, ALONE, TOGETHER = "pooled LDA", "no fusion", "all topics, side by side"
 OURS, PAPERS = "non-parametric, product", "non-parametric, paper's setting"
@@ -67,9 +66,6 @@ class Trial(NamedTuple):
     sites: list[Any]
     seen: Documents
     unseen: Documents
-
-
-# --- the problem -----------------------------------------------------------------------------
 
 
 def trial(
@@ -110,14 +106,11 @@ def fits(
     return own, pooled
 
 
-# --- the methods -----------------------------------------------------------------------------
-
-
 def _fused(**options: Any) -> Callable[[list[Ledger]], Any]:
     return lambda sites: posterity.fuse(sites, **options).posterior
 
 
-def side_by_side(sites: list[Ledger]) -> Plate:
+def side_by_side(sites: list[Any]) -> Plate:
     """All topics of all sites, none fused."""
     rows = [site.posterior.members.concentration for site in sites]  # pyright: ignore
     return Plate(Dirichlet.from_standard(np.concatenate(rows)))
@@ -133,9 +126,6 @@ METHODS: dict[str, Callable[[list[Ledger]], Any]] = {
     "AMPS": amps,
     TOGETHER: side_by_side,
 }
-
-
-# --- the run ---------------------------------------------------------------------------------
 
 
 class Score(NamedTuple):

@@ -23,42 +23,30 @@ def draw(summary: Mapping[str, Any], points: Sequence[Any], folder: Path) -> Non
 
 
 def _by_spread(axis: Any, results: Mapping[str, Any]) -> None:
-    """Against the better of pooled and local at each spread."""
-    places = np.arange(len(SPREADS))
+    studies = [results[f"made, spread {spread:g}"] for spread in SPREADS]
+    places, score = range(len(SPREADS)), lambda own, name: own["log likelihood"][name]["mean"]
+    better = [score(own, own["better of pooled and local"]) for own in studies]
     for method, color in COLORS.items():
-        gains = [_gain(results[f"made, spread {spread:g}"], method) for spread in SPREADS]
+        gains = np.subtract([score(own, method) for own in studies], better)
         axis.plot(places, gains, "o-", color=color, label=method)
-    gains = [results[f"made, spread {s:g}"]["partial pooling less the better"] for s in SPREADS]
-    means = [g["mean"] for g in gains]
-    errors = [g["standard error"] or 0.0 for g in gains]
-    axis.errorbar(places, means, errors, color=COLORS[PARTIAL], capsize=3)
+    gains = [own["partial pooling less the better"] for own in studies]
+    mean, error = ([gain[kind] or 0.0 for gain in gains] for kind in ("mean", "standard error"))
+    axis.errorbar(places, mean, error, color=COLORS[PARTIAL], capsize=3)
     axis.axhline(0, color="#bbbbbb", linewidth=0.8, zorder=0)
     axis.set_xticks(places, [f"{s:g}" for s in SPREADS])
-    axis.set_ylim(-0.06, 0.045)
+    label = "held-out log likelihood less the better\nof pooled and local, nats a record"
+    axis.set(ylim=(-0.06, 0.045), ylabel=label, title="12 made-up sites of 30 records")
     axis.set_xlabel("standard deviation of coefficients between sites")
-    axis.set_ylabel("held-out log likelihood less the better\nof pooled and local, nats a record")
-    axis.set_title("12 made-up sites of 30 records")
     axis.legend(frameon=False)
-
-
-def _gain(study: Mapping[str, Any], method: str) -> float:
-    scores = study["log likelihood"]
-    return scores[method]["mean"] - scores[study["better of pooled and local"]]["mean"]
 
 
 def _real(axis: Any, results: Mapping[str, Any]) -> None:
     names = [name for name in ("hospitals", "writers") if name in results]
-    for i, method in enumerate(COLORS):
+    for i, (method, color) in enumerate(COLORS.items()):
         scores = [results[name]["log likelihood"][method] for name in names]
-        axis.bar(
-            np.arange(len(names)) + 0.25 * (i - 1),
-            [s["mean"] for s in scores],
-            0.22,
-            yerr=[s["standard error"] or 0.0 for s in scores],
-            color=COLORS[method],
-            label=method,
-            capsize=3,
-        )
+        mean, error = ([s[kind] or 0.0 for s in scores] for kind in ("mean", "standard error"))
+        style = {"yerr": error, "color": color, "label": method, "capsize": 3}
+        axis.bar(np.arange(len(names)) + 0.25 * (i - 1), mean, 0.22, **style)
     axis.set_xticks(range(len(names)), names)
     axis.set_ylabel("held-out log likelihood, nats a record")
     axis.set_title("4 hospitals; 35 blocks of handwritten digits")
@@ -70,7 +58,6 @@ def _agreement(axis: Any, points: Sequence[Any]) -> None:
         axis.plot(theirs, ours, ".", color=color, label=f"mean, {part}", markersize=4)
     ends = np.array(axis.get_xlim())
     axis.plot(ends, ends, color="#bbbbbb", linewidth=0.8, zorder=0)
-    axis.set_xlabel("NUTS")
-    axis.set_ylabel("federated")
+    axis.set(xlabel="NUTS", ylabel="federated")
     axis.set_title("posterior means of the hierarchical model")
     axis.legend(frameon=False)

@@ -21,8 +21,7 @@ from posterity.federation import Run, federate
 from posterity.models import LogisticRegression, hierarchical
 
 POOLED, LOCAL, PARTIAL = "pooled", "local", "partial pooling"
-WARMUP, DRAWS = 500, 4000
-"""Of NUTS."""
+WARMUP, DRAWS = 500, 4000  # of NUTS
 
 
 def prior(columns: int) -> Gaussian:
@@ -61,9 +60,6 @@ def partially_pooled(study: Study) -> Run:
 
 def _alone(x: Array, y: Array) -> Any:
     return federate({"all": (x, y)}, LogisticRegression(), prior(x.shape[1])).posterior
-
-
-# --- NUTS ----------------------------------------------------------------------------------------
 
 
 def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:

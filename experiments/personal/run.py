@@ -21,8 +21,7 @@ from experiments.personal.methods import LOCAL, PARTIAL, POOLED
 RESULTS = Path(__file__).parent / "results"
 CACHE = harness.CACHES / "personal"
 SEEDS = {"alike": 24, "made": 6, "far apart": 3, "clustered": 3, "hospitals": 1, "writers": 1}
-FAR = 2.0
-"""A spread from which on local fits need many more looks, and time."""
+FAR = 2.0  # a spread from which on local fits need many more looks, and time
 GOAL = (
     "held-out log likelihood of partial pooling: at least that of the better of pooled and local, "
     "within one standard error, at every spread; strictly better than both in between"

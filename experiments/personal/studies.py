@@ -18,8 +18,7 @@ SPREADS = (0.0, 0.15, 0.3, 0.6, 1.2, 2.4)
 POPULATION = np.array([0.3, 1.0, -1.0])
 MADE_SITES, MADE_TRAIN, MADE_TEST = 12, 30, 200
 CLUSTERS, CLUSTERED_TRAIN, CLUSTERED_TEST, CLUSTERED_COLUMNS = 29, 370, 200, 10
-BLOCK = 50
-"""Images a site: consecutive ones, which are mostly of one writer."""
+BLOCK = 50  # images a site: consecutive ones, which are mostly of one writer
 FREQUENCIES = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
 
 

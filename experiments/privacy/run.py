@@ -14,11 +14,7 @@ from experiments.data import heart_disease
 from experiments.heart import kinds, metrics, trials
 from experiments.heart.preparation import Split, prepare
 from posterity.engine.privacy.membership import attack_auc, difference_test
-from posterity.engine.privacy.noise import (
-    GaussianMechanism,
-    proper_factor,
-    record_contributions,
-)
+from posterity.engine.privacy.noise import GaussianMechanism, proper_factor, record_contributions
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS, NOISES = 10, 5
@@ -30,8 +26,7 @@ CLIPS = {
 }
 """By unit and epsilon, chosen on a split that is not reported (seed 1000)."""
 RELATIONS = {"record": "add or remove", "site": "replace"}
-SMALL = "switzerland"
-"""Of fewer patients than the posterior has natural parameters."""
+SMALL = "switzerland"  # of fewer patients than the posterior has natural parameters
 UNCLIPPED = 1e9
 PRIOR, MODEL = kinds.logistic().prior, kinds.logistic().model
 Rows = Mapping[str, np.ndarray]

@@ -38,8 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     PLAINEST: {"polish": None, "schedule": Fixed(1.0)},
 }
 """What is asked of `posterity.pursue` beside its defaults."""
-LEAST = 100_000
-"""Evaluations that peers have, however few ours took: theirs are spent in advance."""
+LEAST = 100_000  # evaluations that peers have, however few ours took: theirs are spent in advance
 ENOUGH = 0.01
 KINDS = ("reverse", "forward")
 

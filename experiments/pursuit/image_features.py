@@ -17,8 +17,7 @@ from posterity.pursuit.learning.features import Features, digest_of, rectified
 Array = np.ndarray
 WIDTH = 1500
 """Random units of images: with 12,000 of MNIST 700 leave 2.1 % of errors, 1,500 leave 1.3 %."""
-ROWS = 2000
-"""Images that are looked at together."""
+ROWS = 2000  # images that are looked at together
 FAINT = 0.3
 """Squared strength, of intensities from 0 to 1, below which a neighbourhood counts as flat."""
 UNIT = 0.08
@@ -100,8 +99,6 @@ def _windows(pixels: int, cells: int) -> Array:
     away = np.abs(np.arange(pixels) - middles[:, None]) / width
     return np.maximum(0, 1 - away).astype(np.float32)
 
-
-# --- few records, and copies ---------------------------------------------------------------------
 
 TURN, STRETCH, SHEAR, SHIFT = 12.0, 0.12, 0.15, 1.5
 """Degrees, the logarithm of a stretch, shear, and pixels, at most."""

@@ -84,9 +84,6 @@ def seen_after(setting: Setting, order: Sequence[int], tasks: int) -> list[int]:
     return sorted(label for pair in pairs for label in pair if label < setting.classes)
 
 
-# --- jobs ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Job:
     """One method on one set, under one seed and in one order."""
@@ -178,133 +175,105 @@ class Runner:
         return answers
 
 
-def _conjugate(of: str) -> Callable[[Runner, Job], Curve]:
+def _conjugate(of: str, runner: Runner, job: Job) -> Curve:
     """A learner that knows no order: with the tasks that are still to come forgotten."""
-
-    def run(runner: Runner, job: Job) -> Curve:
-        whole, own = runner.conjugate(job.data, job.seed, of), runner.data(job.data)
-        curve, order = [], ORDERS[job.order]
-        for count in range(1, len(order) + 1):
-            learner = whole.forget(*(f"pair {k}" for k in order[count:]))
-            seen = seen_after(runner.setting, order, count)
-            tests = np.isin(own.y_test, seen)
-            logs = learner.predict(own.x_test[tests]).log_chances
-            curve.append(measured(logs, own.y_test[tests], seen))
-        return curve
-
-    return run
+    whole, own = runner.conjugate(job.data, job.seed, of), runner.data(job.data)
+    curve, order = [], ORDERS[job.order]
+    for count in range(1, len(order) + 1):
+        learner = whole.forget(*(f"pair {k}" for k in order[count:]))
+        seen = seen_after(runner.setting, order, count)
+        tests = np.isin(own.y_test, seen)
+        logs = learner.predict(own.x_test[tests]).log_chances
+        curve.append(measured(logs, own.y_test[tests], seen))
+    return curve
 
 
-def _mixed(gated: bool) -> Callable[[Runner, Job], Curve]:
+def _mixed(runner: Runner, job: Job, *, gated: bool) -> Curve:
     """The networks of tasks, mixed by even weights, or by where an input lies.
 
     The slides of egorov2019 have ``1/T`` for each of ``T`` tasks. A gate is a conjugate learner: a
     task weighs the chance of each class at ``x`` times its share of the class's records.
     """
-
-    def run(runner: Runner, job: Job) -> Curve:
-        answers = runner.networks(job.data, job.seed)
-        tasks, x, y = runner.few(job.data, job.seed)
-        classes, curve, order = runner.setting.classes, [], ORDERS[job.order]
-        counts = np.stack([np.bincount(own, minlength=classes) for _, own in tasks], 1)
-        for count in range(1, len(order) + 1):
-            known = list(order[:count])
-            seen = seen_after(runner.setting, order, count)
-            own = np.isin(y, seen)
-            weights = np.full((own.sum(), count), 1 / count)
-            if gated:
-                gate = runner.conjugate(job.data, job.seed, "few")
-                gate = gate.forget(*(f"pair {k}" for k in order[count:]))
-                shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
-                weights = gate.predict(runner.shaped(job.data, x[own])).mean @ shares
-            mixed = sum(w[:, None] * answers[k][own] for w, k in zip(weights.T, known, strict=True))
-            curve.append(measured(np.log(np.maximum(mixed, TINY)), y[own], seen))
-        return curve
-
-    return run
+    answers = runner.networks(job.data, job.seed)
+    tasks, x, y = runner.few(job.data, job.seed)
+    classes, curve, order = runner.setting.classes, [], ORDERS[job.order]
+    counts = np.stack([np.bincount(own, minlength=classes) for _, own in tasks], 1)
+    for count in range(1, len(order) + 1):
+        known = list(order[:count])
+        seen = seen_after(runner.setting, order, count)
+        own = np.isin(y, seen)
+        weights = np.full((own.sum(), count), 1 / count)
+        if gated:
+            gate = runner.conjugate(job.data, job.seed, "few")
+            gate = gate.forget(*(f"pair {k}" for k in order[count:]))
+            shares = counts[:, known] / np.maximum(counts[:, known].sum(1, keepdims=True), 1)
+            weights = gate.predict(runner.shaped(job.data, x[own])).mean @ shares
+        mixed = sum(w[:, None] * answers[k][own] for w, k in zip(weights.T, known, strict=True))
+        curve.append(measured(np.log(np.maximum(mixed, TINY)), y[own], seen))
+    return curve
 
 
-def _variational(kept: bool) -> Callable[[Runner, Job], Curve]:
+def _variational(runner: Runner, job: Job, *, kept: bool) -> Curve:
     """Variational continual learning: what is known after a task is the prior of the next.
 
     With a coreset a few records of each class are left out of their tasks, and learned from before
     each prediction alone. Source: nguyen2018.
     """
-
-    def run(runner: Runner, job: Job) -> Curve:
-        setting, order, curve = runner.setting, ORDERS[job.order], []
-        tasks, x, y = runner.few(job.data, job.seed)
-        options = {"seed": job.seed, "steps": setting.steps, "batch": setting.batch}
-        posterior, coreset = Network.prior(setting.layers, setting.variance), []
-        for count, k in enumerate(order, 1):
-            own, labels = tasks[k]
-            few = np.zeros(len(labels), bool)
-            for label in np.unique(labels) if kept else ():
-                few[np.flatnonzero(labels == label)[: setting.coreset]] = True
-            coreset.append((own[few], labels[few]))
-            rest = own[~few], labels[~few]
-            posterior = trained(posterior, *rest, task=f"pair {k}", on=count > 1, **options)
-            known = posterior
-            if kept:
-                together = map(np.concatenate, zip(*coreset, strict=True))
-                known = trained(posterior, *together, task="coreset", on=True, **options)
-            logs = np.log(np.maximum(chances(known, x, setting.draws), TINY))
-            curve.append(measured(logs, y, seen_after(setting, order, count)))
-        return curve
-
-    return run
-
-
-def _peer(method: Any) -> Callable[[Runner, Job], Curve]:
-    def run(runner: Runner, job: Job) -> Curve:
-        tasks, x, y = runner.few(job.data, job.seed)
-        order = ORDERS[job.order]
-        found = method(_training(runner.setting, job), [tasks[k] for k in order], x)
-        return [
-            measured(logs, y, seen_after(runner.setting, order, count))
-            for count, logs in enumerate(found, 1)
-        ]
-
-    return run
-
-
-def _training(setting: Setting, job: Job) -> peers.Training:
-    return peers.Training(setting.layers, setting.steps, setting.batch, job.seed)
-
-
-def _joint(runner: Runner, job: Job) -> Curve:
+    setting, order, curve = runner.setting, ORDERS[job.order], []
     tasks, x, y = runner.few(job.data, job.seed)
-    logs = peers.joint(_training(runner.setting, job), tasks, x)
-    return [measured(logs, y, list(range(runner.setting.classes)))]
+    options = {"seed": job.seed, "steps": setting.steps, "batch": setting.batch}
+    posterior, coreset = Network.prior(setting.layers, setting.variance), []
+    for count, k in enumerate(order, 1):
+        own, labels = tasks[k]
+        few = np.zeros(len(labels), bool)
+        for label in np.unique(labels) if kept else ():
+            few[np.flatnonzero(labels == label)[: setting.coreset]] = True
+        coreset.append((own[few], labels[few]))
+        rest = own[~few], labels[~few]
+        posterior = trained(posterior, *rest, task=f"pair {k}", on=count > 1, **options)
+        known = posterior
+        if kept:
+            together = map(np.concatenate, zip(*coreset, strict=True))
+            known = trained(posterior, *together, task="coreset", on=True, **options)
+        logs = np.log(np.maximum(chances(known, x, setting.draws), TINY))
+        curve.append(measured(logs, y, seen_after(setting, order, count)))
+    return curve
+
+
+def _peer(method: Any, runner: Runner, job: Job) -> Curve:
+    """A network that goes on from task to task, or (joint training) one of all tasks."""
+    tasks, x, y = runner.few(job.data, job.seed)
+    setting, order = runner.setting, ORDERS[job.order]
+    training = peers.Training(setting.layers, setting.steps, setting.batch, job.seed)
+    if method is peers.joint:
+        return [measured(method(training, tasks, x), y, range(setting.classes))]
+    found = method(training, [tasks[k] for k in order], x)
+    return [
+        measured(logs, y, seen_after(setting, order, count)) for count, logs in enumerate(found, 1)
+    ]
 
 
 def _joint_features(runner: Runner, job: Job) -> Curve:
     own, features = runner.data(job.data), runner.features(job.data, job.seed)
-    single = lambda x: features(x).astype(np.float32)
-    logs = peers.softmax_regression(
-        single(own.x_train),
-        own.y_train,
-        single(own.x_test),
-        runner.setting.classes,
-        runner.setting.epochs,
-    )
-    return [measured(logs, own.y_test, list(range(runner.setting.classes)))]
+    train, tests = (features(x).astype(np.float32) for x in (own.x_train, own.x_test))
+    setting = runner.setting
+    logs = peers.softmax_regression(train, own.y_train, tests, setting.classes, setting.epochs)
+    return [measured(logs, own.y_test, range(setting.classes))]
 
 
 METHODS: dict[str, Callable[[Runner, Job], Curve]] = {
-    "conjugate": _conjugate("all"),
-    "gated": _mixed(gated=True),
-    "coreset, deformed": _conjugate("kept"),
-    "mixture, even": _mixed(gated=False),
-    "fine-tuning": _peer(peers.fine_tuned),
-    "EWC": _peer(peers.elastic),
-    "VCL": _variational(kept=False),
-    "VCL, coreset": _variational(kept=True),
-    "joint network": _joint,
+    "conjugate": functools.partial(_conjugate, "all"),
+    "gated": functools.partial(_mixed, gated=True),
+    "coreset, deformed": functools.partial(_conjugate, "kept"),
+    "mixture, even": functools.partial(_mixed, gated=False),
+    "fine-tuning": functools.partial(_peer, peers.fine_tuned),
+    "EWC": functools.partial(_peer, peers.elastic),
+    "VCL": functools.partial(_variational, kept=False),
+    "VCL, coreset": functools.partial(_variational, kept=True),
+    "joint network": functools.partial(_peer, peers.joint),
     "joint, same features": _joint_features,
 }
-ONCE = ("joint network", "joint, same features")
-"""Methods that know no order."""
+ONCE = ("joint network", "joint, same features")  # methods that know no order
 
 
 def jobs(
@@ -318,9 +287,6 @@ def jobs(
         for method in methods
         for order in (orders[:1] if method in ONCE else orders)
     ]
-
-
-# --- results -------------------------------------------------------------------------------------
 
 
 def summarise(
@@ -358,15 +324,13 @@ def summarise(
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    kinds = rows[0]["curve"][0]
-    curves = {kind: np.array([[at[kind] for at in row["curve"]] for row in rows]) for kind in kinds}
-    digits = {"log loss": 4}
     found: dict[str, Any] = {"seeds": [row["seed"] for row in rows]}
-    for kind, values in curves.items():
-        found[kind] = np.round(values.mean(0), digits.get(kind, 2)).tolist()
+    for kind in rows[0]["curve"][0]:
+        values = np.array([[at[kind] for at in row["curve"]] for row in rows])
+        digits = 4 if kind == "log loss" else 2
+        found[kind] = np.round(values.mean(0), digits).tolist()
         if len(values) > 1:
-            spread = values.std(0, ddof=1)
-            found[f"sd of {kind}"] = np.round(spread, digits.get(kind, 2)).tolist()
+            found[f"sd of {kind}"] = np.round(values.std(0, ddof=1), digits).tolist()
     found["cpu s a seed"] = round(float(np.mean([row["cpu s"] for row in rows])), 1)
     return found
 

@@ -23,8 +23,7 @@ from posterity.networks.training import batches
 Array = np.ndarray
 Tasks = list[tuple[Array, Array]]
 RATE = 1e-3
-FISHER = 200
-"""Images of a task that EWC's Fisher information is averaged over."""
+FISHER = 200  # images of a task that EWC's Fisher information is averaged over
 OTHER = -1e9
 
 

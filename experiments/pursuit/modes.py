@@ -21,8 +21,7 @@ from posterity.families import DiagonalGaussian, Gaussian
 
 WEIGHTS = (0.6, 0.3, 0.1)
 SIZES = (5, 10, 20)
-NEAR = 1e-3
-"""Of each weight: what counts as found."""
+NEAR = 1e-3  # of each weight: what counts as found
 KINDS = ("diagonal", "full")
 
 

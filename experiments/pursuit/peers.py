@@ -21,33 +21,24 @@ import optax
 from experiments.pursuit.quadrature import Gaussians
 from experiments.pursuit.targets import LOG_2PI, Target
 
-DRAWS = 256
-"""Of each component, on which weights are found."""
+DRAWS = 256  # of each component, on which weights are found
 
 
 @dataclasses.dataclass(frozen=True)
 class Boosting:
-    """How components are added.
+    """How components are added."""
 
-    Attributes:
-        rule: of the new weight: "harmonic", 2 / (t + 2); "line", the best α for old and new;
-            "corrective", all weights anew.
-        entropy: λ of component t = 0, 1, ...: "one", or "falling", 1 / √(t + 1).
-        start: "centre", the base law itself, or "draw", a narrower one about a draw of it.
-        batch: draws a gradient.
-        rate: Adam's step size, at first.
-        falls: whether it falls to nothing, by a cosine.
-        bounded: whether components stay within four standard deviations of the base law, none
-            wider than twice it or narrower than a thousandth: the compact family that the theory
-            asks for.
-    """
-
+    # of the new weight: "harmonic", 2 / (t + 2); "line", the best α for old and new; "corrective",
+    # all weights anew
     rule: str = "harmonic"
-    entropy: str = "one"
+    entropy: str = "one"  # λ of component t = 0, 1, ...: "one", or "falling", 1 / √(t + 1)
+    # "centre", the base law itself, or "draw", a narrower one about a draw of it
     start: str = "centre"
-    batch: int = 1
-    rate: float = 0.01
-    falls: bool = False
+    batch: int = 1  # draws a gradient
+    rate: float = 0.01  # Adam's step size, at first
+    falls: bool = False  # whether it falls to nothing, by a cosine
+    # whether components stay within four standard deviations of the base law, none wider than twice
+    # it or narrower than a thousandth: the compact family that the theory asks for
     bounded: bool = False
 
 
@@ -112,9 +103,6 @@ def bounded(at: Any) -> Any:
     """Means within 4, deviations from .001 to 2."""
     mean, shape = at
     return jnp.clip(mean, -4.0, 4.0), jnp.clip(shape, np.log(1e-3), np.log(2.0))
-
-
-# --- boosting ------------------------------------------------------------------------------------
 
 
 def grow(log_density: Any, size: int, components: int, steps: int, how: Boosting, key: Any) -> Any:
@@ -210,9 +198,6 @@ def boost(
         steps = each // how.batch
     count = components * (steps * how.batch + spent)
     return _found(target, seeds, count, _grown, components, steps, how)
-
-
-# --- others --------------------------------------------------------------------------------------
 
 
 def joint(

@@ -13,6 +13,7 @@ import numpy as np
 
 import posterity
 from experiments import harness
+from experiments.dark_knowledge.peers import flat
 from experiments.pursuit import peers
 from experiments.pursuit.targets import Array
 from posterity.distillation import SGLD, Langevin
@@ -21,8 +22,7 @@ from posterity.families import DiagonalGaussian
 from posterity.models import Model
 from posterity.pursuit import Joint
 
-DRAWS = 1000
-"""Of a law, over which predictions are averaged."""
+DRAWS = 1000  # of a law, over which predictions are averaged
 
 MEAN_FIELD, ENSEMBLE, LANGEVIN = "mean-field VI", "deep ensemble", "SGLD"
 OURS, TRUTH = "pursue", "truth"
@@ -91,9 +91,6 @@ def draws_of(law: Any, seed: int) -> Array:
         return np.asarray(law.sample(jax.random.key(seed), (DRAWS,)), np.float64)
 
 
-# --- rivals --------------------------------------------------------------------------------------
-
-
 def mean_field(problem: Problem, seed: int, steps: int = 4000, batch: int = 16) -> Array:
     """(DRAWS, p) of one Gaussian of independent coordinates, by Adam on sampled gradients."""
     with jax.enable_x64(True):
@@ -143,12 +140,7 @@ def langevin(problem: Problem, seed: int, draws: int = 50, **options: Any) -> Ar
         chains = Langevin(
             problem.model, problem.prior, problem.train, **{"kernel": SGLD(), **options}
         )
-        found = chains.sample(draws, key=jax.random.key(seed)).stack
-    leaves = jax.tree.leaves(found)
-    return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
-
-
-# --- over components -----------------------------------------------------------------------------
+        return flat(chains.sample(draws, key=jax.random.key(seed)).stack)
 
 
 def curve(

@@ -9,8 +9,7 @@ import numpy as np
 
 from experiments.pursuit.targets import LOG_2PI, Array, Target, square
 
-REACH = 9.0
-"""Standard deviations of each component that are integrated over: e^-40 is left out."""
+REACH = 9.0  # standard deviations of each component that are integrated over: e^-40 is left out
 SIDES = {1: (4001, 1501), 2: (401, 121)}
 """Points a side for each dimension: on the target's own grid, and on that of each component."""
 

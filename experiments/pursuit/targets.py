@@ -22,26 +22,18 @@ Grid = Callable[[int], tuple[Array, Array]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
-    """A density, and what is known of it.
+    """A density, and what is known of it."""
 
-    Attributes:
-        name: of it.
-        size: its dimension, 1 or 2; points are (size,).
-        log_density: of a point, in nats, normalised or not, traceable by JAX.
-        grid: ``n -> (points (N, size), logarithms of their volumes (N,))``, ``n`` a side.
-        reach: the standard deviation of the base law, the same along all axes: how far one has to
-            look. The mean is zero.
-        box: half the width of pictures.
-        moments: whether the variance exists. Where not, KL(p ‖ q) to any mixture of Gaussians is
-            infinite, and none is reported.
-    """
-
-    name: str
-    size: int
-    log_density: Callable[[Any], Any]
-    grid: Grid
+    name: str  # of it
+    size: int  # its dimension, 1 or 2; points are (size,)
+    log_density: Callable[[Any], Any]  # of a point, in nats, normalised or not, traceable by JAX
+    grid: Grid  # ``n -> (points (N, size), logarithms of their volumes (N,))``, ``n`` a side
+    # the standard deviation of the base law, the same along all axes: how far one has to look. The
+    # mean is zero
     reach: float
-    box: float
+    box: float  # half the width of pictures
+    # whether the variance exists. Where not, KL(p ‖ q) to any mixture of Gaussians is infinite, and
+    # none is reported
     moments: bool = True
 
     def log_densities(self, points: Array) -> Array:
@@ -57,9 +49,6 @@ class Target:
 @functools.cache
 def _of_many(log_density: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return jax.jit(jax.vmap(log_density))
-
-
-# --- grids ---------------------------------------------------------------------------------------
 
 
 def square(size: int, low: float, high: float, side: int) -> Array:
@@ -97,9 +86,6 @@ def tailed(reach: float = 5.0) -> Grid:
     return bent(straight(1, -reach, reach), forward, log_volume)
 
 
-# --- densities -----------------------------------------------------------------------------------
-
-
 def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:
     """Normalised, of Gaussians with axes of their own: (K,), (K, d), (K, d)."""
     weights, means, deviations = (np.asarray(own, float) for own in (weights, means, deviations))
@@ -114,11 +100,7 @@ def mixture(weights: Any, means: Any, deviations: Any) -> Callable[[Any], Any]:
     return log_density
 
 
-FOUR_1D = (
-    [0.2, 0.3, 0.3, 0.2],
-    [[-7.0], [-2.5], [2.0], [7.0]],
-    [[0.6], [0.5], [0.8], [0.7]],
-)
+FOUR_1D = ([0.2, 0.3, 0.3, 0.2], [[-7.0], [-2.5], [2.0], [7.0]], [[0.6], [0.5], [0.8], [0.7]])
 """Weights, means and standard deviations."""
 FOUR_2D = (
     [0.3, 0.2, 0.2, 0.3],

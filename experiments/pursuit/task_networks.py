@@ -19,8 +19,7 @@ from posterity.networks.bound import Bound, as_posterior, started
 from posterity.networks.training import COOLING, RATE, batches, initial, prior_arrays, step
 
 Array = np.ndarray
-ROWS = 1000
-"""Inputs that are predicted together."""
+ROWS = 1000  # inputs that are predicted together
 step_of = jax.jit(step)
 
 

@@ -131,11 +131,7 @@ def scores(name: str, seed: int, effort: Effort) -> dict[str, Any]:
 
 
 def run(
-    *,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    only_kept: bool = False,
-    quick: bool = False,
+    *, results: Path = RESULTS, cache: Path = CACHE, only_kept: bool = False, quick: bool = False
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `two_modes.json` holds."""
     effort, goals, reports = QUICK if quick else Effort(), [], {}

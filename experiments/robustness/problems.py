@@ -14,8 +14,7 @@ from posterity.families import DiagonalGaussian, Gaussian
 from posterity.models import LogisticRegression
 
 Array = np.ndarray
-SIZES = (3, 12, 50, 200)
-"""Records of a site: four sizes, so that little is compiled."""
+SIZES = (3, 12, 50, 200)  # records of a site: four sizes, so that little is compiled
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from posterity.families import DiagonalGaussian
 from posterity.models import LogisticRegression
 
 Array = np.ndarray
-Gap = Callable[[Any], float]
-"""How many nats a posterior's free energy is above the least."""
+Gap = Callable[[Any], float]  # how many nats a posterior's free energy is above the least
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -238,7 +237,6 @@ def _start(size: int, diagonal: bool) -> Array:
 
 
 def _minimised(free: Any, start: Array) -> tuple[float, Array]:
-    """The least, and where it is."""
     least, options = np.inf, {"gtol": 1e-8, "maxiter": 3000}
     for _ in range(3):  # a fresh estimate of the curvature where the last search ended
         found = scipy.optimize.minimize(free, start, jac=True, method="BFGS", options=options)
@@ -247,7 +245,6 @@ def _minimised(free: Any, start: Array) -> tuple[float, Array]:
 
 
 def _packed(root: Array) -> Array:
-    """The lower triangle, logarithms on its diagonal."""
     root = root.copy()
     np.fill_diagonal(root, np.log(np.diag(root)))
     return root[np.tril_indices(len(root))]

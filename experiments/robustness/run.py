@@ -72,11 +72,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def run(
-    *,
-    count: int = 1000,
-    group: str = "",
-    minutes: float = math.inf,
-    results: Path = RESULTS,
+    *, count: int = 1000, group: str = "", minutes: float = math.inf, results: Path = RESULTS
 ) -> dict[str, Any]:
     """``count`` problems of each group, or of one alone; see :func:`experiments.harness.rows`."""
     keys = [(name, seed) for name in ([group] if group else MAKE) for seed in range(count)]

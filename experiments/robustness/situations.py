@@ -36,41 +36,33 @@ from posterity.errors import PosterityError
 
 Array = np.ndarray
 Rng = np.random.Generator
-Family = tuple[Any, Callable[[Array], Any]]
-"""A prior, and what records (n, d) add to it."""
+Family = tuple[Any, Callable[[Array], Any]]  # a prior, and what records (n, d) add to it
 RESULTS = Path(__file__).parent / "results"
 MUST, MAY = 12.0, 3.0
 """Standard errors between sites from which they have to be warned of, and may be."""
-SAME = 1e-3
-"""Nats a component between the posterior and that of the pooled records."""
+SAME = 1e-3  # nats a component between the posterior and that of the pooled records
 SILENT, FALSE = 1 / 500, 0.05
 """The goals: silent ones of all, and false ones of those that are right."""
 
 
 @dataclasses.dataclass
 class Situation:
-    """Sites to be fused by default, and what is true of them.
-
-    Attributes:
-        labels: by site the true component of each local one; None where blocks mean the same.
-        pooled: the posterior of each true component given the pooled records, a batch (G,), in a
-            one-component batch where nothing is matched; None where priors are not known.
-        differs: standard errors by which sites differ; infinite of what has to be warned of anyway.
-        refused: whether an error is right.
-        nearly: share of components that have to be matched as in truth.
-        strange: a site whose components may as well be apart from all others'.
-        few: whether full covariances are known from fewer records than directions, which has to be
-            warned of, right or not.
-    """
+    """Sites to be fused by default, and what is true of them."""
 
     kind: str
     sites: dict[str, Any]
+    # by site the true component of each local one; None where blocks mean the same
     labels: dict[str, list[int]] | None = None
+    # the posterior of each true component given the pooled records, a batch (G,), in a one-
+    # component batch where nothing is matched; None where priors are not known
     pooled: Any = None
+    # standard errors by which sites differ; infinite of what has to be warned of anyway
     differs: float = 0.0
-    refused: bool = False
-    nearly: float = 1.0
-    strange: str = ""
+    refused: bool = False  # whether an error is right
+    nearly: float = 1.0  # share of components that have to be matched as in truth
+    strange: str = ""  # a site whose components may as well be apart from all others'
+    # whether full covariances are known from fewer records than directions, which has to be warned
+    # of, right or not
     few: bool = False
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -108,6 +100,13 @@ def total(prior: Any, factors: list[Any]) -> Any:
 
 def repeated(prior: Any, times: int) -> Any:
     return prior.with_natural_parameters(np.tile(prior.natural_parameters, (times, 1)))
+
+
+def plates(prior: Any, factors: list[Any], counts: Any) -> tuple[Plate, Plate]:
+    """Prior and posterior of components, and of how many records each has."""
+    base = Dirichlet.from_standard(np.ones(len(factors)) / len(factors))
+    after = Dirichlet(base.concentration_minus_one + np.array(counts, float))
+    return Plate(repeated(prior, len(factors)), base), Plate(total(prior, factors), after)
 
 
 def ledger(name: str, prior: Any, posterior: Any) -> Ledger:
@@ -179,12 +178,8 @@ def clusters(rng: Rng, kind: str) -> Situation:
             records.append(x)
             everyone[g].append(x)
             error = max(error, float(np.abs(moved[j, g]).max() * np.sqrt(n / 2)))
-        name = f"site {j:02d}"
-        counts = np.array(list(map(len, records)), float)
-        base = Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        mine = total(prior, [factor(x) for x in records])
-        posteriors[name] = Plate(mine, Dirichlet(base.concentration_minus_one + counts))
-        priors[name] = Plate(repeated(prior, len(own)), base)
+        name, counts = f"site {j:02d}", list(map(len, records))
+        priors[name], posteriors[name] = plates(prior, [factor(x) for x in records], counts)
         labels[name] = own.tolist()
     if twist == "copy":
         for of in (posteriors, priors, labels):
@@ -221,10 +216,8 @@ def topics(rng: Rng) -> Situation:
             factors.append(rng.multinomial(n, law / law.sum()).astype(float))
             everyone[g] += factors[-1]
             error = max(error, 4.0 * (shift > 0))
-        name, base = f"site {j}", Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        after = Dirichlet(base.concentration_minus_one + np.array([f.sum() for f in factors]))
-        law = Plate(total(prior, [Dirichlet(f) for f in factors]), after)
-        made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
+        name, counts = f"site {j}", [f.sum() for f in factors]
+        made[name] = ledger(name, *plates(prior, [Dirichlet(f) for f in factors], counts))
         labels[name] = own
     pooled = total(prior, [Dirichlet(everyone[g]) for g in sorted(everyone)])
     about = {"words": words, "topics": count, "sites": sites, "shift": shift}
@@ -246,10 +239,8 @@ def overlapping(rng: Rng) -> Situation:
         fit = GaussianMixture(len(own), n_init=3, random_state=seed).fit(x)
         share = fit.predict_proba(x)
         factors = [NormalWishart(r.sum(), r.sum(), r @ x, (x * r[:, None]).T @ x) for r in share.T]
-        name, base = f"site {j}", Dirichlet.from_standard(np.ones(len(own)) / len(own))
-        after = Dirichlet(base.concentration_minus_one + share.sum(0))
-        law = Plate(total(prior, factors), after)
-        made[name] = ledger(name, Plate(repeated(prior, len(own)), base), law)
+        name = f"site {j}"
+        made[name] = ledger(name, *plates(prior, factors, share.sum(0)))
         gaps = np.linalg.norm(fit.means_[:, None] - centres[own], axis=-1)
         labels[name] = own[gaps.argmin(1)].tolist()
     labels, about = renumbered(labels), {"sites": sites, "clusters": count}

@@ -27,8 +27,7 @@ from posterity.models import LogisticRegression
 
 RESULTS = Path(__file__).parent / "results"
 SITES = ("a", "b", "c", "d")
-FACTOR = 3.0
-"""What is said may be so many times too little or too much."""
+FACTOR = 3.0  # what is said may be so many times too little or too much
 UPDATES: dict[str, Any] = {
     "line search": LocalUpdate(),
     "rate .01": LocalUpdate(rate=0.01),

@@ -20,8 +20,8 @@ from typing import Any, Literal
 from posterity.status import Progress, ProgressCallback
 
 Style = Literal["auto", "bar", "json", "none"]
-WIDTH = 16
-"""Characters of a bar in a terminal."""
+WIDTH, TITLE = 16, 20
+"""Characters of a bar in a terminal, and at most of its title, so that times fit beside them."""
 EVERY = 1.0
 """Seconds between two lines of a log, at least."""
 
@@ -101,6 +101,7 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
     bar_of = BarColumn(WIDTH, table_column=Column(width=WIDTH))
     columns = bar_of, TextColumn("{task.description}", markup=False)
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
         task = bar.add_task(title, total=None)
 
         def move(now: Progress) -> None:

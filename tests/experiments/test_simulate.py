@@ -108,18 +108,6 @@ def test_some_records_are_kept(conjugate, every):
     assert some.posteriors.batch_shape == (2, len(some.visits))
 
 
-@pytest.mark.slow
-def test_a_site_that_leaves_at_once_was_never_there():
-    prior = Beta.from_standard(3.0, 3.0)
-    stay = {name: None if name == "elm" else data for name, data in WAITS.items()}
-    usual = {"visits": VISITS, "repetitions": 2, "key": KEY}
-    graph = complete(list(NAMES))
-    left = simulate(WAITS, BetaExponential(), prior, graph, leave=Leave("elm", 0), **usual)
-    never = simulate(stay, BetaExponential(), prior, graph, **usual)
-    np.testing.assert_array_equal(left.positions, never.positions)
-    np.testing.assert_allclose(left.parameters, never.parameters, rtol=1e-12)
-
-
 def test_sites_without_data_and_weights_and_starts():
     data = {"ash": np.ones(3), "elm": None, "fir": np.zeros(0), "oak": np.zeros(1)}
     trial = simulate(
@@ -196,25 +184,17 @@ def test_sums_over_too_few_nodes_are_said():
         simulate(data, LogisticRegression(), prior, ring(list("abc")), **walk)
 
 
-SIMULATED = {
-    "graph": ring(list(NAMES)),
-    **dict(zip(("model", "prior", "sites"), CONJUGATE["Beta"], strict=True)),
-    "visits": 24, "repetitions": 2, "key": jax.random.key(0),
-}  # fmt: skip
-SIMULATIONS = {
-    "visits": ({"visits": 0}, UsageError, "visits=0"),
-    "repetitions": ({"repetitions": 0}, UsageError, "repetitions=0"),
-    "late": ({"leave": Leave("elm", 24)}, UsageError, "visit=24; expected a visit below 24"),
-    "early": ({"leave": Leave("elm", -1)}, UsageError, "visit=-1"),
-    "nobody leaves": ({"leave": Leave("yew", 1)}, UsageError, "'yew'"),
-    "nobody starts": ({"first": "yew"}, UsageError, "'yew'"),
-    "graph": ({"graph": ring(["ash"])}, StructureError, "no nodes for sites"),
-    "network": ({"graph": Network.from_graph(ring(["ash"]))}, StructureError, "no nodes for sites"),
-    "no data": ({"sites": dict.fromkeys(NAMES)}, UsageError, "a site with data"),
+MODEL, PRIOR, COINS = CONJUGATE["Beta"]
+REFUSED = {
+    "a visit below 24": {"leave": Leave("elm", 24)},
+    "'yew'": {"leave": Leave("yew", 1)},
+    "no nodes for sites": {"graph": ring(["ash"])},
+    "a site with data": {"sites": dict.fromkeys(NAMES)},
 }
 
 
-@pytest.mark.parametrize("changes, error, says", SIMULATIONS.values(), ids=list(SIMULATIONS))
-def test_what_cannot_be_simulated(changes, error, says):
-    with pytest.raises(error, match=re.escape(says)):
-        simulate(**(SIMULATED | changes))
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_cannot_be_simulated(says):
+    usual = {"graph": ring(list(NAMES)), "sites": COINS, "visits": 24, "repetitions": 2, "key": KEY}
+    with pytest.raises((UsageError, StructureError), match=re.escape(says)):
+        simulate(model=MODEL, prior=PRIOR, **(usual | REFUSED[says]))

@@ -47,7 +47,8 @@ def test_hops_are_steps_of_the_walk(walk):
         own_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), n), 1)
         number = NOWHERE if before is None else network.index(before)
         state = WalkState(jnp.asarray(network.index(here)), jnp.asarray(number))
-        expected = walk.step(network, state, key=own_key).position
+        bits = jax.random.bits(own_key, state.position.shape, "uint32")
+        expected = walk.move(network, state, bits).position
         assert gossip.hop(here, before, key=key) == names[int(expected)]
         before = network.neighbours_of(here)[n % 4]
 

@@ -193,10 +193,17 @@ def test_a_site_that_left_or_came_back_is_noticed(settled):
     assert float(back.converge(1e-6).posterior.kl(settled.posterior)) < 1e-5
 
 
-def test_a_likelihood_that_jumps_is_told():
+@pytest.mark.parametrize(
+    "jump",
+    [
+        lambda z, x: jnp.where(x < z[0], -1.0, -2.0) + 0 * z[1],
+        # Beside a slope, rounding has none: the posterior of what is rounded would be the prior's.
+        lambda z, x: -((jnp.round(4 * z[0]) / 4 - x) ** 2) / 2 - (z[1] - x) ** 2 / 2,
+    ],
+)
+def test_a_likelihood_that_jumps_is_told(jump):
     """Its derivative is zero wherever there is one."""
-    data = {"a": np.random.default_rng(0).normal(size=30)}
-    jump = lambda z, x: jnp.where(x < z[0], -1.0, -2.0) + 0 * z[1]
+    data = {"a": 1.3 + np.random.default_rng(0).normal(size=30)}
     heard, run = said(lambda: federate(data, jump, NORMAL, steps=3))
     assert run.status.state == "not converged" and run.status.left > 0.1 and heard
 

@@ -24,8 +24,7 @@ from posterity.networks.priors import Prior
 
 DEFAULT_CACHE = Path(tempfile.gettempdir()) / "posterity-klfusion-networks"
 TEMPERED, PLAIN, HORSESHOE = "Gaussian, KL x 0.1", "Gaussian", "horseshoe, KL x 0.1"
-LEAST = 50
-"""Images of the smallest site: partitions with a smaller one are drawn again."""
+LEAST = 50  # images of the smallest site: partitions with a smaller one are drawn again
 
 
 @dataclass(frozen=True)
@@ -68,23 +67,14 @@ def partition(
 
 @dataclass(frozen=True)
 class Case:
-    """One partition and how its sites train.
+    """One partition and how its sites train."""
 
-    Attributes:
-        concentration: of the Dirichlet that deals classes to sites.
-        number: which partition; with concentration and sites, the seed.
-        sites: how many; 1 is the pooled fit.
-        setting: a key of :data:`SETTINGS`.
-        widths: hidden units, the sites in turn.
-        steps: of training a site.
-    """
-
-    concentration: float = 0.8
-    number: int = 0
-    sites: int = 5
-    setting: str = TEMPERED
-    widths: tuple[int, ...] = (150,)
-    steps: int = 4000
+    concentration: float = 0.8  # of the Dirichlet that deals classes to sites
+    number: int = 0  # which partition; with concentration and sites, the seed
+    sites: int = 5  # how many; 1 is the pooled fit
+    setting: str = TEMPERED  # a key of :data:`SETTINGS`
+    widths: tuple[int, ...] = (150,)  # hidden units, the sites in turn
+    steps: int = 4000  # of training a site
 
     @property
     def name(self) -> str:

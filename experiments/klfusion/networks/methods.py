@@ -28,8 +28,7 @@ from posterity.models import NeuralNetwork
 FUSED = "fused"
 PRODUCT = "fused, rule product"
 CAPPED = "fused, rule product, 281 units"
-WIDTH = 281
-"""The paper's fused width."""
+WIDTH = 281  # the paper's fused width
 CONCATENATED = "concatenation"
 WEIGHTED = "concatenation, class weights"
 ENSEMBLE = "ensemble of probabilities"

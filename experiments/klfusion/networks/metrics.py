@@ -11,19 +11,12 @@ BINS = 15
 
 
 class Scores(NamedTuple):
-    """Of predictions on labelled images.
+    """Of predictions on labelled images."""
 
-    Attributes:
-        accuracy: share that is right, in %.
-        log_likelihood: mean log probability of the label, in nats.
-        entropy: mean predictive entropy, in nats.
-        calibration: expected calibration error over 15 bins of equal width, in %.
-    """
-
-    accuracy: float
-    log_likelihood: float
-    entropy: float
-    calibration: float
+    accuracy: float  # share that is right, in %
+    log_likelihood: float  # mean log probability of the label, in nats
+    entropy: float  # mean predictive entropy, in nats
+    calibration: float  # expected calibration error over 15 bins of equal width, in %
 
 
 def scores(probabilities: Array, labels: Integers) -> Scores:

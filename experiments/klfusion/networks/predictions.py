@@ -15,8 +15,7 @@ from posterity.families.layers import Layers
 from posterity.models.forward import outputs
 from posterity.networks.bound import noisy_outputs
 
-Predictor = Callable[[Images], Array]
-"""From images (n, ...) to class probabilities (n, classes)."""
+Predictor = Callable[[Images], Array]  # from images (n, ...) to class probabilities (n, classes)
 BATCH = 1000
 _outputs = functools.partial(jax.jit, static_argnums=0)(outputs)
 

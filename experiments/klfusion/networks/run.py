@@ -34,8 +34,7 @@ from experiments.klfusion.networks.predictions import Predictor, alone, drawn
 from experiments.klfusion.networks.summary import HORSESHOE_ROW, MAIN, Rows
 
 RESULTS = Path(__file__).parents[1] / "results"
-LESS = 2000
-"""Steps of a site where more is not needed to compare methods."""
+LESS = 2000  # steps of a site where more is not needed to compare methods
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,6 @@ class Trial:
         if again and part in OURS:
             (folder / f"{part}.json").unlink(missing_ok=True)
         return harness.kept(folder, part, None if only_kept else make) or {}
-
-
-# --- what is measured ----------------------------------------------------------------------------
 
 
 def _flat(images: Images) -> Images:
@@ -147,7 +143,6 @@ def _fused(trial: Trial, _: Rows) -> Rows:
 
 
 def _rounds(trial: Trial, known: Rows) -> Rows:
-    """A round from what was fused, and one from nothing."""
     units, own, number = known[methods.FUSED]["units"], trial.effort, trial.case.number
     fusion: Any = posterity.fuse(trial.sites, components=units, rule="barycenter")
     random = methods.random_start(fusion.posterior, number)
@@ -176,9 +171,6 @@ PARTS: dict[str, Callable[[Trial, Rows], Rows]] = {
 """By name; each is told what parts before it found on the partition."""
 OURS = ("fused", "capped", "rounds", "options")
 """Parts that change with the library: `--again` measures them anew."""
-
-
-# --- studies -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

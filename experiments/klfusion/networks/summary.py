@@ -44,9 +44,6 @@ def summarise(measured: Measured) -> dict[str, Any]:
     return found
 
 
-# --- tables --------------------------------------------------------------------------------------
-
-
 def _study(partitions: Sequence[Rows]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for rows in partitions for name in rows))
     found: dict[str, Any] = {"partitions": len(partitions)}
@@ -80,7 +77,6 @@ def _spread(values: Sequence[float], digits: int = 4) -> dict[str, float]:
 
 
 def _partition(rows: Rows) -> dict[str, Any]:
-    """Table 2 of one partition."""
     return {
         name: {"units": row["units"], **row["with draws"], "AUROC": row["AUROC"]}
         for name, row in rows.items()
@@ -104,9 +100,6 @@ def matching_adds(measured: Measured) -> dict[str, Any]:
                 own["standard error"] = harness.standard_error(less)
             found.setdefault(study, {})[how] = harness.places(own, 3)
     return found
-
-
-# --- goals ---------------------------------------------------------------------------------------
 
 
 def goals(measured: Measured) -> list[dict[str, Any]]:
@@ -196,8 +189,6 @@ def _strange(main: Sequence[Rows]) -> dict[str, Any]:
     text = "AUROC of entropy, font digits against MNIST, above every local network's"
     return _goal(text, ours, lowest > 0, **{"less the best local network's": less})
 
-
-# --- figures -------------------------------------------------------------------------------------
 
 QUANTILES, EACH = (0.0, 0.5, 0.9, 0.97, 0.99, 0.998), 8
 LOCAL, FUSED = "#999999", "#c1121f"

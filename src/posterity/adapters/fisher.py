@@ -75,11 +75,9 @@ class Task:
         curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
         fisher: ``"model"``, the default, is exact over all classes and the generalised
             Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
-        only: names of tensors, or what they begin with, such as that of the last layer; the others
-            are taken as known.
+        only: names of tensors, or what they begin with; the others are taken as known.
 
-    Raises:
-        UsageError: for other values, and the noise of a classification.
+    Other values, and the noise of a classification, are a UsageError.
     """
 
     likelihood: str
@@ -110,9 +108,11 @@ class Task:
         only = [self.only] if isinstance(self.only, str) else list(self.only)
         fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
         if not only or not all(any(fits(name, wanted) for name in names) for wanted in only):
-            expected = f"tensors, or what their names begin with, of {some(names)}"
-            found, fix = f"only={some(list(map(str, only)))}", "Name them as the library does."
-            raise UsageError(found=found, expected=expected, fix=fix)
+            raise UsageError(
+                found=f"only={some(list(map(str, only)))}",
+                expected=f"tensors, or what their names begin with, of {some(names)}",
+                fix="Name them as the library does.",
+            )
         return [name for name in names if any(fits(name, wanted) for wanted in only)]
 
 
@@ -272,9 +272,11 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     target = target[:, 0] if shape == (len(target), 1) else target
     numeric = target.ndim == 1 and target.dtype.kind in "biuf"
     if not (numeric and np.isin(target, np.arange(classes)).all()):
-        found = f"labels of shape {shape} and type {target.dtype}, for {classes} classes"
-        expected = f"whole numbers (n,) from 0 to {classes - 1}"
-        raise StructureError(found=found, expected=expected, fix="Number classes as the outputs.")
+        raise StructureError(
+            found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
+            expected=f"whole numbers (n,) from 0 to {classes - 1}",
+            fix="Number classes as the outputs.",
+        )
     codes = target.astype(int)
     several = len(set(codes.tolist())) > 1
     sums = outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1

@@ -145,9 +145,11 @@ def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
     leaves = {name(path): leaf for path, leaf in pairs}
     strange = [n for n, leaf in leaves.items() if not _is_float(leaf)]
     if strange or not leaves:
-        found = f"parameters {strange} that are no floating-point arrays, of {list(leaves)}"
-        fix = "Pass the parameters alone, without counters and keys."
-        raise StructureError(found=found, expected="a tree of arrays of weights", fix=fix)
+        raise StructureError(
+            found=f"parameters {strange} that are no floating-point arrays, of {list(leaves)}",
+            expected="a tree of arrays of weights",
+            fix="Pass the parameters alone, without counters and keys.",
+        )
     return leaves, structure
 
 

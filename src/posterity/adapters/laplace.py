@@ -37,12 +37,9 @@ def of_covariance(
 ) -> Gaussian:
     """A Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 
-    With ``inverse`` the matrix is the precision: minus the Hessian of the log density.
-
-    Raises:
-        ParameterError: for NaN, infinity, variances that are not positive, and a matrix that is
-            singular to twelve digits; the coordinates are named.
-        StructureError: for names that are not as many distinct texts.
+    With ``inverse`` the matrix is the precision: minus the Hessian of the log density. NaN,
+    infinity, variances that are not positive, and a matrix that is singular to twelve digits are a
+    ParameterError, which names the coordinates.
 
     >>> of_covariance([1.0, 2.0], [[1.0, 0.0], [0.0, 1e-20]], ["age", "bp"], "a fit").names
     ('age', 'bp')
@@ -56,9 +53,11 @@ def of_covariance(
             fix="Fit again, and pass the results as they are.",
         )
     if (wrong := ~np.isfinite(mean)).any():
-        found = f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}"
-        fix = "Leave records with missing values out, and fit again."
-        raise ParameterError(found=found, expected="finite estimates", fix=fix)
+        raise ParameterError(
+            found=f"NaN or infinity as the estimate of {some(at(names, wrong))} in {place}",
+            expected="finite estimates",
+            fix="Leave records with missing values out, and fit again.",
+        )
     diagonal, inverted = np.diagonal(matrix), None
     why = f"no positive {'curvature' if inverse else 'variance'}"
     unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)

@@ -63,8 +63,11 @@ def to_onnx(
     onnx = library("onnx.checker", "onnx.helper", "onnx.numpy_helper", extra="onnx")
     layers = check_layers(student)
     if (size := 4 * layers.size) > BYTES:
-        fix = "Distill into a smaller network, or export by to_torch."
-        raise StructureError(found=f"{size} bytes of weights", expected=f"at most {BYTES}", fix=fix)
+        raise StructureError(
+            found=f"{size} bytes of weights",
+            expected=f"at most {BYTES}",
+            fix="Distill into a smaller network, or export by to_torch.",
+        )
     graph = _Graph(onnx)
     flow = _inputs(graph, student)
     if isinstance(layers.layers[0], Conv):

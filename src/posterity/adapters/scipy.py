@@ -98,34 +98,29 @@ def to_frozen(law: object) -> Any:
         return stats.gamma(np.asarray(law.shape), scale=1 / np.asarray(law.rate))
     if isinstance(law, families.Beta):
         return stats.beta(np.asarray(law.a), np.asarray(law.b))
-    positive = isinstance(law, families.Transformed) and law.supports.tree == PositiveNumbers()
-    inner: Any = law.law if positive else law  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(inner, families.Gaussian | families.DiagonalGaussian) and inner.event_shape == (
-        1,
-    ):
-        precision = np.asarray(inner.precision)
-        precision = (
-            precision[..., 0, 0] if isinstance(inner, families.Gaussian) else precision[..., 0]
-        )
-        mean, sd = np.asarray(inner.precision_mean)[..., 0] / precision, np.sqrt(1 / precision)
+    below, supports = law.unmapped
+    positive = supports is not None and supports.tree == PositiveNumbers()
+    inner: Any = below if positive else law
+    if inner.gaussian and inner.event_shape == (1,):
+        numbers_of = lambda values: np.reshape(values, inner.batch_shape)
+        slope, precision = map(numbers_of, (inner.precision_mean, inner.precision))
+        mean, sd = slope / precision, np.sqrt(1 / precision)
         return stats.lognorm(sd, scale=np.exp(mean)) if positive else stats.norm(mean, sd)
-    if not isinstance(
-        law, families.Gaussian | families.DiagonalGaussian | families.Dirichlet | families.Wishart
-    ):
+    if not inner.gaussian and not isinstance(inner, families.Dirichlet | families.Wishart):
         raise StructureError(
             found=f"{law!r}",
             expected="a Gaussian, Gamma, Beta, Dirichlet or Wishart, or exp of one Gaussian number",
             fix="scipy.stats has no counterpart: pass one part of it, such as a Product's block.",
         )
     check_one(law)
-    if isinstance(law, families.Dirichlet):
-        return stats.dirichlet(np.asarray(law.concentration))
-    if isinstance(law, families.Wishart):
-        return stats.wishart(float(law.degrees_of_freedom), np.asarray(law.scale))
-    diagonal = isinstance(law, families.DiagonalGaussian)
-    covariance: Any = law.variance if diagonal else law.covariance
-    covariance = stats.Covariance.from_diagonal(covariance) if diagonal else covariance
-    return stats.multivariate_normal(np.asarray(law.mean), covariance)
+    if isinstance(inner, families.Dirichlet):
+        return stats.dirichlet(np.asarray(inner.concentration))
+    if isinstance(inner, families.Wishart):
+        return stats.wishart(float(inner.degrees_of_freedom), np.asarray(inner.scale))
+    own: Any = law
+    spread: Any = own.variance if own.diagonal else own.covariance
+    spread = stats.Covariance.from_diagonal(spread) if own.diagonal else spread
+    return stats.multivariate_normal(np.asarray(own.mean), spread)
 
 
 def _kind(frozen: Any) -> str:
@@ -151,8 +146,11 @@ def _univariate(
     asked += f"scale={scale.tolist()}"
     if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
         # Where SciPy would give NaN: it takes any parameters unasked.
-        expected = "parameters in its range, and a positive scale"
-        raise ParameterError(found=asked, expected=expected, fix="See SciPy's documentation.")
+        raise ParameterError(
+            found=asked,
+            expected="parameters in its range, and a positive scale",
+            fix="See SciPy's documentation.",
+        )
     stretched = kind in ("beta", "uniform")
     if kind != "norm" and (np.any(loc != 0) or (stretched and np.any(scale != 1))):
         raise StructureError(

@@ -157,8 +157,11 @@ def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -
 def check_one(law: Distribution) -> None:
     """Raise a StructureError for a batch of laws."""
     if law.batch_shape:
-        found = f"a batch of shape {law.batch_shape} of {type(law).__name__}"
-        raise StructureError(found=found, expected="one law", fix="Take them one by one: law[0].")
+        raise StructureError(
+            found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
+            expected="one law",
+            fix="Take them one by one: law[0].",
+        )
 
 
 def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
@@ -170,9 +173,11 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
     try:
         made = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
-        found, fix = f"{what} that are no array of numbers ({str(error)[:80]})", "Encode texts."
-        expected = "numbers, in rows of one length"
-        raise ParameterError(found=found, expected=expected, fix=fix) from error
+        raise ParameterError(
+            found=f"{what} that are no array of numbers ({str(error)[:80]})",
+            expected="numbers, in rows of one length",
+            fix="Encode texts.",
+        ) from error
     wrong = ~np.isfinite(made)
     if wrong.any():
         columns = at(names, wrong.any(0)) if made.shape[1:] == (len(names),) else []

@@ -85,7 +85,9 @@ def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
         raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
     if data.x is None:
-        raise known.without_data("x: how many records there were tells of the intercept")
+        raise known.without_data(
+            "x: how many records there were tells how well coefficients are known"
+        )
     x, weights, y = _records(known, data)
     if not logistic:
         return _ridge(known, x, weights, y)

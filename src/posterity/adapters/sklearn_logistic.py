@@ -44,9 +44,11 @@ def laplace(
     prior = _prior_precision(model, place)
     classes = np.asarray(model.classes_)
     if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
-        found = f"labels that y and {place} do not have in common: {strange[:10]}"
-        expected = f"the labels it was fitted with: {classes.tolist()}"
-        raise UsageError(found=found, expected=expected, fix="Pass y as it was given to fit.")
+        raise UsageError(
+            found=f"labels that y and {place} do not have in common: {strange[:10]}",
+            expected=f"the labels it was fitted with: {classes.tolist()}",
+            fix="Pass y as it was given to fit.",
+        )
     codes = np.searchsorted(classes, y)
     if model.class_weight is not None:
         own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}

@@ -117,8 +117,11 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     names, mean, covariance = _numbers(results, model)
     other = other or {}
     if unknown := [name for name in other if name not in names]:
-        found, fix = f"other names for {some(unknown)}", "Name coefficients as statsmodels does."
-        raise UsageError(found=found, expected=f"for some of {some(names)}", fix=fix)
+        raise UsageError(
+            found=f"other names for {some(unknown)}",
+            expected=f"for some of {some(names)}",
+            fix="Name coefficients as statsmodels does.",
+        )
     converged = getattr(results, "converged", None)
     if converged is None:
         converged = (getattr(results, "mle_retvals", None) or {}).get("converged")

@@ -98,8 +98,11 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
         fix = "Put a loader's batches together: torch.cat([x for x, _ in loader])."
         raise unsupported(x, "inputs (n, ...) as one tensor or array", fix) from error
     if not inputs.ndim or not len(inputs):
-        found, expected = f"inputs of shape {tuple(inputs.shape)}", "a record at least"
-        raise StructureError(found=found, expected=expected, fix="Pass the data of the training.")
+        raise StructureError(
+            found=f"inputs of shape {tuple(inputs.shape)}",
+            expected="a record at least",
+            fix="Pass the data of the training.",
+        )
     like = next(iter(own.values()))  # where the weights are, and of their type if it has fractions
     inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
     training = {part: part.training for part in module.modules()}

@@ -138,6 +138,8 @@ def _replaced(layers: np.ndarray, where: np.ndarray, others: np.ndarray) -> np.n
 
 
 def _beyond(found: str) -> ParameterError:
-    expected = "finite natural parameters, and sums up to 1.8e308 in size"
-    fix = "Scale the data, or check that the fits which made them converged."
-    return ParameterError(found=found, expected=expected, fix=fix)
+    return ParameterError(
+        found=found,
+        expected="finite natural parameters, and sums up to 1.8e308 in size",
+        fix="Scale the data, or check that the fits which made them converged.",
+    )

@@ -92,5 +92,8 @@ def _widened(value: Any) -> Any:
 
 
 def _unreal(found: str) -> ParameterError:
-    fix = "Convert them to an array of floating point first."
-    return ParameterError(found=found, expected="real numbers, as many in every row", fix=fix)
+    return ParameterError(
+        found=found,
+        expected="real numbers, as many in every row",
+        fix="Convert them to an array of floating point first.",
+    )

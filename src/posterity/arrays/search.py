@@ -105,12 +105,9 @@ def search(
 ) -> Search:
     """Search from ``start`` downhill, looking at no more than ``most`` further points.
 
-    Args:
-        look: the value, the direction and the slope at a point.
-        start: an array; over JAX (traceable) also a tree of arrays.
-        most: points to look at.
-        move: the point by a share ``rate`` along a ``direction``; a straight line by default.
-        close: half the squared length of the slope at which the search ends.
+    ``look`` finds the value, the direction and the slope at a point, an array or over JAX a tree;
+    ``move`` is the point by a share ``rate`` along a ``direction``, by default along a straight
+    line; ``close`` is half the squared length of the slope at which the search ends.
     """
     xp = namespace(*leaves(start))
     step = (lambda at, way, rate: at + rate[..., None] * way) if move is None else move

@@ -5,6 +5,7 @@ Files are read, added and written without JAX, whose import takes longer than al
 if JAX is there, and else by a finder that waits for the import of JAX.
 """
 
+import abc
 import dataclasses
 import functools
 import importlib.abc
@@ -283,3 +284,15 @@ class _Loader(importlib.abc.Loader):
 _finder = _Finder()
 if jax_module() is None:
     sys.meta_path.insert(0, _finder)
+
+
+class Setting(Node, abc.ABC):
+    """Base of what is chosen, such as models and local rules: hashable, and shown in full."""
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.kept()))
+
+    def __repr__(self) -> str:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        shown = (f"{n}={getattr(v, 'shape', v)!r}" for n, v in values.items())
+        return f"{type(self).__name__}({', '.join(shown)})"

@@ -23,8 +23,11 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
     ArtifactError if another function already has the name.
     """
     if _BUILDERS.setdefault(name, build) is not build:
-        found, fix = f"a second architecture named {name!r}", "Rename the new one."
-        raise ArtifactError(found=found, expected="one function a name", fix=fix)
+        raise ArtifactError(
+            found=f"a second architecture named {name!r}",
+            expected="one function a name",
+            fix="Rename the new one.",
+        )
     return build
 
 

@@ -64,9 +64,11 @@ def _pieces(value: object, provenance: Mapping[Any, Any]) -> list[Any]:
     codec = codec_of(type(value).__name__)
     whole = codec is not None and codec.whole and codec.of is type(value)
     if not whole and not isinstance(value, Node | Ledger | Architecture | dict):
-        expected = "a posterior, a ledger, an architecture, or a dictionary of values"
-        fix = "Give it a name: save({'name': value}, path)."
-        raise ArtifactError(found=f"a {type(value).__name__}", expected=expected, fix=fix)
+        raise ArtifactError(
+            found=f"a {type(value).__name__}",
+            expected="a posterior, a ledger, an architecture, or a dictionary of values",
+            fix="Give it a name: save({'name': value}, path).",
+        )
     arrays: dict[str, np.ndarray] = {}
     tree = encode(value, "", arrays)
     specs = {name: container.Spec(a.dtype.name, a.shape) for name, a in arrays.items()}

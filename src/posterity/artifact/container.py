@@ -71,8 +71,11 @@ def altered(what: str) -> ArtifactError:
 
 def unknown_type(name: str, dtype: object) -> ArtifactError:
     """The error for types of arrays that files do not hold."""
-    found, expected = f"array {name!r} of type {dtype}", f"one of {sorted(CODES)}"
-    return ArtifactError(found=found, expected=expected, fix="Convert it to float64 first.")
+    return ArtifactError(
+        found=f"array {name!r} of type {dtype}",
+        expected=f"one of {sorted(CODES)}",
+        fix="Convert it to float64 first.",
+    )
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -135,8 +138,11 @@ def read_header(file: File, size: int) -> Header:
     if not 2 <= length <= size - 8 or start[8:] != b"{":
         raise altered(f"{size} bytes that are no safetensors content")
     if length > MAX_HEADER:
-        found, fix = f"a header of {length} bytes", "Save fewer sites a file; keep texts elsewhere."
-        raise ArtifactError(found=found, expected=f"at most {MAX_HEADER}", fix=fix)
+        raise ArtifactError(
+            found=f"a header of {length} bytes",
+            expected=f"at most {MAX_HEADER}",
+            fix="Save fewer sites a file; keep texts elsewhere.",
+        )
     file.seek(8)
     text = _filled(file, bytearray(length))
     if b"\0" in text:
@@ -168,9 +174,11 @@ def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
     if not isinstance(dtype, str) or dtype not in _TYPES:
         raise unknown_type(name, dtype)
     if not is_shape(shape):
-        expected = f"at most {MAX_AXES} axes, each of length one or more"
-        found, fix = f"array {name!r} of shape {shape!r}", "Leave empty arrays out."
-        raise ArtifactError(found=found, expected=expected, fix=fix)
+        raise ArtifactError(
+            found=f"array {name!r} of shape {shape!r}",
+            expected=f"at most {MAX_AXES} axes, each of length one or more",
+            fix="Leave empty arrays out.",
+        )
     if not is_shape(offsets, 0) or len(offsets) != 2:
         raise altered(f"array {name!r} at bytes {offsets!r}")
     return Spec(_TYPES[dtype], tuple(shape)), (offsets[0], offsets[1])

@@ -94,8 +94,11 @@ def _check(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
 
 
 def _unfit(found: str, expected: str) -> ArtifactError:
-    found, fix = f"{found} of a ledger", "Fetch the ledger again."
-    return ArtifactError(found=found, expected=expected, fix=fix)
+    return ArtifactError(
+        found=f"{found} of a ledger",
+        expected=expected,
+        fix="Fetch the ledger again.",
+    )
 
 
 enrol(Ledger, _fields, _build, _check)

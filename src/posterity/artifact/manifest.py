@@ -52,9 +52,11 @@ def read_manifest(header: Header) -> Manifest:
     document = parsed(text, "manifest")
     version = document.get("format")
     if type(version) is not int or version != FORMAT_VERSION:
-        found, expected = f"format version {version!r}", f"format version {FORMAT_VERSION}"
-        fix = "Upgrade posterity, or save the posterior again with a matching release."
-        raise ArtifactError(found=found, expected=expected, fix=fix)
+        raise ArtifactError(
+            found=f"format version {version!r}",
+            expected=f"format version {FORMAT_VERSION}",
+            fix="Upgrade posterity, or save the posterior again with a matching release.",
+        )
     if not text.isascii() or header.metadata != {KEY: text, DIGEST: _of_text(text)}:
         others = sorted(header.metadata.keys() - {KEY, DIGEST})
         raise altered(f"unknown metadata {others}" if others else "a manifest that was altered")
@@ -77,8 +79,11 @@ def read_manifest(header: Header) -> Manifest:
 def _check_provenance(provenance: object) -> None:
     texts = provenance.items() if isinstance(provenance, dict) else [(None,)]
     if not all(isinstance(text, str) for item in texts for text in item):
-        found, fix = f"the provenance {provenance!r}", "Convert numbers to text."
-        raise ArtifactError(found=found, expected="text by key", fix=fix)
+        raise ArtifactError(
+            found=f"the provenance {provenance!r}",
+            expected="text by key",
+            fix="Convert numbers to text.",
+        )
 
 
 # --- digests -------------------------------------------------------------------------------------

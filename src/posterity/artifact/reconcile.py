@@ -280,9 +280,11 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
                 matrix[[place[f"{name}[{other}]"] for other in own[1:]], column] = -1.0
     for name, column, value in needs_ones:
         if INTERCEPT not in place:
-            found = f"column {name!r} with another center or reference, and no intercept"
-            fix = "Fit with the same --center and --category at every site."
-            raise StructureError(found=found, expected="an intercept, which takes it up", fix=fix)
+            raise StructureError(
+                found=f"column {name!r} with another center or reference, and no intercept",
+                expected="an intercept, which takes it up",
+                fix="Fit with the same --center and --category at every site.",
+            )
         matrix[place[INTERCEPT], column] = value
     offset = np.zeros(len(mine))
     if recipe.levels and common.levels and recipe.levels != common.levels:
@@ -378,9 +380,11 @@ def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: st
 
 
 def _unlike(site: str) -> StructureError:
-    found = f"a posterior of {site!r} in other units or levels that is no full Gaussian"
-    fix = "Fit it again by the recipe of another site: posterity fit TABLE --like FILE."
-    return StructureError(found=found, expected="a ledger of Gaussians, as of fit", fix=fix)
+    return StructureError(
+        found=f"a posterior of {site!r} in other units or levels that is no full Gaussian",
+        expected="a ledger of Gaussians, as of fit",
+        fix="Fit it again by the recipe of another site: posterity fit TABLE --like FILE.",
+    )
 
 
 # --- what looks wrong ----------------------------------------------------------------------------
@@ -408,7 +412,8 @@ def suspicious(
     prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
     terms = common.terms or [(("column", name),) for name in common.columns or ()]
     used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
-    used = {name for name in used - set(common.categories) if not common.is_own(name)}
+    apart = {*common.categories, *common.indicated}
+    used = {name for name in used - apart if not common.is_own(name)}
     plain = [name for name in common.shared.inputs() if name in used]
     first = common.baseline or ((INTERCEPT,) if common.intercept else ())
     first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones

@@ -94,9 +94,11 @@ def enrol_data(
 
 def unfit(kind: type, why: str) -> ArtifactError:
     """The error for fields of which no value of this type can be made."""
-    expected = "one as this release of posterity describes it"
-    found = f"a {kind.__name__} that is none: {why}"
-    return ArtifactError(found=found, expected=expected, fix=RELEASE)
+    return ArtifactError(
+        found=f"a {kind.__name__} that is none: {why}",
+        expected="one as this release of posterity describes it",
+        fix=RELEASE,
+    )
 
 
 def register(kind: Kind) -> Kind:
@@ -119,15 +121,21 @@ def enrol(
     """Let artifacts hold a type; an ArtifactError if another one already has the name."""
     codec = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
     if codec.of is not kind or kind.__name__ == ARRAY:
-        found, fix = f"a second family named {kind.__name__!r}", "Rename the new one."
-        raise ArtifactError(found=found, expected="one type a name", fix=fix)
+        raise ArtifactError(
+            found=f"a second family named {kind.__name__!r}",
+            expected="one type a name",
+            fix="Rename the new one.",
+        )
 
 
 def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None:
     """Raise an ArtifactError unless a node has these fields, and no other."""
     if fields.keys() != set(names):
-        found = f"a {kind} of {sorted(fields)}"
-        raise ArtifactError(found=found, expected=f"{sorted(names)}", fix=RELEASE)
+        raise ArtifactError(
+            found=f"a {kind} of {sorted(fields)}",
+            expected=f"{sorted(names)}",
+            fix=RELEASE,
+        )
 
 
 def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
@@ -159,16 +167,21 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
     for path, leaf in leaves_with_path(fields):
         if not (isinstance(leaf, np.ndarray) and leaf.dtype in (np.float32, np.float64)):
             what = f"array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-            found = f"{what} for {'.'.join(path)} of a {kind.__name__}"
-            fix = "Make the family by its constructor, which converts its arguments."
-            raise ArtifactError(found=found, expected="an array of float32 or float64", fix=fix)
+            raise ArtifactError(
+                found=f"{what} for {'.'.join(path)} of a {kind.__name__}",
+                expected="an array of float32 or float64",
+                fix="Make the family by its constructor, which converts its arguments.",
+            )
 
 
 def _with_names(mapping: dict[Any, Any]) -> dict[str, Any]:
     """The dictionary; an ArtifactError unless its keys are texts."""
     if strange := [key for key in mapping if type(key) is not str]:
-        found, fix = f"a dictionary with the keys {strange[:3]}", "Use text, or a list."
-        raise ArtifactError(found=found, expected="names as keys", fix=fix)
+        raise ArtifactError(
+            found=f"a dictionary with the keys {strange[:3]}",
+            expected="names as keys",
+            fix="Use text, or a list.",
+        )
     return mapping
 
 

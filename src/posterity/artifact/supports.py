@@ -21,8 +21,11 @@ def _encoded(tree: Any) -> Any:
     if isinstance(tree, tuple):
         return {"parts": [_encoded(part) for part in tree]}
     if type(tree) is not KINDS.get(type(tree).__name__):
-        fix, expected = "Save the law of unconstrained numbers.", f"one of {sorted(KINDS)}"
-        raise ArtifactError(found=f"a support {tree!r}", expected=expected, fix=fix)
+        raise ArtifactError(
+            found=f"a support {tree!r}",
+            expected=f"one of {sorted(KINDS)}",
+            fix="Save the law of unconstrained numbers.",
+        )
     return {"kind": type(tree).__name__, "shape": list(tree.shape)}
 
 

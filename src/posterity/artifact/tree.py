@@ -38,9 +38,11 @@ def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
     name = type(value).__name__
     codec = codec_of(name)
     if codec is None or codec.of is not type(value):
-        expected = f"numbers, texts, arrays, lists, or one of {sorted(CODECS)}"
-        fix = "Register a family of your own with posterity.artifact.register."
-        raise ArtifactError(found=f"a {type(value).__module__}.{name}", expected=expected, fix=fix)
+        raise ArtifactError(
+            found=f"a {type(value).__module__}.{name}",
+            expected=f"numbers, texts, arrays, lists, or one of {sorted(CODECS)}",
+            fix="Register a family of your own with posterity.artifact.register.",
+        )
     fields = codec.fields(value).items()
     node = {"type": name, "fields": {f: encode(v, _join(path, f), arrays) for f, v in fields}}
     if names := getattr(value, "__dict__", {}).get(LABEL):
@@ -85,9 +87,11 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
         return _array(arrays[path], path)
     codec = codec_of(node["type"])
     if codec is None:
-        found = f"a family {node['type']!r} that this installation does not know"
-        fix = "Import the package that defines and registers it, or upgrade posterity."
-        raise ArtifactError(found=found, expected=f"one of {sorted(CODECS)}", fix=fix)
+        raise ArtifactError(
+            found=f"a family {node['type']!r} that this installation does not know",
+            expected=f"one of {sorted(CODECS)}",
+            fix="Import the package that defines and registers it, or upgrade posterity.",
+        )
     items = node["fields"].items()
     fields = {name: decode(child, arrays, _join(path, name), check) for name, child in items}
     law = codec.check(fields) if check else codec.build(fields)
@@ -113,8 +117,11 @@ def _checked(plain: Any, path: str) -> Any:
     kinds = set(map(type, values))
     whole = [n for n in values if type(n) is int] if int in kinds else [0]
     if not -(2**63) <= min(whole) <= max(whole) < 2**63:
-        found, fix = f"a whole number beyond 64 bits at {path!r}", "Keep it as text."
-        raise ArtifactError(found=found, expected="one from -2**63 to 2**63 - 1", fix=fix)
+        raise ArtifactError(
+            found=f"a whole number beyond 64 bits at {path!r}",
+            expected="one from -2**63 to 2**63 - 1",
+            fix="Keep it as text.",
+        )
     if float in kinds:
         _array(np.array([n for n in values if type(n) is float]), path)
     return plain
@@ -124,9 +131,11 @@ def _array(array: np.ndarray, path: str) -> np.ndarray:
     # The least and the greatest tell, and take no memory.
     if array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
         wrong = array[~np.isfinite(array)]
-        found = f"{wrong[0]} at {path!r} ({wrong.size} such values)"
-        fix = "Check that the fit which made them converged, and fit again."
-        raise ParameterError(found=found, expected="finite numbers", fix=fix)
+        raise ParameterError(
+            found=f"{wrong[0]} at {path!r} ({wrong.size} such values)",
+            expected="finite numbers",
+            fix="Check that the fit which made them converged, and fit again.",
+        )
     return array
 
 

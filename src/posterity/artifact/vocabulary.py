@@ -62,16 +62,21 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     """
     words = words_of(posterior)
     if why := unfit(wanted):
-        found, fix = f"the words that are wanted: {why}", "Name every category once, by text."
-        raise StructureError(found=found, expected="distinct words, none of them empty", fix=fix)
+        raise StructureError(
+            found=f"the words that are wanted: {why}",
+            expected="distinct words, none of them empty",
+            fix="Name every category once, by text.",
+        )
     CONCENTRATION.check(unseen=unseen)
     if tuple(words) == tuple(wanted):
         return posterior
     places = {word: index for index, word in enumerate(wanted)}
     if lost := [word for word in words if word not in places]:
-        expected = "all words of the topics among those that are wanted"
-        found, fix = f"words that would be lost: {some(lost)}", "Take the union: one_vocabulary."
-        raise StructureError(found=found, expected=expected, fix=fix)
+        raise StructureError(
+            found=f"words that would be lost: {some(lost)}",
+            expected="all words of the topics among those that are wanted",
+            fix="Take the union: one_vocabulary.",
+        )
     labels = np.array([places[word] for word in words], dtype=int)
     if not isinstance(posterior, Ledger):
         return _spread(posterior, labels, wanted, unseen)
@@ -79,9 +84,11 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
         prior: Any = posterior.prior
         values = np.asarray(prior.members.concentration)
         if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
-            found = "a prior over words that prefers some of them, or differs between topics"
-            fix = "Pass unseen=, the concentration of a word that the site has not seen."
-            raise StructureError(found=found, expected="one concentration of words", fix=fix)
+            raise StructureError(
+                found="a prior over words that prefers some of them, or differs between topics",
+                expected="one concentration of words",
+                fix="Pass unseen=, the concentration of a word that the site has not seen.",
+            )
         unseen = float(values.flat[0])
     wider = lambda factor: factor.relabel(labels, len(wanted), (1,))
     prior = _spread(posterior.prior, labels, wanted, unseen)
@@ -152,23 +159,29 @@ def words_of(posterior: object) -> tuple[str, ...]:
     no topics, and topics whose words have no names.
     """
     if not is_topics(posterior):
-        expected = "topics: a Plate of Dirichlet, or a Ledger over one"
-        fix = "Only categories of a Dirichlet go by words."
-        raise StructureError(found=f"{posterior!r}", expected=expected, fix=fix)
+        raise StructureError(
+            found=f"{posterior!r}",
+            expected="topics: a Plate of Dirichlet, or a Ledger over one",
+            fix="Only categories of a Dirichlet go by words.",
+        )
     family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
     if not family.members.names:
-        found = f"{posterior!r} without names of its words"
-        fix = 'Name them in the order of the columns: topics.named({"members": words}).'
-        raise StructureError(found=found, expected="a word for each category", fix=fix)
+        raise StructureError(
+            found=f"{posterior!r} without names of its words",
+            expected="a word for each category",
+            fix='Name them in the order of the columns: topics.named({"members": words}).',
+        )
     return family.members.names
 
 
 def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float | None) -> Plate:
     """Each category in its place among the words; the others have the concentration ``unseen``."""
     if len(words) > len(labels) and unseen is None:
-        found = "words that a posterior without its prior has not seen"
-        fix = "Pass unseen=, or the ledger in place of the posterior."
-        raise StructureError(found=found, expected="the prior's concentration of words", fix=fix)
+        raise StructureError(
+            found="words that a posterior without its prior has not seen",
+            expected="the prior's concentration of words",
+            fix="Pass unseen=, or the ledger in place of the posterior.",
+        )
     # Where no word is new, nothing takes the concentration of those.
     members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)
     topics = Plate(members, plate.weights)

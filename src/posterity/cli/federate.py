@@ -46,7 +46,7 @@ def federate(settings: Settings) -> Data:
     job = federation_of(settings)
     run, steps = job.start(), []
     converge = job.steps is None or job.arguments["tolerance"] is not None
-    with bar(f"Federating: {run.rule}") as moved:
+    with bar("Federating") as moved:
 
         def report(progress: "Progress") -> None:
             steps.append(progress.step)

@@ -43,9 +43,8 @@ class Forgotten:
     does, whichever is more; after a rehearsal, the distance that it came. Where gradients are noisy
     it is an upper estimate of what one more round would change, no more.
 
-    Where there is one optimum, as in logistic regression, that is the distance to what training
-    anew leads to. Where there are many, as in networks, it is not: two trainings may end hundreds
-    of nats apart, and refinement stays near the optimum that the leaver helped to choose.
+    Where there is one optimum, that is the distance to what training anew leads to. Where there are
+    many, as in networks, refinement stays near the one that the leaver helped to choose.
 
     None where it cannot be known: for want of the sites' data, or because a site that stays fails,
     its sums over nodes do not suffice, or nothing settles.

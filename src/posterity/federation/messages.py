@@ -141,9 +141,8 @@ class Report(Answer):
     line search without noise ends with, and ``residual`` the Fisher length of the gradient there,
     in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the means
     of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the second
-    derivative; ``fixed_point`` is the factor that one undamped step leads
-    to. ``elsewhere`` (m,) are such values at the posterior and at members elsewhere
-    (:func:`posterity.federation.elsewhere.looked_at`).
+    derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere`` (m,)
+    are such values at members elsewhere (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
 
@@ -189,7 +188,7 @@ class Token:
     place.
 
     The sum is the posterior and, beside it, what rounding left out: with it a site that takes its
-    factor out leaves no residue. Together they are seldom more than twice the posterior's size.
+    factor out leaves no residue.
 
     A site that receives the token sends it on with the next sequence number. A new epoch begins
     whenever the posterior changes other than by a visit, as when a site is forgotten at once;

@@ -1,16 +1,13 @@
 """Optima of the free energy: joint Newton steps, passes of line searches, and second starts.
 
 A diagonal Gaussian, or a Product of Gaussians, holds each part in place while another one moves.
-Where columns are collinear, as a constant is with a column far from zero, means must move together
-by far more than any moves alone, so rounds change the posterior ever less and are still far from
-the optimum. How the slopes of all sites change with all means, a matrix, shows that and ends it.
+Where columns are collinear, means must move together by far more than any moves alone. How the
+slopes of all sites change with all means, a matrix, shows that and ends it.
 
-How far an unfinished run is from its optimum is known once that is found, whatever the rate, noise
-or schedule of the run itself. And a posterior that no site would change may be a saddle, or one
-optimum of several: a likelihood that is symmetric about the prior's mean holds the posterior there,
-though it is better anywhere else. No curvature tells of it: where a Gaussian is stationary, that of
-the free energy in its mean is its precision, which is positive. So before a run is believed the
-sites start once more, from a narrow member on the other side of the prior's mean.
+A posterior that no site would change may be a saddle, or one optimum of several: a likelihood that
+is symmetric about the prior's mean holds the posterior there. No curvature tells of it: where a
+Gaussian is stationary, that of the free energy in its mean is its precision, which is positive. So
+before a run is believed the sites start once more, on the other side of the prior's mean.
 """
 
 import dataclasses

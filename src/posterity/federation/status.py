@@ -313,10 +313,9 @@ def status_from(
     ``reports`` are by site. How far it has come is not known where one of the agreement's sites
     that have records did not report, or where nobody did.
 
-    Each report needs the gradient, where the posterior holds means apart the curvature, and values
-    elsewhere where the model may have other optima (see :func:`parts_needed`). What is left is the
-    upper end of what one round would change, or of what the joint Newton step would, whichever is
-    more; that step alone where gradients are noisy.
+    Reports need :func:`parts_needed`. What is left is the upper end of what one round would change,
+    or of what the joint Newton step would, whichever is more; that step alone where gradients are
+    noisy.
     """
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper

@@ -77,7 +77,9 @@ def _names(sites: Sites) -> list[str]:
         sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
     names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []
     if not names or len(set(names)) < len(names):
-        found = shorten(names) if names else repr(sites)
-        expected = "a positive number of sites, or a list of distinct names"
-        raise UsageError(found=found, expected=expected, fix="Give each site a name of its own.")
+        raise UsageError(
+            found=shorten(names) if names else repr(sites),
+            expected="a positive number of sites, or a list of distinct names",
+            fix="Give each site a name of its own.",
+        )
     return names

@@ -4,22 +4,15 @@ The site where a token starts is visited at hop 0. In gong2021 slots are counted
 the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in hops plus one.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from posterity.arrays.typing import Bool, Int, KeyArray, Real
+from posterity.arrays.typing import Int, KeyArray
 from posterity.errors import UsageError
 from posterity.graphs.topology import Network, Site
 from posterity.graphs.walks import STRIDE, Walk, WalkState, begin, bits_of_stride
-from posterity.lazy import jax, jnp, program
-
-STRETCH = 1 << 16
-"""Hops after which a measurement returns to Python, where it can be interrupted."""
-
-# The hop counter is 32 bits wide, and may pass the limit by one stride.
-LARGEST = np.iinfo(np.int32).max - STRIDE
 
 
 def cover_times(
@@ -29,7 +22,7 @@ def cover_times(
     repetitions: int,
     key: KeyArray,
     start: Site | None = None,
-    limit: int = LARGEST,
+    limit: float | int = math.inf,
     sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.
@@ -37,28 +30,29 @@ def cover_times(
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
     forgotten, how long it waits for the token. Memory: a byte a site and repetition. A UsageError
-    if a repetition takes more than ``limit`` hops, by default what 32 bits can count, or if there
-    is no such site.
+    if a repetition takes more than ``limit`` hops, or if there is no such site.
     """
-    limit = min(limit, LARGEST)
     key, state = begin(network, walk, key, start, repetitions)
-    asked = np.zeros(network.size, bool)
+    state, walk, hop = WalkState(*map(np.asarray, state)), walk.checked(network), 0
     numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
-    asked[np.asarray(numbers)] = True
-    here, visited = np.asarray(state.position), np.tile(~asked, (repetitions, 1))
-    left = (asked.sum() - asked[here]).astype(np.int32)
-    visited[np.arange(repetitions), here] = True
-    tokens = _Tokens(state, visited, left, np.where(left == 0, 0, -1).astype(np.int32))
-    hop, plain, rule = 0, network.unnamed(), walk.checked(network)
-    while hop < limit and (np.asarray(tokens.first) < 0).any():
-        until = min(hop + STRETCH, limit)
-        tokens, now = _advance(plain, rule, key, tokens, np.int32(hop), np.int32(until))
-        hop = int(now)
-    times = np.asarray(tokens.first)
-    if late := int(((times < 0) | (times > limit)).sum()):
-        found = f"{late} of {len(times)} repetitions that were not done after {limit} hops"
-        fix = "Raise limit, or choose a walk or a network that is covered faster."
-        raise UsageError(found=found, expected="all within the limit", fix=fix)
+    visited = np.ones((repetitions, network.size), bool)
+    visited[:, np.asarray(numbers)] = False
+    tokens, times = np.arange(repetitions), np.full(repetitions, -1)
+    visited[tokens, state.position] = True
+    left = (~visited).sum(1)
+    times[left == 0] = 0
+    while (times < 0).any():
+        for drawn in np.asarray(bits_of_stride(key, hop // STRIDE, state)):
+            state, hop = walk.move(network, state, drawn), hop + 1
+            left -= ~visited[tokens, state.position]
+            visited[tokens, state.position] = True
+            times[(left == 0) & (times < 0)] = hop
+        if late := int(((times < 0) | (times > limit)).sum()) if hop >= limit else 0:
+            raise UsageError(
+                found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
+                expected="all within the limit",
+                fix="Raise limit, or choose a walk or a network that is covered faster.",
+            )
     return times
 
 
@@ -93,45 +87,3 @@ def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: 
             order.append(new)
         times.append(hops)
     return float(np.mean(times))
-
-
-class _Tokens(NamedTuple):
-    """Tokens on their way, and the sites that each has visited, or that nobody asks for.
-
-    ``left`` counts the others; ``first`` is the hop at which there were none any more, or -1.
-    """
-
-    state: WalkState
-    visited: Bool[Real, "tokens K"]
-    left: Int[Real, " tokens"]
-    first: Int[Real, " tokens"]
-
-
-@program
-def _advance(
-    network: Network,
-    walk: Walk,
-    key: KeyArray,
-    tokens: _Tokens,
-    hop: Int[Real, ""],
-    until: Int[Real, ""],
-) -> tuple[_Tokens, Int[Real, ""]]:
-    """Walk by strides to hop ``until`` or a little beyond, or until every token is done."""
-
-    def one(tokens: _Tokens, drawn: tuple[Real, Real]) -> tuple[_Tokens, None]:
-        bits, now = drawn
-        state = walk.move(network, tokens.state, bits)
-        here = (jnp.arange(bits.shape[0]), state.position)
-        left = tokens.left - ~tokens.visited[here]
-        first = jnp.where((left == 0) & (tokens.first < 0), now, tokens.first)
-        visited = tokens.visited.at[here].set(True, unique_indices=True)
-        return _Tokens(state, visited, left, first), None
-
-    def stride(carry: tuple[_Tokens, Real]) -> tuple[_Tokens, Real]:
-        tokens, hop = carry
-        bits = bits_of_stride(key, hop // STRIDE, tokens.state)
-        drawn = (bits, hop + 1 + jnp.arange(STRIDE, dtype=jnp.int32))
-        return jax.lax.scan(one, tokens, drawn)[0], hop + STRIDE
-
-    pending = lambda carry: (carry[1] < until) & (carry[0].first < 0).any()
-    return jax.lax.while_loop(pending, stride, (tokens, hop))

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, is_traced
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
 from posterity.lazy import jax
@@ -151,8 +150,11 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
         found += f"{len(names)} sites ({shorten(few)})"
     else:
         return names, labels
-    expected = "an undirected, connected networkx graph of sites"
-    raise StructureError(found=found, expected=expected, fix=fix)
+    raise StructureError(
+        found=found,
+        expected="an undirected, connected networkx graph of sites",
+        fix=fix,
+    )
 
 
 def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
@@ -162,9 +164,11 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
     if missing or extra:
         parts = [f"no {what} sites {shorten(missing)}"] if missing else []
         parts += [f"{what} {shorten(extra)}, which are no sites"] if extra else []
-        expected = f"{what} each of the {len(sites)} sites and no other"
-        fix = "Call sites by the same names on both sides: networkx.relabel_nodes renames nodes."
-        raise StructureError(found=" and ".join(parts), expected=expected, fix=fix)
+        raise StructureError(
+            found=" and ".join(parts),
+            expected=f"{what} each of the {len(sites)} sites and no other",
+            fix="Call sites by the same names on both sides: networkx.relabel_nodes renames nodes.",
+        )
 
 
 def shorten(names: Sequence[Any]) -> str:

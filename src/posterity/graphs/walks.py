@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, Int, KeyArray, Real, UInt32
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites
@@ -16,17 +15,12 @@ from posterity.lazy import jax, jnp
 
 STRIDE = 64
 """Hops for which random bits are drawn at once."""
-
 DENSE = 4096
 """States of the largest chain whose transition matrix is written out (128 MiB)."""
-
 WEIGHT_RANGE = 1e6
 """The largest weight in units of the smallest: acceptances below it drown in 32 random bits."""
-
 NOWHERE = -1
 """The previous site of a token that has not moved yet."""
-
-
 Sites = Int[Real, "*tokens"]
 Bits = UInt32[Real, "*tokens"]
 
@@ -45,7 +39,7 @@ class WalkState(NamedTuple):
 class Walk(Setting):
     """A rule by which a token at a site picks the site that it visits next.
 
-    ``init`` and ``step`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
+    ``init`` and ``move`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
     of a kind write ``destination``, ``transition_matrix`` and ``stationary``.
     """
 
@@ -57,10 +51,6 @@ class Walk(Setting):
         self.checked(network)
         position = jnp.asarray(network.number(start), jnp.int32)
         return WalkState(position, jnp.full_like(position, NOWHERE))
-
-    def step(self, network: Network, state: WalkState, *, key: KeyArray) -> WalkState:
-        """One hop of every token, each on its own random bits."""
-        return self.move(network, state, jax.random.bits(key, state.position.shape, jnp.uint32))
 
     def move(self, network: Network, state: WalkState, bits: Bits) -> WalkState:
         """One hop of every token, on 32 random bits a token."""
@@ -117,8 +107,11 @@ class MetropolisHastings(Walk):
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Probabilities of one hop between sites."""
         if network.size > DENSE:
-            found, expected = f"a network of {network.size} sites", f"at most {DENSE}"
-            raise UsageError(found=found, expected=expected, fix="Measure with cover_times.")
+            raise UsageError(
+                found=f"a network of {network.size} sites",
+                expected=f"at most {DENSE}",
+                fix="Measure with cover_times.",
+            )
         source, target = network.links()
         share = self.stationary(network)
         rate = share / np.maximum(network.degrees, 1)
@@ -168,8 +161,11 @@ class WeightedMetropolisHastings(MetropolisHastings):
         if self.names is not None and network.names:
             check_sites(self.names, network.names, "weights for")
         if size != network.size:
-            found, expected = f"{size} weights for {network.size} sites", "one weight a site"
-            raise StructureError(found=found, expected=expected, fix="Weigh each of the sites.")
+            raise StructureError(
+                found=f"{size} weights for {network.size} sites",
+                expected="one weight a site",
+                fix="Weigh each of the sites.",
+            )
         return WeightedMetropolisHastings(self.weights) if self.names else self
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
@@ -204,9 +200,11 @@ class NonBacktracking(Walk):
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Not defined over sites: raises a UsageError."""
-        found = "a non-backtracking walk, whose next site depends on the previous one too"
-        expected = "a walk that is a Markov chain over sites"
-        raise UsageError(found=found, expected=expected, fix="Measure with cover_times.")
+        raise UsageError(
+            found="a non-backtracking walk, whose next site depends on the previous one too",
+            expected="a walk that is a Markov chain over sites",
+            fix="Measure with cover_times.",
+        )
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
         """The stationary distribution, in proportion to degree."""
@@ -221,8 +219,11 @@ def begin(
     shape = () if start is None or isinstance(start, str) else np.shape(start)
     if repetitions < 1 or shape not in ((), (repetitions,)):
         found, fix = f"{repetitions} repetitions", "Give as many starts as repetitions."
-        expected = "one repetition or more, and one start, or one a repetition"
-        raise UsageError(found=f"{found} and starts of shape {shape}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"{found} and starts of shape {shape}",
+            expected="one repetition or more, and one start, or one a repetition",
+            fix=fix,
+        )
     key, key_start = jax.random.split(key)
     if start is None:
         start = jax.random.randint(key_start, (repetitions,), 0, network.size, jnp.int32)

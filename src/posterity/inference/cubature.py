@@ -1,7 +1,6 @@
 """Gaussian posteriors of a user's own likelihoods: a sum over nodes that do not change.
 
-Noise that is drawn once makes the free energy a function that can be computed, searched along and
-minimised to the last digit, in place of one that is only seen through noise (giordano2024).
+Noise that is drawn once makes the free energy a function that can be minimised (giordano2024).
 
 Most likelihoods see ``z`` through a few linear predictors a record: the log odds of a logistic
 regression, a mean and a log scale, the logits of a few classes. These are found in the program that
@@ -148,11 +147,17 @@ class Seen(NamedTuple):
 
 
 def seen(
-    predictors: Predictors, q: ExponentialFamily, records: Records, nodes: Any, chances: Any
+    predictors: Predictors,
+    q: ExponentialFamily,
+    records: Records,
+    nodes: Any,
+    chances: Any,
+    by_values: Flag,
 ) -> Seen:
     """Sums over standard normal ``nodes`` (m, p), made predictors of each record.
 
-    Exact derivatives of that sum, in means and covariances of the predictors.
+    Exact derivatives of that sum, in means and covariances of the predictors; or, ``by_values``,
+    what Stein's lemma makes of the values, which tell of jumps where slopes do not.
     """
     data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
     mean, number = jnp.asarray(joint_mean(q)), predictors.number
@@ -172,14 +177,13 @@ def seen(
         known &= (mass[:, None] > 0) & (records.weights != 0)
         values = jnp.where(known, values, 0.0)
         slopes = jnp.where(known[..., None], slopes, 0.0)
-        value, slope, bend, least, most, steep = sums
+        value, slope, bend, tilt, swell = sums
         return (
             value + mass @ values,
             slope + jnp.einsum("m,mnp->np", mass, slopes),
             bend + jnp.einsum("m,mnp,mq->npq", mass, slopes, own),
-            jnp.minimum(least, jnp.where(known, values, jnp.inf).min()),
-            jnp.maximum(most, jnp.where(known, values, -jnp.inf).max()),
-            jnp.maximum(steep, jnp.abs(slopes).max()),
+            tilt + jnp.einsum("m,mn,mp->np", mass, values, own),
+            swell + jnp.einsum("m,mn,mp,mq->npq", mass, values, own, own),
         ), None
 
     size = len(middle)
@@ -187,14 +191,17 @@ def seen(
     lacking = -len(nodes) % some
     nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
     chances = jnp.pad(chances, (0, lacking)).reshape(-1, some)
-    none = jnp.zeros((), mean.dtype)
     shapes = (size,), (size, number), (size, number, number)
-    zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in shapes)
-    start = (*zeros, none + jnp.inf, none - jnp.inf, none)
-    (value, slope, bend, least, most, steep), _ = jax.lax.scan(add, start, (nodes, chances))
-    # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
-    value = jnp.where((most > least) & (steep == 0), jnp.nan, value)
+    zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in (*shapes, *shapes[1:]))
+    (value, slope, bend, tilt, swell), _ = jax.lax.scan(add, zeros, (nodes, chances))
     inner = jnp.einsum("npq,npr->nqr", root, bend)
+    swell = swell - value[:, None, None] * jnp.eye(number)
+    # Where there is no slope at all, nothing would follow from jumps.
+    bent = jnp.maximum(jnp.abs(tilt).max(), jnp.abs(swell).max())
+    flat = (slope == 0).all() & (bend == 0).all()
+    value = jnp.where(flat & (bent > 1e-9 * (1 + jnp.abs(value).max())), jnp.nan, value)
+    slope = jnp.where(by_values, jnp.einsum("nqp,nq->np", inverse, tilt), slope)
+    inner = jnp.where(by_values, swell, inner)
     inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
     curvature = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
     weights = records.weights
@@ -349,8 +356,9 @@ class Cubature(Evaluator):
     """Gaussians, and Products of them: the mean over fixed nodes, by gradients alone.
 
     Nodes are a quasi-random normal sample in pairs that mirror each other, of unit covariance: the
-    sum is exact for log likelihoods of third order. No Hessian is formed, and kinks do no harm;
-    where there are jumps alone, and no slope anywhere, the expectation is NaN.
+    sum is exact for log likelihoods of third order. No Hessian is formed, and kinks do no harm.
+    Jumps have no slope: over grids, where records have few predictors, values show what slopes
+    miss; over scattered nodes the expectation is NaN where there are jumps alone, and no slope.
     There are at least four nodes a coordinate, without which a full covariance would fit the nodes.
 
     Source: giordano2024.
@@ -398,7 +406,8 @@ class Cubature(Evaluator):
             return None
         jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # is checked
         nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
-        return seen(predictors, q, records, *nodes)
+        by_values = otherwise if predictors.number in (1, *AXES) else False
+        return seen(predictors, q, records, *nodes, by_values)
 
     def _seen(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag

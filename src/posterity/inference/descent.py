@@ -1,8 +1,7 @@
 """Steps along natural gradients: as far as they can be trusted, or as the free energy falls.
 
-Natural parameters form a vector space, in which not every vector is a distribution, nor every
-distribution one under which the model has expectations. Besides, a noisy gradient holds about where
-it was taken alone. A step that goes too far is halved.
+Not every vector of natural parameters is a distribution under which the model has expectations, and
+a noisy gradient holds about where it was taken alone. A step that goes too far is halved.
 
 A free energy that can be computed is searched along: ``F(q) = α KL(q ‖ cavity) - E_q[log
 likelihood]``, but for a constant that a cavity has only where it is proper. Natural parameters step
@@ -10,10 +9,8 @@ along the natural gradient, in which Newton's method and conjugate updates are s
 (khan2023), as far as a backtracking line search allows (nocedal2006, section 3.1).
 
 Where log likelihoods are concave functions of linear predictors, the free energy of a Gaussian is
-convex in its mean and in a triangular root of its covariance (challis2013). Natural gradients
-converge in a few steps where a posterior is narrow beside its likelihood's bends. Where classes are
-told apart, or all counts are zero, the prior alone ends what the likelihood lets grow, and they go
-to and fro; L-BFGS in these coordinates does not.
+convex in its mean and in a triangular root of its covariance (challis2013). Where classes are told
+apart, or all counts are zero, natural gradients go to and fro, and L-BFGS does not.
 """
 
 from collections.abc import Callable
@@ -179,11 +176,10 @@ def descend(
     ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
     Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
-    member: ``rough``, which is near what data say, if there is one; else the best about the mean
-    or, if need be, one about another place. Where an expectation is not ``by_nodes``, there are no
-    others to ask. A ``quick`` descent ends with a whole step at whose end it does not look, once
-    the step before has shown that it leaves little; its ``residual`` is what that step leaves if
-    it is as good as the last. Pure and traceable.
+    member: ``rough``, which is near what data say, if there is one; else about the mean, or another
+    place. A ``quick`` descent ends with a whole step at whose end it does not look, once the step
+    before has shown that it leaves little; ``residual`` is what it leaves if it is as good as that.
+    Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from posterity.arguments import Constraint, at_least
 from posterity.arrays.namespace import is_jax, namespace
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian

@@ -16,8 +16,7 @@ import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
 from posterity.arrays.namespace import is_jax
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import leaves, static, tree_map
+from posterity.arrays.tree import Setting, leaves, static, tree_map
 from posterity.arrays.typing import Bool, DTypeLike, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily

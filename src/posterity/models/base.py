@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 
 from posterity.arguments import POSITIVE
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily

@@ -5,8 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from posterity.arrays.setting import Setting
-from posterity.arrays.tree import static
+from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.families.layers import Conv, Layer, Layers
 from posterity.lazy import jax, jitted, jnp

@@ -31,8 +31,8 @@ BARS, LINE, LINES = 1.5, 0.13, 4.0
 """Inches of the tallest bar, of a site's thin line, and of all thin lines at most."""
 LONGEST = 12
 """Letters of a name on one line, for which a column is made wider."""
-HALF = 0.45
-"""Half a cell, in columns."""
+HALF, ROOMY = 0.45, 3.5
+"""Half a cell, in columns, and columns an inch up to which a few digits fit one."""
 STACK = (Kind.FIRM, Kind.UNKNOWN, Kind.ALONE, Kind.LIKELY, Kind.AMBIGUOUS)
 """From the foot of a bar to its head."""
 
@@ -151,11 +151,6 @@ class _Picture:
         """A size, in points, at which three letters fit a column."""
         return float(np.clip(36 / self.inch, 5.0, 11.0))
 
-    @property
-    def roomy(self) -> bool:
-        """True if a few digits fit a column."""
-        return self.inch < 3.5
-
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
         """Write centred text."""
         style = {"ha": "center", "va": "center", "color": INK, "fontsize": self.font} | style
@@ -172,10 +167,6 @@ class _Picture:
         """Draw a cell about a point: its frame, unless it is filled."""
         self.fill(x - HALF, y - HALF, 2 * HALF, 2 * HALF, **({"fill": False} | style))
 
-    def show(self, values: Array, extent: tuple[float, float, float, float], **style: Any) -> None:
-        """Draw an array between left, right, bottom and top."""
-        self.ax.imshow(values, extent=extent, aspect=self.ax.get_aspect(), **style)
-
     def tiles(self, x: float, y: float, images: Float[Array, "n h w"], scale: Any) -> None:
         """Draw all images of one site's components in a cell, beside one another."""
         side = int(np.ceil(np.sqrt(len(images))))
@@ -183,7 +174,7 @@ class _Picture:
         for index, image in enumerate(images):
             left, top = x - HALF + step * (index % side), y - HALF + step * (index // side)
             style: dict[str, Any] = {"cmap": "gray_r", "interpolation": "bicubic", **scale}
-            self.show(image, (left, left + step, top + step, top), **style)
+            self.ax.imshow(image, extent=(left, left + step, top + step, top), **style)
 
     def draw_fused(self, images: Float[Array, "g h w"]) -> None:
         """Draw the row of fused components' images."""
@@ -198,7 +189,7 @@ class _Picture:
         for x, weight in zip(self.x, weights, strict=True):
             high = (2 * HALF - 0.3) * float(weight / weights.max())
             self.fill(x - 0.3, foot - high, 0.6, high, facecolor=PALE)
-            if self.roomy:
+            if self.inch < ROOMY:
                 self.write(x, foot - high - 0.14, f"{weight:.0%}", fontsize=0.75 * self.font)
 
     def draw_cells(self, top: float, images: Any) -> tuple[dict[float, str], float]:
@@ -246,7 +237,8 @@ class _Picture:
                 y -= tall
                 self.fill(x - 0.4, y, 0.8, tall, facecolor=colour)
                 colours[those[lines]] = to_rgb(colour)
-            self.show(colours, (x - HALF, x + HALF, end, start), interpolation="nearest")
+            style: Any = {"interpolation": "nearest", "aspect": self.ax.get_aspect()}
+            self.ax.imshow(colours, extent=(x - HALF, x + HALF, end, start), **style)
         heights = {foot: "0 sites", foot - half * unit: f"{half:,}", top: f"all {count:,}"}
         for y in heights:
             self.ax.plot([-0.5, self.right], [y, y], color="#d5d5d0", linewidth=0.6, zorder=0)
@@ -256,7 +248,7 @@ class _Picture:
     def draw_heading(self) -> tuple[float, dict[float, str]]:
         """Write names and numbers of holders from 0 up: where they begin, and a row's name."""
         line, foot, row, sites = 0.19 * self.inch, -0.05 * self.inch, {}, len(self.matches.sites)
-        if self.roomy:
+        if self.inch < ROOMY:
             row = {foot - 0.09 * self.inch: "found at" if sites < 100 else "sites"}
             for x, number in zip(self.x, self.matches.holders, strict=True):
                 text = f"{number}/{sites}" if sites < 100 else str(number)
@@ -366,9 +358,11 @@ def _labels(matches: Matches, names: Any) -> Sequence[str]:
     size = len(matches.holders)
     names = [str(g) for g in range(size)] if names is None else list(names)
     if len(names) != size or not all(isinstance(name, str) for name in names):
-        found = f"{len(names)} names, {names}"
-        fix = "Give every fused component one name, a text."
-        raise UsageError(found=found, expected=f"{size} texts", fix=fix)
+        raise UsageError(
+            found=f"{len(names)} names, {names}",
+            expected=f"{size} texts",
+            fix="Give every fused component one name, a text.",
+        )
     wrapped = [[textwrap.fill(line, LONGEST) for line in name.split("\n")] for name in names]
     return ["\n".join(lines) for lines in wrapped]
 

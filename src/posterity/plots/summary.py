@@ -1,7 +1,6 @@
 """Pictures of a summary: intervals by name, components as densities, sites beside all."""
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +19,12 @@ from posterity.plots.canvas import (
     new_axes,
     new_panels,
     note,
+    plain_axes,
 )
 from posterity.summary import Component, Row, Summary, Table, summarise
 from posterity.summary.rows import rows_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SITES = (ORANGE, "#3f8f8a", "#8e5fa8", "#b9a11b", "#86b3de", "#a3486b")
@@ -157,7 +156,17 @@ def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) ->
             ax.plot([row.low / unit, row.high / unit], [at] * 2, color=colour, linewidth=wide)
             style = {"color": colour, "markersize": size, "label": label}
             ax.plot([_middle(row) / unit], [at], mark, **style)
-    _finish(ax, rows, own, 0.75)
+    ax.set_yticks(range(len(rows)), [_short(row.label) for row in rows])
+    ax.set_ylim(len(rows) - 0.25, -0.6)
+    ax.axvline(0, color=PALE, linewidth=0.8, linestyle=DASHED, zorder=0)
+    what = "each row in half the length of its own interval: numbers are beside it"
+    _values_only(ax, what if own else "")
+    ax.tick_params(length=0, axis="y")
+    ax.grid(axis="x", color="#ececea", linewidth=0.8)
+    style: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+    for y, row in enumerate(rows):
+        text = f"{_middle(row):.3g}  ({row.low:.3g} to {row.high:.3g})"
+        note(ax, text, (1.0, y), (4, 0), fontsize=7.5, **style)
     figure: Any = ax.figure
     if len(lines) > 1:
         place = 0.0, -0.28 / figure.get_figheight() - 0.02
@@ -178,23 +187,6 @@ def _short(name: str) -> str:
     """A name that fits beside the axes, and is no formula to matplotlib."""
     name = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}...{name[-6:]}"
-
-
-def _finish(ax: "Axes", rows: Sequence[Row], own: bool, room: float) -> None:
-    ax.set_yticks(range(len(rows)), [_short(row.label) for row in rows])
-    ax.set_ylim(len(rows) - 1 + room, -0.6)
-    ax.axvline(0, color=PALE, linewidth=0.8, linestyle=DASHED, zorder=0)
-    _values_only(ax)
-    ax.tick_params(length=0, axis="y")
-    ax.grid(axis="x", color="#ececea", linewidth=0.8)
-    ax.set_axisbelow(True)
-    if own:
-        what = "each row in half the length of its own interval: numbers are beside it"
-        ax.set_xlabel(what, fontsize=8, color=PALE)
-    for y, row in enumerate(rows):
-        text = f"{_middle(row):.3g}  ({row.low:.3g} to {row.high:.3g})"
-        style = {"fontsize": 7.5, "xycoords": ("axes fraction", "data"), "va": "center"}
-        note(ax, text, (1.0, y), (4, 0), **style)
 
 
 def _below(figure: Any, *lines: tuple[int, str]) -> None:
@@ -225,28 +217,26 @@ def _ridges(summary: Summary, members: list[Table]) -> "Figure":
 
 def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: float) -> None:
     labels = table.axes[0][:MOST_RIDGES]
-    with np.errstate(all="ignore"):
-        laws = [table.law.picked((slice(k, k + 1), n)) for k in range(len(labels))]
-        ends = [[float(end[0]) for end in law.interval(level)] for law in laws]
-        far = [[float(law.quantile(p)[0]) for p in (0.02, 0.98)] for law in laws]
-    spreads = [_spread(inner.get(name), n, table.quantity) for name in labels]
-    for y, (law, (low, high), reach, (mean, sd)) in enumerate(
-        zip(laws, ends, far, spreads, strict=True)
-    ):
-        colour = SITES[y % len(SITES)] if y else BLUE
-        if not np.isfinite([low, high]).all():
-            continue
-        if np.isfinite(sd):  # what the member emits, wider than what is known of its mean
-            x = np.linspace(mean - 3.2 * sd, mean + 3.2 * sd, 200)
-            height = np.exp(-(((x - mean) / sd) ** 2) / 2)
-        else:
-            x, height = _density(law, *reach)
+    for y, name in enumerate(labels):
+        colour, law = SITES[y % MOST_SITES] if y else BLUE, table.law.picked((slice(y, y + 1), n))
+        with np.errstate(all="ignore"):
+            low, high = (float(end[0]) for end in law.interval(level))
+            mean, sd = _spread(inner.get(name), n, table.quantity)
+            if not np.isfinite([low, high]).all():
+                continue
+            if np.isfinite(sd):  # what the member emits, wider than what is known of its mean
+                x = np.linspace(mean - 3.2 * sd, mean + 3.2 * sd, 200)
+                height = np.exp(-(((x - mean) / sd) ** 2) / 2)
+            else:  # by differences of the distribution function, the peak at one
+                start, end = (float(law.quantile(p)[0]) for p in (0.02, 0.98))
+                x = np.linspace(start, end, 201)
+                grown = np.nan_to_num(np.diff([float(law.cdf(one)[0]) for one in x]))
+                x, height = (x[1:] + x[:-1]) / 2, grown / max(float(grown.max()), 1e-300)
         ax.fill_between(x, y, y - 0.8 * height, color=colour, alpha=0.3, linewidth=0)
         ax.plot(x, y - 0.8 * height, color=colour, linewidth=1)
         ax.plot([low, high], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
-    ax.set_ylim(len(labels) - 0.75, -1.0)
     what = f"{table.quantity} of {table.names[n]}" if table.quantity else table.names[n]
-    ax.set_yticks([])
+    ax.set(ylim=(len(labels) - 0.75, -1.0), yticks=[])
     _values_only(ax, _short(f"{table.block}: {what}" if table.block else what))
 
 
@@ -281,11 +271,9 @@ def _mixture(summary: Summary) -> "Figure":
 
 def _values_only(ax: Any, label: str = "") -> None:
     """Style an axis of values alone."""
-    if label:
-        ax.set_xlabel(label, fontsize=9, color=INK)
-    ax.tick_params(labelsize=8.5, labelcolor=INK, color=PALE)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines[["bottom"]].set_color(PALE)
+    plain_axes(ax, label)
+    ax.spines[["left"]].set_visible(False)
+    ax.grid(visible=False, axis="y")
 
 
 def _spread(one: Component | None, n: int, quantity: str) -> tuple[float, float]:
@@ -294,12 +282,3 @@ def _spread(one: Component | None, n: int, quantity: str) -> tuple[float, float]
         return np.nan, np.nan
     variance = one.covariance if one.covariance.ndim == 1 else one.covariance.diagonal()
     return float(one.mean[n]), float(np.sqrt(variance[n]))
-
-
-def _density(law: Any, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """A density by differences of the distribution function, its peak at one."""
-    x = np.linspace(low, high, 201)
-    with np.errstate(all="ignore"):
-        grown = np.diff(np.array([float(law.cdf(one)[0]) for one in x]))
-    grown = np.where(np.isfinite(grown), grown, 0.0)
-    return (x[1:] + x[:-1]) / 2, grown / max(float(grown.max()), 1e-300)

@@ -116,7 +116,13 @@ def plot_pursuit(
     _points(axes[0, 0], count, rows["elbo"], polished, rows["standard_error"])
     _gain(axes[0, 1], rows, polished)
     _weights(axes[1, 0], rows, polished)
-    _effective(axes[1, 1], rows, polished)
+    most = count.max()
+    if most > 1:
+        line, (x, y) = {"color": PALE, "linewidth": 1, "linestyle": DASHED}, [(1 + most) / 2] * 2
+        axes[1, 1].plot([1, most], [1, most], **line)
+        note(axes[1, 1], "if all weighed the same", (x, y), (-6, 2), ha="right")
+    axes[1, 1].set_ylim(0, most + 0.4)
+    _points(axes[1, 1], count, rows["effective"], polished, None)
     for ax in axes[1]:
         ax.set_xlim(0.5, count.max() + 0.5)
         ax.set_xticks(np.arange(1, count.max() + 1, max(1, np.ceil(count.max() / MOST_TICKS))))
@@ -214,15 +220,6 @@ def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None
     for x, y, value in zip(count, alpha, lam, strict=True):
         note(ax, f"λ {value:.2g}", (x, y), (0, 5), fontsize=7.5, ha="center")
     ax.set_ylim(0, 1.15 * max(alpha.max(), 1e-3))
-
-
-def _effective(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
-    most = rows["components"].max()
-    if most > 1:
-        ax.plot([1, most], [1, most], color=PALE, linewidth=1, linestyle=DASHED)
-        note(ax, "if all weighed the same", ((1 + most) / 2, (1 + most) / 2), (-6, 2), ha="right")
-    ax.set_ylim(0, most + 0.4)
-    _points(ax, rows["components"], rows["effective"], polished, None)
 
 
 def _points(ax: Any, x: np.ndarray, y: np.ndarray, polished: np.ndarray, error: Any) -> None:

@@ -1,4 +1,4 @@
-"""NumPyro's automatic guides as posteriors, and posteriors as parameters of such guides."""
+"""NumPyro's guides as posteriors, and laws as parameters of guides and as distributions."""
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posterity import families
 from posterity.adapters.numpyro.models import joint, library, supports_of
 from posterity.arrays.namespace import namespace
 from posterity.arrays.search import newton, step_by_curvature
+from posterity.arrays.typing import Real
 from posterity.errors import ParameterError, StructureError, UsageError
-from posterity.families.diagonal_gaussian import DiagonalGaussian
-from posterity.families.gaussian import Gaussian
-from posterity.families.low_rank_gaussian import LowRankGaussian
+from posterity.families import DiagonalGaussian, Gaussian, LowRankGaussian, Transformed
 from posterity.families.names import entry_names
-from posterity.families.unconstrained import Supports, Transformed
+from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
+from posterity.families.unconstrained import Supports
 
 ROUNDING = 1e-4
 """Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
@@ -26,6 +27,20 @@ CONVERGED = 1e-4
 STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
 """Guides that can begin from a law."""
 GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
+NAMES: dict[type, str] = {
+    families.LowRankGaussian: "LowRankMultivariateNormal",
+    families.Gamma: "Gamma",
+    families.Beta: "Beta",
+    families.Dirichlet: "Dirichlet",
+}
+"""NumPyro's names of families that have the same parameters there."""
+TRANSFORMS: dict[type, str] = {
+    PositiveNumbers: "Exp",
+    RealNumbers: "Identity",
+    Simplex: "StickBreaking",
+    UnitInterval: "Sigmoid",
+}
+"""NumPyro's transforms onto supports."""
 
 
 def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
@@ -65,8 +80,11 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             supports = _in_order(guide, params, supports)
         law, medians = _gaussian(guide, params, supports), guide.median(params)
     except KeyError as error:
-        found, fix = f"no parameter {error} for {kind}", "Pass what SVI.get_params(state) gives."
-        raise UsageError(found=found, expected="the parameters of this guide", fix=fix) from error
+        raise UsageError(
+            found=f"no parameter {error} for {kind}",
+            expected="the parameters of this guide",
+            fix="Pass what SVI.get_params(state) gives.",
+        ) from error
     posterior = Transformed(law, supports)
     bijection = posterior.supports
     for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
@@ -108,7 +126,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     inner: Any = law.law
     mean, prefix = _wide(inner.mean), guide.prefix
     scale = np.sqrt(_wide(inner.variance if inner.diagonal else np.diagonal(inner.covariance)))
-    places = law.supports.unravel(np.arange(len(mean)))
+    numbered = law.supports.unravel(np.arange(len(mean), dtype=float))
+    places = {name: at.astype(int) for name, at in numbered.items()}
     if kind == "AutoNormal":
         parts = {"loc": mean, "scale": scale}
         made = {f"{n}_{prefix}_{k}": v[at] for n, at in places.items() for k, v in parts.items()}
@@ -125,6 +144,47 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
     return {f"{prefix}_{part}": jnp.asarray(v, "float32") for part, v in moments.items()}
 
 
+def to_numpyro(law: families.Distribution) -> Any:
+    """A law as a distribution of NumPyro in JAX's default precision, such as a next model's prior.
+
+    Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
+    :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without mixing
+    weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
+    a :class:`Transformed` on one array; or a :class:`Product`, of which there is a dictionary by
+    block. Others are a StructureError. Names of coordinates have no place there.
+
+    >>> from posterity.families import Gamma
+    >>> to_numpyro(Gamma.from_standard(shape=2.0, rate=4.0)).mean
+    Array(0.5, dtype=float32)
+    """
+    dist = library().distributions
+    if isinstance(law, families.Product):
+        return {name: to_numpyro(block) for name, block in law.blocks.items()}
+    if isinstance(law, families.Mixture):
+        weights = dist.Categorical(logits=_narrow(law.log_weights))
+        return dist.MixtureSameFamily(weights, to_numpyro(law.components))
+    if isinstance(law, families.Plate) and law.weights is None:
+        return to_numpyro(law.members).to_event(1)
+    if isinstance(law, families.Transformed) and type(law.supports.tree) in TRANSFORMS:
+        transform, support = TRANSFORMS[type(law.supports.tree)], law.supports.tree
+        if len(support.shape) == 1:
+            own = getattr(dist.transforms, f"{transform}Transform")()
+            return dist.TransformedDistribution(to_numpyro(law.law), own)
+    q: Any = law
+    if type(law) is families.Gaussian:
+        root = np.linalg.cholesky(np.asarray(q.covariance))
+        return dist.MultivariateNormal(_narrow(q.mean), scale_tril=_narrow(root))
+    if type(law) is families.DiagonalGaussian:
+        return dist.Normal(_narrow(q.mean), _narrow(np.sqrt(q.variance))).to_event(1)
+    if type(law) in NAMES:
+        return getattr(dist, NAMES[type(law)])(*map(_narrow, q.standard_parameters().values()))
+    raise StructureError(
+        found=f"{law!r}",
+        expected="a law of the table in docs/adapters/numpyro.md, on one array",
+        fix="For laws on several sites use to_params and a guide; a block at a time, otherwise.",
+    )
+
+
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
     """Raise a UsageError for another guide, or one that has not been run."""
     guides, kind = library().infer.autoguide, type(guide)
@@ -139,8 +199,11 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
         wrong, fix = f"arguments of the model for {kind.__name__}", "Leave the arguments out."
     else:
         return
-    expected = f"a guide among {list(known)} that has been run, and its parameters alone"
-    raise UsageError(found=wrong, expected=expected, fix=fix)
+    raise UsageError(
+        found=wrong,
+        expected=f"a guide among {list(known)} that has been run, and its parameters alone",
+        fix=fix,
+    )
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
@@ -241,3 +304,7 @@ def _coordinates(supports: Supports) -> list[str]:
         for name, support in supports.tree.items()
         for label in entry_names(name, support.free_shape)
     ]
+
+
+def _narrow(values: Real) -> Any:
+    return jnp.asarray(np.asarray(values), jnp.result_type(float))

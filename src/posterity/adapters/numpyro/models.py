@@ -213,8 +213,11 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
     """Supports of the latent sites; a UsageError if there is none, or one of another kind."""
     latent = latent_sites(trace)
     if not latent:
-        fix = "Pass the data as the model takes them, and let the rest be sampled."
-        raise UsageError(found="a model without latent sites", expected="one at least", fix=fix)
+        raise UsageError(
+            found="a model without latent sites",
+            expected="one at least",
+            fix="Pass the data as the model takes them, and let the rest be sampled.",
+        )
     return Supports({name: support_of(name, site) for name, site in latent.items()})
 
 

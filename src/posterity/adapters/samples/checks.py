@@ -46,10 +46,9 @@ class Coordinate:
     """Checks of one coordinate.
 
     ``skewness`` and ``kurtosis`` (in excess of three) are those of its normal scores under the law,
-    which for a Gaussian is the coordinate itself in standard units: zero if the law is right.
-    Their errors are what they are off by then, given the effective sample sizes of cubes and fourth
-    powers. ``kl`` is what a density of kernels about half of each chain gains over the law on the
-    other half, in nats: no more than the divergence of the marginals, but for its error.
+    which for a Gaussian is the coordinate itself in standard units: zero if the law is right, but
+    for their errors. ``kl`` is what a density of kernels about half of each chain gains over the
+    law on the other half, in nats: at most the divergence of the marginals, but for its error.
 
     ``effective`` is the effective sample size of the mean, ``rhat`` the R-hat of split chains, of
     ranks or of distances from the median, whichever is larger; NaN for fewer than eight draws a

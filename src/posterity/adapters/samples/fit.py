@@ -8,8 +8,13 @@ from typing import Any
 
 from posterity.adapters.samples.checks import Checks, check, sentences
 from posterity.adapters.samples.laws import FAMILY, block
-from posterity.adapters.samples.sources import variables_of
-from posterity.adapters.samples.variables import EVENT, Variable, variable, with_supports
+from posterity.adapters.samples.variables import (
+    EVENT,
+    Variable,
+    variable,
+    variables_of,
+    with_supports,
+)
 from posterity.arguments import COUNT
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
@@ -185,6 +190,9 @@ def _families(
             for label, column in zip(labels, columns, strict=True)
         ]
     if len(result) > 1 and (wrong := unfit([own[0].name for own, _ in result])):
-        found = f"variables of which {wrong}"
-        raise StructureError(found=found, expected="a name for each", fix="Rename one of them.")
+        raise StructureError(
+            found=f"variables of which {wrong}",
+            expected="a name for each",
+            fix="Rename one of them.",
+        )
     return result, None if family in OF_ONE else names

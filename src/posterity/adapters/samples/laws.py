@@ -122,10 +122,10 @@ def block(
     count, size = u.shape[0] * u.shape[1], u.shape[2]
     least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
     if count < least:
-        found = f"{count} draws of {size} coordinates ({some(free_labels)})"
-        fix = "Draw more; or take family='diagonal' or 'low-rank', which need fewer."
         raise StructureError(
-            found=found, expected=f"at least {least} for family={family!r}", fix=fix
+            found=f"{count} draws of {size} coordinates ({some(free_labels)})",
+            expected=f"at least {least} for family={family!r}",
+            fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
         )
     free = standard(u, free_labels)
     fits = {
@@ -196,9 +196,11 @@ def _beta(own: Variable) -> Fit:
 def _checked(law: Any, z: Array, family: str) -> Any:
     if not np.all(law.is_proper()):
         means = np.array2string(z.mean((0, 1)), precision=4, threshold=6)
-        found = f"draws without a {family} of maximum likelihood (of means {means})"
-        fix = "Take family='gaussian' with a support=."
-        raise ParameterError(found=found, expected="draws that vary within the support", fix=fix)
+        raise ParameterError(
+            found=f"draws without a {family} of maximum likelihood (of means {means})",
+            expected="draws that vary within the support",
+            fix="Take family='gaussian' with a support=.",
+        )
     return law
 
 
@@ -206,9 +208,11 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
     """Maximum likelihood; of a variable (m, K) a plate of one each."""
     if len(variables) > 1 or len(variables[0].shape) > 2:
         shapes = [(own.name, own.shape) for own in variables][:5]
-        fix = "Say independent=True, or a family for each variable: family={'pi': 'dirichlet'}."
-        found, expected = f"variables {shapes} for one Dirichlet", "one variable, (K,) or (m, K)"
-        raise StructureError(found=found, expected=expected, fix=fix)
+        raise StructureError(
+            found=f"variables {shapes} for one Dirichlet",
+            expected="one variable, (K,) or (m, K)",
+            fix="Say independent=True, or a family for each variable: family={'pi': 'dirichlet'}.",
+        )
     z = variables[0].values
     statistics = np.log(z).mean((0, 1))
     law = Dirichlet.from_standard(np.ones(z.shape[2:])).with_mean_parameters(statistics)
@@ -228,8 +232,11 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
         ParameterError: for coordinates that do not vary.
     """
     if (wild := abs(u).max((0, 1)) > HUGE).any():
-        found, fix = f"draws of {some(at(labels, wild))} beyond {HUGE:g}", "Take other units."
-        raise ParameterError(found=found, expected="numbers whose squares can be held", fix=fix)
+        raise ParameterError(
+            found=f"draws of {some(at(labels, wild))} beyond {HUGE:g}",
+            expected="numbers whose squares can be held",
+            fix="Take other units.",
+        )
     first = u[:1, :1].copy()
     moved = u - first
     mean = moved.mean((0, 1))
@@ -237,9 +244,11 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     scale = np.sqrt((gap**2).mean((0, 1)))
     rounding = 4 * np.finfo(float).eps * abs(u).max((0, 1))
     if (constant := scale <= rounding).any():
-        found = f"draws of {some(at(labels, constant))} that do not vary"
-        fix = "Leave out what is fixed: it is no parameter."
-        raise ParameterError(found=found, expected="draws of a distribution", fix=fix)
+        raise ParameterError(
+            found=f"draws of {some(at(labels, constant))} that do not vary",
+            expected="draws of a distribution",
+            fix="Leave out what is fixed: it is no parameter.",
+        )
     return Standard(first[0, 0] + mean, scale, gap / scale)
 
 
@@ -255,9 +264,11 @@ def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Flo
     if values[0] < SINGULAR * len(values):
         heavy = np.argsort(-abs(axes[:, 0]))
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
-        found = f"draws of {[labels[i] for i in chosen]} of which one follows from the others"
-        fix = "Leave one of them out; or take family='diagonal', which has no covariance."
-        raise ParameterError(found=found, expected="coordinates free of each other", fix=fix)
+        raise ParameterError(
+            found=f"draws of {[labels[i] for i in chosen]} of which one follows from the others",
+            expected="coordinates free of each other",
+            fix="Leave one of them out; or take family='diagonal', which has no covariance.",
+        )
     return result
 
 
@@ -291,9 +302,11 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     """Factor analysis: of a given rank, or that of the best BIC, which counts effective draws."""
     size, count = draws.units.shape[-1], len(draws.rows)
     if size == 1 or (rank is not None and rank >= size):
-        found = f"family='low-rank', rank={rank} for {size} coordinates"
-        fix = "Leave rank= out, or take family='gaussian'."
-        raise StructureError(found=found, expected="fewer factors than coordinates", fix=fix)
+        raise StructureError(
+            found=f"family='low-rank', rank={rank} for {size} coordinates",
+            expected="fewer factors than coordinates",
+            fix="Leave rank= out, or take family='gaussian'.",
+        )
     most = max(1, min(size - 1, count - 1))
     ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
     effective = float(np.median(sizes(draws.units)))

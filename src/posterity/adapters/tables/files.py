@@ -223,12 +223,17 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     try:
         roles, unused = roles_of(cells.header)
         if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
-            found = f"means without standard deviations: columns {some(list(cells.header))}"
-            fix = "Add it, or give a covariance."
-            raise StructureError(found=found, expected="a column 'sd', or limits", fix=fix)
+            raise StructureError(
+                found=f"means without standard deviations: columns {some(list(cells.header))}",
+                expected="a column 'sd', or limits",
+                fix="Add it, or give a covariance.",
+            )
         if not cells.rows:
-            found, expected = "a header without rows", "a row a parameter"
-            raise StructureError(found=found, expected=expected, fix="Add them.")
+            raise StructureError(
+                found="a header without rows",
+                expected="a row a parameter",
+                fix="Add them.",
+            )
     except StructureError as error:
         raise error.at(f"table {str(path)!r}") from error
     columns = {role: place for role, place in roles.items() if role != "name"}

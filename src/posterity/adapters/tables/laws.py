@@ -180,8 +180,11 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
     try:
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        found = f"{what} {str(values)[:80]}"
-        raise ParameterError(found=found, expected=expected, fix=fix) from error
+        raise ParameterError(
+            found=f"{what} {str(values)[:80]}",
+            expected=expected,
+            fix=fix,
+        ) from error
     if result.shape != (size,) * axes:
         raise StructureError(found=f"{what} of shape {result.shape}", expected=expected, fix=fix)
     for name, value in zip(names, result, strict=True):
