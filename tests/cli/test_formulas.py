@@ -184,3 +184,46 @@ def test_the_order_of_an_interaction_is_no_matter():
     )
     assert set(one.coefficients()) == set(other.coefficients())
     assert one.canonical() == other.canonical()
+
+
+def test_a_missing_value_is_an_indicator_and_no_more(table):
+    """The column's own terms are 0 there, so the rest is as if the indicator took all."""
+    ldl = ["" if k % 4 == 0 else value for k, value in enumerate(table["ldl"].tolist())]
+    put("n.csv", {**table, "ldl": ldl})
+    put("s.csv", table)  # where none is missing
+    formula = "bp ~ age + log(ldl) + bs(ldl, df=4, lower_bound=1, upper_bound=900) + missing(ldl)"
+    recipe = with_formula(Recipe("linear"), formula)
+    recipe = recipe.filled(recipe.columns or ())
+    found = design(read_cells(Path("n.csv")), recipe)
+    full = design(read_cells(Path("s.csv")), recipe)
+    gap = np.arange(40) % 4 == 0
+    *others, missing = (found.names.index(n) for n in found.names if "ldl" in n)
+    np.testing.assert_array_equal(found.x[:, missing], gap)
+    np.testing.assert_array_equal(full.x[:, missing], 0)
+    np.testing.assert_array_equal(found.x[:, others], full.x[:, others] * ~gap[:, None])
+    assert found.dropped == 0
+    line = [
+        "--model",
+        "linear",
+        "--noise-variance",
+        "50",
+        "--formula",
+        "bp ~ age + ldl + missing(ldl)",
+    ]
+    for site in "ns":
+        succeed("fit", f"{site}.csv", *line, "-o", f"{site}.safetensors")
+    fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
+    assert fused["one_shot"] == 0 and not fused["notes"]
+    x = np.concatenate([np.column_stack([np.ones(40), table["age"], table["ldl"] * ~own, own])
+                        for own in (gap, 0 * gap == 1)])  # fmt: skip
+    q = posterity.load("b.safetensors").posterior
+    wanted = np.linalg.lstsq(x, np.tile(table["bp"], 2), rcond=None)[0]
+    at = [q.names.index(name) for name in ("intercept", "age", "ldl", "missing(ldl)")]
+    np.testing.assert_allclose(q.mean[at], wanted, rtol=1e-4)
+    succeed("predict", "b.safetensors", "n.csv", "-o", "p.csv")
+    np.testing.assert_allclose(rows("p.csv")["mean"], x[:40] @ wanted, rtol=1e-4)
+    refuse(
+        "fit n.csv --model linear --target bp --columns age,ldl -o q.safetensors",
+        5,
+        "missing(NAME)",
+    )

@@ -18,7 +18,6 @@ import jax.scipy.special
 from jax.scipy.special import polygamma
 
 from posterity.arrays.functions import SHIFT, TRIGAMMA, Namespace
-from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
@@ -101,7 +100,8 @@ inverse.defjvps(_along)
 def _(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     factor = cholesky(*primals)
     half = inverse_lower(factor)
-    inner = half @ symmetric(tangents[0]) @ jnp.swapaxes(half, -1, -2)
+    moved = (tangents[0] + jnp.swapaxes(tangents[0], -1, -2)) / 2
+    inner = half @ moved @ jnp.swapaxes(half, -1, -2)
     return factor, factor @ (jnp.tril(inner) - inner * jnp.eye(inner.shape[-1]) / 2)
 
 

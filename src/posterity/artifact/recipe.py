@@ -74,8 +74,10 @@ POWERS, DEGREES = range(2, 10), range(1, 6)
 """Powers of columns, and degrees of splines."""
 Term = tuple[Factor, ...]
 """Factors whose product is a column of the design, or several."""
-FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")
-"""Functions of one column of numbers; beside them are ``column`` itself, the ``levels`` of a
+MISSING = "missing"
+FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs", MISSING)
+"""Functions of one column of numbers, the last of which is 1 where there is none and else 0: then
+the column's other factors are 0 there. Beside them are ``column`` itself, the ``levels`` of a
 category, ``power`` (and which) and ``spline`` (degree, lower and upper bound, inner knots)."""
 
 
@@ -211,6 +213,11 @@ class Recipe:
         if self.model in DISPERSED:
             return "dispersion"
         return "noise_variance" if self.model == "linear" else None
+
+    @property
+    def indicated(self) -> set[str]:
+        """The columns whose values may be missing, which an indicator says."""
+        return {name for kind, name, *_ in itertools.chain(*self.terms) if kind == MISSING}
 
     @property
     def conjugate(self) -> bool:

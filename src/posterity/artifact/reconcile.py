@@ -412,7 +412,8 @@ def suspicious(
     prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
     terms = common.terms or [(("column", name),) for name in common.columns or ()]
     used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
-    used = {name for name in used - set(common.categories) if not common.is_own(name)}
+    apart = {*common.categories, *common.indicated}
+    used = {name for name in used - apart if not common.is_own(name)}
     plain = [name for name in common.shared.inputs() if name in used]
     first = common.baseline or ((INTERCEPT,) if common.intercept else ())
     first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, table_error
-from posterity.artifact.recipe import COUNTS, HAZARDS, INTERCEPT, SPLINE, Factor, Recipe
+from posterity.artifact.recipe import COUNTS, HAZARDS, INTERCEPT, MISSING, SPLINE, Factor, Recipe
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
-from posterity.fitting.reading import PLAIN, Reading, known, labelled, values_of, whole
+from posterity.fitting.reading import PLAIN, Reading, filled, known, labelled, values_of, whole
 
 LARGEST = 1e100
 """The largest number that a model sees: squares, and their sums, are to be finite."""
@@ -91,7 +91,10 @@ def design(
     wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
     cells, strange = known(cells, recipe, reading, places) if predicting else (cells, [])
-    cells, kept = whole(cells, places, reading.drop_missing or predicting)
+    indicated = {name: places[name] for name in recipe.indicated}
+    needed = {name: place for name, place in places.items() if name not in indicated}
+    cells, kept = whole(cells, needed, reading.drop_missing or predicting)
+    cells, gaps = filled(cells, indicated)
     lines, dropped = np.asarray(cells.lines), total - len(cells.rows)
     if not cells.rows and not empty:
         raise StructureError(
@@ -102,7 +105,8 @@ def design(
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += strange
     values = values_of(cells, recipe, reading, wanted)
-    names, columns, plain = recipe.inputs(), _columns(recipe, values, cells), recipe.shared.inputs()
+    names, plain = recipe.inputs(), recipe.shared.inputs()
+    columns = _columns(recipe, values, cells, gaps)
     _check_coefficients(recipe, plain)
     target = values.get(recipe.target or "")
     if target is not None and recipe.model == "linear":
@@ -264,7 +268,12 @@ def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
     return np.eye(len(recipe.cuts) + 1)[interval][:, : len(recipe.baseline)]
 
 
-def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> list[np.ndarray]:
+def _columns(
+    recipe: Recipe,
+    values: Mapping[str, np.ndarray],
+    cells: Cells,
+    gaps: Mapping[str, np.ndarray],
+) -> list[np.ndarray]:
     """The columns of the design, (n,) each: products of what is made of a term's columns."""
     ones = np.ones(len(cells.rows))
     columns = [ones] if recipe.intercept and recipe.regression else []
@@ -273,17 +282,29 @@ def _columns(recipe: Recipe, values: Mapping[str, np.ndarray], cells: Cells) -> 
     for term in recipe.coded():
         block = [ones]
         for factor, full in term:
-            own = _made(recipe, factor, full, values[factor[1]], cells)
+            own = _made(recipe, factor, full, values[factor[1]], cells, gaps.get(factor[1]))
             block = [one * other for one in block for other in own]
         columns += block
     return columns
 
 
 def _made(
-    recipe: Recipe, factor: Factor, full: bool, values: np.ndarray, cells: Cells
+    recipe: Recipe,
+    factor: Factor,
+    full: bool,
+    values: np.ndarray,
+    cells: Cells,
+    gap: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """The columns that a factor makes of a column of the table."""
+    """The columns that a factor makes of a column of the table, 0 where that has a ``gap``."""
     kind, name, *numbers = factor
+    if gap is not None:
+        if kind == MISSING:
+            return [1.0 * gap]
+        center, scale = recipe.center.get(name, 0.0), recipe.scale.get(name, 1.0)
+        inside = numbers[1] if kind == "spline" else 1.0  # of what any function takes
+        full_values = np.where(gap, center + scale * inside, values)
+        return [np.where(gap, 0.0, one) for one in _made(recipe, factor, full, full_values, cells)]
     if kind == "levels":
         places = range(0 if full else 1, len(recipe.categories[name]))
         return [1.0 * (values == place) for place in places]

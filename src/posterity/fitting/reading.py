@@ -223,10 +223,22 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
             found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
             f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
             expected="a value in every column that is used",
-            fix="Impute them, leave columns out (--without NAME), or drop records: --drop-missing.",
+            fix="Impute them, leave columns out (--without NAME), drop records: --drop-missing, or "
+            "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
         )
     rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
     return cells._replace(rows=rows, lines=lines), kept
+
+
+def filled(cells: Cells, places: Mapping[str, int]) -> tuple[Cells, dict[str, np.ndarray]]:
+    """A table with numbers where some columns have none, and by column where it had none (n,)."""
+    rows, gaps = [list(row) for row in cells.rows], {}
+    for name, place in places.items():
+        gap = gaps[name] = np.array([is_missing(row[place]) for row in rows], dtype=bool)
+        other = next((row[place] for row, one in zip(rows, gap, strict=True) if not one), "0")
+        for n in np.flatnonzero(gap):
+            rows[n][place] = other
+    return cells._replace(rows=rows), gaps
 
 
 def known(
