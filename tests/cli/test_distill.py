@@ -421,7 +421,7 @@ def test_a_constant_column_is_not_perturbed(folder):
         ("distill net.safetensors -o s.safetensors", 2, "no inputs; --inputs; --low"),
         (f"{DISTILL} --low -1 --high 1", 2, "a box beside"),
         (f"{DISTILL} --noise 0.1 --inputs-kind mixup", 2, "noise; [inputs]"),
-        (f"{DISTILL} --model logistic", 2, "--model logistic; Leave --model out"),
+        (f"{DISTILL} --model logistic", 2, "--model logistic-regression beside Network"),
         (f"{DISTILL} --noise-variance 1", 2, "noise variance 1.0 of labels"),
         (f"{DISTILL} --likelihood gaussian", 2, "no noise variance"),
         (f"{DISTILL} --likelihood poisson", 2, "poisson"),
