@@ -252,3 +252,13 @@ def test_without_priors_or_counts_nothing_is_absorbed():
 def test_what_cannot_absorb_says_so(options):
     with pytest.raises(UsageError, match="absorb=True"):
         posterity.fuse(split_at("a", drawn(0, HELD)), absorb=True, **options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_site_in_other_units_is_named():
+    data = drawn(0, HELD)
+    metres = posterity.fuse({name: site(name, x) for name, x in data.items()})
+    data["c"] = [1000 * x for x in data["c"]]
+    mixed = posterity.fuse({name: site(name, x) for name, x in data.items()})
+    assert not metres.warnings
+    assert any("'c' shares no component" in line and "units" in line for line in mixed.warnings)

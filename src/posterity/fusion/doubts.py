@@ -41,6 +41,8 @@ UNDECIDED = 6.0
 one all the same where no site that has both tells them apart."""
 FEW = 3
 """Sites that have a component, up to which it may be part of another that these have split."""
+SCATTER = 30.0
+"""How many times wider records of a site scatter that is likely in other units."""
 READ = 40
 """Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
@@ -364,6 +366,26 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
             "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
             f"at its records, or compare with {compare((int(rest), int(own)))}"
         )
+    yield from _other_units(block, fused, holds)
+
+
+def _other_units(block: Block, fused: Any, holds: Bool[Array, "sites g"]) -> Iterator[str]:
+    """A line on a site that shares nothing with the others, and whose records scatter otherwise."""
+    lonely, moments = holds.sum(0) == 1, fused.expected_moments()
+    if lonely.all() or fused.gaussian or moments is None:
+        return
+    spread = moments[1]
+    spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
+    for site in np.flatnonzero((holds <= lonely).all(1)).tolist():
+        own, rest = (np.log(np.median(spread[g], axis=0)) / 2 for g in (holds[site], ~holds[site]))
+        times = np.exp(np.abs(own - rest).max(initial=0.0))
+        if times > SCATTER:
+            yield (
+                f"site {block.names[site]!r} shares no component with the others{block.place}, and "
+                f"its records scatter {times:.2g} times more or less than theirs in some column. "
+                "Look at its units"
+            )
+            return
 
 
 def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
